@@ -565,12 +565,17 @@ class Tables(Pipeline):
         client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
         row, server = np.arange(len(numbers)), 1 - client
         fin, acked = of.fin_offset[row, client], of.acked[row, client]
+        is_reset = of.rst.any(1)
         server_fin = of.fin_offset[row, server] != NONE
         covered = server_fin & (acked != NONE) & (acked >= np.where(fin == NONE, of.end_offset[row, client], fin))
         missing = np.full((len(numbers), 2), -1)
         for i in np.flatnonzero(np.isin(numbers, list(self._missing_at))).tolist():
             missing[i] = self._missing_at[int(numbers[i])]
-        return Closing(numbers, of.rst.any(1) | server_fin, covered, missing[:, 0], missing[:, 1], of.last_ts_ns)
+        orderly = server_fin & (fin != NONE) & (of.fin_acked[row, server] == fin + 1) & ~is_reset
+        return Closing(
+            numbers, is_reset | server_fin, covered, missing[:, 0], missing[:, 1], of.last_ts_ns, orderly,
+            of.extent[row, client], of.extent[row, server], fin, of.fin_offset[row, server],
+        )  # fmt: skip
 
 
 class CapturePipeline(Tables):

@@ -21,7 +21,7 @@ def origin(port: int = 7878, oriented: bool = True) -> Origin:
 
 
 def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
-    cells = np.array([[0], [len(data)], [ts_ns], [1], [0], [0]], np.int64)
+    cells = np.array([[0], [len(data)], [ts_ns], [1], [0], [0], [0]], np.int64)
     packets = ChunkPackets(PacketIndex(cells), 0, 1)
     return StreamChunk(side, memoryview(data), 0, len(data), 0, packets, False, False)
 

@@ -13,9 +13,18 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tcp.reassembly import Reassembler
 
-# Offset, size, time, number, file, order of four packets; the third came last.
+# Offset, size, time, number, file, order, acknowledgement of four packets; the third came last.
 PACKETS = np.array(
-    [[100, 110, 120, 130], [10, 10, 10, 10], [1, 2, 9, 4], [11, 12, 19, 14], [0, 0, 0, 0], [0, 1, 3, 2]], np.int64
+    [
+        [100, 110, 120, 130],
+        [10, 10, 10, 10],
+        [1, 2, 9, 4],
+        [11, 12, 19, 14],
+        [0, 0, 0, 0],
+        [0, 1, 3, 2],
+        [-7, 0, 90, 50],
+    ],
+    np.int64,
 )
 
 
@@ -63,6 +72,7 @@ def test_messages_say_where_they_are_and_when_they_came() -> None:
         "flaw": [0, 0, 0], "flow": [3, 3, 3], "side": [1, 1, 1], "offset": [100, 105, 115], "captured": [5, 10, 25],
         "ts_ns": [1, 1, 2], "end_ts_ns": [1, 2, 9], "first_packet": [11, 11, 12], "last_packet": [11, 12, 19],
         "first_file": [0, 0, 0], "gap_before": [8, 0, 0], "resynced": [True, False, False],
+        "first_ack": [-7, -7, 0], "last_ack": [-7, 0, 50],
     }  # fmt: skip
 
 

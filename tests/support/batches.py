@@ -6,13 +6,14 @@ before it where they are missing. Fields of a protocol have ``f.`` in front.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
+from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import CorrelationRule
 from mqpcap.tables.messages import Policy, prints
 
@@ -31,6 +32,11 @@ class End:
     requests_missing_at: int = -1
     replies_missing_at: int = -1
     last_ns: int = 0
+    orderly: bool = False
+    requests_extent: int = 0
+    replies_extent: int = 0
+    requests_fin: int = NO_OFFSET
+    replies_fin: int = NO_OFFSET
 
 
 def placed(rows: Sequence[Row]) -> list[Row]:
@@ -74,19 +80,19 @@ def batch(rows: Sequence[Row], types: Mapping[str, pa.DataType], started: Mappin
         numbers("stream_offset"), numbers("frame_len"), numbers("ts_ns"), ends, flags("broken"),
         np.array([row.get("flaw") == "truncated" for row in rows], np.bool_),
         np.array([started.get(row["connection"], True) for row in rows], np.bool_),
+        numbers("first_ack", NO_OFFSET), numbers("last_ack", NO_OFFSET), numbers("acked_from"),
     )  # fmt: skip
 
 
 def closing(ends: Mapping[int, End]) -> Closing:
     """How connections ended."""
-    values = list(ends.values())
-    return Closing(
-        np.array(list(ends), np.int64), np.array([e.ended for e in values], np.bool_),
-        np.array([e.covered for e in values], np.bool_),
-        np.array([e.requests_missing_at for e in values], np.int64),
-        np.array([e.replies_missing_at for e in values], np.int64),
-        np.array([e.last_ns for e in values], np.int64),
-    )  # fmt: skip
+    columns = {
+        x.name: np.array(
+            [getattr(end, x.name) for end in ends.values()], np.bool_ if x.type in (bool, "bool") else np.int64
+        )
+        for x in fields(End)
+    }
+    return Closing(np.array(list(ends), np.int64), **columns)
 
 
 def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Behind:

@@ -1,4 +1,20 @@
-"""What the stages before give: messages to correlate, how far the capture was read, how connections ended."""
+"""Input of the request matcher: messages to correlate, progress of reading, ends of connections.
+
+Order on a connection is TCP's: each message carries what its sender had received when it sent the message.
+
+first_ack   acknowledgement number of the segment that brought the message's first byte, as a stream offset of the other
+            side: all bytes of the other side below it had arrived. Signed: below 0 where it acknowledges bytes before
+            the other side's offset 0. NO_OFFSET without an ACK, or where that offset 0 was not known by then.
+last_ack    the same of the segment that brought the last byte (of a truncated message: the last captured one). A
+            segment is the one whose bytes were kept; that of a retransmission acknowledges more.
+acked_from  where a side of a connection without a known start was first acknowledged by the other side, as an offset
+            of its own stream. Bytes from there to its first captured one are a hole. 0 where the start is known,
+            NO_OFFSET where the other side acknowledged nothing before the side's first byte was given out.
+started     the initial sequence numbers of both sides are known, from any two of SYN, SYN-ACK and the client's first
+            ACK, in any order. Then offset 0 of both sides is the first byte of the connection.
+
+A reply ``r`` may answer a request ``q`` only if ``q.offset + q.length <= r.first_ack`` and ``q.last_ack <= r.offset``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,12 +27,15 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import are_all, ascend, factorize, unified
 from mqpcap.schema.requests import I64, RequestKind
+from mqpcap.tcp.flow_records import NONE
 
 KEPT = (
     "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
     "client_port", "server_ip", "server_port",
 )  # fmt: skip
 """Columns of a row that waits, beside its arrays."""
+NO_OFFSET = NONE
+"""A stream offset that is not known: below all others."""
 END_NS = (1 << 63) - 1
 """A time behind all others."""
 
@@ -76,7 +95,10 @@ class Batch(Columns):
     broken: NDArray[np.bool_]
     cut: NDArray[np.bool_]
     started: NDArray[np.bool_]
-    """Whether the start of the row's connection was captured."""
+    """Whether the start of the row's connection is known; this and the columns below: see the module."""
+    first_ack: I64
+    last_ack: I64
+    acked_from: I64
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -157,9 +179,19 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How connections ended: an entry each of flow, and whether its end was captured, whether the server closed behind
-    all bytes of the client, the stream offsets behind which bytes of each side hold no message (-1: none do), and the
-    time of the last packet."""
+    """How connections ended, an entry each.
+
+    ended                  the end was captured: an RST, or a FIN of the server
+    covered                the server closed after it acknowledged all bytes of the client
+    requests_missing_at    last stream offset of the client where bytes hold no message, -1 if all do
+    replies_missing_at     the same offset of the server
+    last_ns                time of the last packet
+    orderly                the packet with the server's FIN acknowledges the client's FIN, and there was no RST
+    requests_extent        end of the client's bytes that were sent or acknowledged, captured or not, without the FIN
+    replies_extent         the same end of the server's bytes
+    requests_fin           stream offset of the client's FIN, NO_OFFSET without one
+    replies_fin            stream offset of the server's FIN, NO_OFFSET without one
+    """
 
     flow: I64
     ended: NDArray[np.bool_]
@@ -167,3 +199,8 @@ class Closing:
     requests_missing_at: I64
     replies_missing_at: I64
     last_ns: I64
+    orderly: NDArray[np.bool_]
+    requests_extent: I64
+    replies_extent: I64
+    requests_fin: I64
+    replies_fin: I64

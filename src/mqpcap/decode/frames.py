@@ -33,7 +33,8 @@ class Frames:
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
 
     start, end: in ``buffer``; layout: index into the Program's layouts; side: 0 is endpoint A; offset: in the stream;
-    captured, gap_before: bytes.
+    captured, gap_before: bytes. first_ack, last_ack: what the packets with its first and its last byte acknowledge, as
+    offsets of the other side's stream; NONE (tcp.flow_records) if unknown.
     """
 
     protocol: str
@@ -54,6 +55,8 @@ class Frames:
     first_file: I64
     gap_before: I64
     resynced: NDArray[np.bool_]
+    first_ack: I64
+    last_ack: I64
 
 
 class FoundMessages:

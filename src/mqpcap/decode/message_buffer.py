@@ -21,10 +21,11 @@ TS_NS = cython.declare(cython.const[cython.int], 2)
 NUMBER = cython.declare(cython.const[cython.int], 3)
 FILE = cython.declare(cython.const[cython.int], 4)
 ORDER = cython.declare(cython.const[cython.int], 5)  # among all packets of the input
+ACK = cython.declare(cython.const[cython.int], 6)  # the other side's stream offset that it acknowledges
 
 NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
-    "first_packet", "last_packet", "first_file", "gap_before", "resynced",
+    "first_packet", "last_packet", "first_file", "gap_before", "resynced", "first_ack", "last_ack",
 )  # fmt: skip
 """What is known of a message: rows of ``MessageBuffer``."""
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
@@ -34,7 +35,7 @@ FIRST_ROOM = 256
 CACHE_LINE = 8
 """Numbers in a line of the processor's cache."""
 
-globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FILE": FILE, "ORDER": ORDER})
+globals().update({"AT": AT, "SIZE": SIZE, "TS_NS": TS_NS, "NUMBER": NUMBER, "FILE": FILE, "ORDER": ORDER, "ACK": ACK})
 
 
 @cython.final
@@ -46,7 +47,9 @@ class PacketIndex:
     array: object
 
     def __init__(self, array: NDArray[np.int64]):
-        """Of an array with the rows AT to ORDER."""
+        """Of an array with the rows AT to ACK."""
+        if len(array) != ACK + 1:
+            raise IndexError(f"{len(array)} rows of packets instead of {ACK + 1}")
         self.array = array
         self.cells = memoryview(array)
 
@@ -77,7 +80,7 @@ class ChunkPackets:
         return self.count
 
     def array(self, count: int | None = None) -> NDArray[np.int64]:
-        """The rows AT to ORDER of these packets, or of ``count`` from the first of them on: a view."""
+        """The rows AT to ACK of these packets, or of ``count`` from the first of them on: a view."""
         return self.index.array[:, self.first : self.first + (self.count if count is None else count)]
 
     def place(self) -> int:
@@ -85,7 +88,7 @@ class ChunkPackets:
         return self.first
 
     def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
-        """What is known of the k-th packet: ``row`` is one of AT to ORDER."""
+        """What is known of the k-th packet: ``row`` is one of AT to ACK."""
         return self.index.cells[row, self.first + k]
 
     @cython.ccall
@@ -227,6 +230,8 @@ class MessageBuffer:
                     self.cells[13, i] = index.cells[FILE, first]
                     self.cells[14, i] = 0
                     self.cells[15, i] = 0
+                    self.cells[16, i] = index.cells[ACK, first]
+                    self.cells[17, i] = index.cells[ACK, last]
                 i += 1
             self.count = i
 

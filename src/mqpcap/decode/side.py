@@ -187,7 +187,8 @@ class Side:
         row = {
             "layout": scanner.place, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.number,
             "offset": self.at, "captured": stop - self.at, "ts_ns": ts_ns, "first_packet": packet, "first_file": file,
-            "gap_before": self.gap, "resynced": self.resynced,
+            "gap_before": self.gap, "resynced": self.resynced, "first_ack": chunk.ack(self.at),
+            "last_ack": chunk.ack(stop - 1),
         }  # fmt: skip
         self.cut = _CutMessage(scanner.protocol, self.until or -1, head, chunk.last_packet(self.at, stop), row)
         self.gap, self.resynced = 0, False
@@ -200,6 +201,7 @@ class Side:
         if to > self.at:
             cut.last = max(cut.last, chunk.last_packet(self.at, to), key=lambda packet: (packet[2], packet[1]))
             cut.row["captured"] += to - self.at
+            cut.row["last_ack"] = chunk.ack(to - 1)
             self.at = to
         if self.at >= cut.end:
             self._end_cut(found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mqpcap.decode.message_buffer import AT, FILE, NUMBER, ORDER, SIZE, TS_NS, ChunkPackets, PacketIndex
+from mqpcap.decode.message_buffer import ACK, AT, FILE, NUMBER, ORDER, SIZE, TS_NS, ChunkPackets, PacketIndex
 from mqpcap.tcp.chunks import StreamChunks
 
 Packet = tuple[int, int, int]
@@ -65,6 +65,12 @@ class StreamChunk:
         """The packet with the byte at a stream offset."""
         return self.packet(self.packets.holding(offset))
 
+    def ack(self, offset: int) -> int:
+        """What the packet with the byte at a stream offset acknowledges, as an offset of the other side."""
+        packets = self.packets
+        acknowledged: int = packets.value(ACK, packets.holding(offset))
+        return acknowledged
+
     def last_packet(self, one: int, two: int) -> Packet:
         """The packet captured last among those with the bytes from one stream offset to another."""
         packets = self.packets
@@ -74,7 +80,7 @@ class StreamChunk:
 def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]]]:
     """The chunks of a window, those of each connection together, with its number."""
     rows = (chunks.piece_offset, chunks.piece_length, chunks.piece_ts_ns, chunks.piece_number, chunks.piece_file)
-    index = PacketIndex(np.stack([*rows, chunks.piece_order]))
+    index = PacketIndex(np.stack([*rows, chunks.piece_order, chunks.piece_ack]))
     buffer = memoryview(chunks.buffer)
     bounds = chunks.piece_first
     columns = (

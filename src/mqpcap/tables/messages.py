@@ -160,7 +160,7 @@ def message_rows(
     chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=own))
     if not pairs_up:
         return chunk, None
-    return chunk, _batch(protocol, columns, records.table, frames, from_client, np.asarray(known.of.syn.all(1))[place])
+    return chunk, _batch(protocol, columns, records.table, frames, from_client, known)
 
 
 READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")
@@ -179,12 +179,16 @@ def _batch(
     table: pa.Table,
     frames: Frames,
     from_client: NDArray[np.bool_],
-    started: NDArray[np.bool_],
+    known: Connections,
 ) -> Batch | None:
     """The rows as requests and replies are looked for, before anything is hidden."""
     rule = protocol.rule
     if rule is None:
         return None
+    started = np.asarray(known.of.start_known.all(1))
+    acked_from = np.zeros(len(frames.flow), np.int64)
+    if not started.all():
+        acked_from = known.of.acked_from[known.place, frames.side]
     client = pa.array(from_client)
     ends = {
         f"{one}_{what}": _either(client, columns[f"{mine}_{what}"], columns[f"{other}_{what}"])
@@ -198,7 +202,8 @@ def _batch(
     return Batch(
         pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
-        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started,
+        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[known.place],
+        frames.first_ack, frames.last_ack, acked_from,
     )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ class StreamChunks:
     nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it.
 
     Pieces piece_first[s] to piece_first[s + 1] make up chunk s: piece_offset (in the stream), piece_length, and time,
-    number and file of the packet they came in. piece_order ascends in the order in which new pieces were given out,
-    over all sides and calls of feed. A chunk may be empty: its side ended and there was nothing new.
+    number and file of the packet they came in. piece_ack: the other side's stream offset up to which that packet
+    acknowledges, NONE without an ACK or where that side's offset 0 was not known. piece_order ascends in the order in
+    which new pieces were given out, over all sides and calls of feed. A chunk may be empty: its side ended and there
+    was nothing new.
     """
 
     buffer: NDArray[np.uint8]
@@ -38,6 +40,7 @@ class StreamChunks:
     piece_ts_ns: I64
     piece_number: I64
     piece_file: I64
+    piece_ack: I64
     piece_order: I64
 
     def __len__(self) -> int:

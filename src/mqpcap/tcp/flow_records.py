@@ -13,6 +13,8 @@ import numpy as np
 
 NONE = -(1 << 62)
 """No stream offset."""
+ACK = 16
+"""The bit of Segment.flags that says that ack counts."""
 
 Wide = Annotated[int, ctypes.c_int64]
 Flag = Annotated[int, ctypes.c_int16]
@@ -58,6 +60,8 @@ class SideRecord(ctypes.Structure):
     fin: Wide  # stream offset of the FIN, NONE
     ack: Wide  # highest acknowledgement number this side sent, -1 none
     first_ack: Wide
+    fin_ack: Wide  # acknowledgement number of the packet with its FIN, -1 none
+    acked_from: Wide  # first stream offset that the other side acknowledged; NONE unknown, 0 after a handshake
     packets: Wide
     bytes: Wide
     retransmitted: Wide
@@ -86,6 +90,7 @@ class PieceRecord(ctypes.Structure):
     ts_ns: Wide
     number: Wide
     file: Wide
+    ack: Wide  # stream offset of the other side up to which its packet acknowledges, NONE unknown
     before: Wide  # number of the piece before, of the same side
 
 
@@ -105,3 +110,8 @@ class Segment:
     ts_ns: int
     number: int
     file: int
+
+    @property
+    def sent_ack(self) -> int:
+        """Its acknowledgement number, -1 without one."""
+        return self.ack if self.flags & ACK else -1

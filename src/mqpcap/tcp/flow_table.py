@@ -74,6 +74,8 @@ _Side = cython.struct(
     fin=cython.longlong,
     ack=cython.longlong,
     first_ack=cython.longlong,
+    fin_ack=cython.longlong,
+    acked_from=cython.longlong,
     packets=cython.longlong,
     bytes=cython.longlong,
     retransmitted=cython.longlong,
@@ -98,6 +100,7 @@ _Piece = cython.struct(
     ts_ns=cython.longlong,
     number=cython.longlong,
     file=cython.longlong,
+    ack=cython.longlong,
     before=cython.longlong,
 )
 
@@ -396,6 +399,7 @@ class FlowTable:
             self._sides[q].base = -1
             self._sides[q].ack = -1
             self._sides[q].first_ack = -1
+            self._sides[q].fin_ack = -1
             self._sides[q].fin = _NONE
             self._sides[q].last_piece = -1
         self._slots[slot] = flow + 1
@@ -462,6 +466,7 @@ class FlowTable:
         flag: cython.longlong = self._flags[i]
         seq: cython.longlong = self._seq[i]
         length: cython.longlong = self._length[i]
+        ack: cython.longlong = self._ack[i] if flag & _ACK else -1
         off: cython.longlong
         if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _IDLE_NS:
             return 0
@@ -481,23 +486,26 @@ class FlowTable:
             return 0
         if length != self._wire_length[i]:
             return 0
+        if self._sides[o].base < 0:
+            self.begin_other(flow, q, seq, ack)
         off = _unwrapped(seq, self._sides[q].base, self._sides[q].next)
         if length > 0:
             if off != self._sides[q].next or self._sides[q].ended:
                 return 0
             self._sides[q].bytes += length
-            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i])
+            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack)
         else:
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
         if flag & _FIN and self._sides[q].fin == _NONE:
             off += length
             self._sides[q].fin = off
+            self._sides[q].fin_ack = ack
             self._see(q, off)
             if off == self._sides[q].next:
                 self._end(q)
-        if flag & _ACK:
-            self.acknowledge(q, self._ack[i])
+        if ack >= 0:
+            self.acknowledge(q, ack)
             if self._sides[q].fin != _NONE or self._sides[o].fin != _NONE:
                 self.close(flow)
         return 1
@@ -553,7 +561,34 @@ class FlowTable:
             self._sides[q].max_seen = off
         return 0
 
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _other_offset(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
+        """The other side's stream offset of an acknowledgement number that a side sent."""
+        o: cython.longlong = q ^ 1
+        if ack < 0 or self._sides[o].base < 0:
+            return _NONE
+        return _unwrapped(ack, self._sides[o].base, self._sides[o].next)
+
     # What changes a record
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def begin_other(
+        self, flow: cython.longlong, q: cython.longlong, seq: cython.longlong, ack: cython.longlong
+    ) -> cython.longlong:
+        """Fix the start of a server without packets, by the first acknowledgement of a client whose SYN was captured.
+
+        Until the client sends its first byte (seq), it has acknowledged the SYN-ACK alone.
+        """
+        o: cython.longlong = q ^ 1
+        if ack >= 0 and self._flows[flow].oriented and self._sides[q].syn_seen and q & 1 == 0:
+            if self._sides[q].base == seq and self._sides[o].base < 0 and self._sides[o].packets == 0:
+                self._sides[o].base = ack
+                self._sides[o].base_known = 1
+        return 0
 
     @cython.ccall
     @cython.nogil
@@ -595,6 +630,7 @@ class FlowTable:
         ts_ns: cython.longlong,
         number: cython.longlong,
         file: cython.longlong,
+        ack: cython.longlong,
     ) -> cython.longlong:
         p: cython.longlong = self.piece_count
         self._pieces[p].side = q
@@ -604,6 +640,7 @@ class FlowTable:
         self._pieces[p].ts_ns = ts_ns
         self._pieces[p].number = number
         self._pieces[p].file = file
+        self._pieces[p].ack = self._other_offset(q, ack)
         self._pieces[p].before = self._sides[q].last_piece
         self._sides[q].last_piece = self.piece_first + p
         self._sides[q].last_packet = number
@@ -646,10 +683,10 @@ class FlowTable:
 
     # The same for the caller
 
-    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int) -> None:
-        """Append a piece at a side's next offset; the side ends if its FIN is reached."""
+    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int, ack: int) -> None:
+        """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
         self.make_room(0)
-        self._accept(q, start, length, ts_ns, number, file)
+        self._accept(q, start, length, ts_ns, number, file, ack)
 
     def end(self, q: int) -> None:
         """Mark a side as ended and note it as news."""

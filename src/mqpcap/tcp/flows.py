@@ -26,9 +26,12 @@ class FlowColumns:
     halves of the addresses, port the ports. oriented: A is the client, known from a SYN; else A is the sender of the
     first packet captured. end_state: index into END_STATES. fin_offset: stream offset behind the last byte, if a FIN
     was captured. acked: the highest acknowledgement of this side's bytes that the OTHER side sent, as an offset of this
-    side's stream (fin_offset + 1 if its FIN is acknowledged). Both are NONE if unknown. end_offset: behind the last
-    byte given out. equal: number among flows of the same tuple and first time. known_id: connection_id, 0 if nobody
-    asked for it yet.
+    side's stream (fin_offset + 1 if its FIN is acknowledged). fin_acked: what the packet with this side's FIN
+    acknowledges, as an offset of the other side's stream. All three are NONE if unknown. end_offset: after the last
+    byte given out. extent: after the highest byte that was sent or acknowledged, without the FIN. start_known: this
+    side's initial sequence number is known, from its SYN or from an acknowledgement of it. acked_from: where it is not,
+    the first offset that the other side acknowledged, else 0; NONE if unknown. equal: number among flows of the same
+    tuple and first time. known_id: connection_id, 0 if nobody asked for it yet.
     """
 
     version: I64
@@ -42,10 +45,14 @@ class FlowColumns:
     oriented: NDArray[np.bool_]
     end_state: I64
     syn: NDArray[np.bool_]
+    start_known: NDArray[np.bool_]
+    acked_from: I64
     rst: NDArray[np.bool_]
     fin_offset: I64
+    fin_acked: I64
     acked: I64
     end_offset: I64
+    extent: I64
     packets: I64
     bytes: I64
     retransmitted: I64
@@ -117,8 +124,13 @@ def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
 def _columns(table: FlowTable, places: I64) -> FlowColumns:
     """Records of the flow table as columns."""
     flows, sides = table.flow_array, table.both_sides()
-    fin, rst, base, reached = (sides[name][places] for name in ("fin", "rst_seen", "base", "next"))
-    ack = sides["ack"][places, ::-1]
+    names = "fin", "rst_seen", "base", "next", "max_seen", "fin_ack", "base_known"
+    fin, rst, base, reached, seen, fin_ack, start_known = (sides[name][places] for name in names)
+    acked = _offsets(sides["ack"][places, ::-1], base, reached)
+    has_fin = (fin != NONE) & (fin < reached + MAX_WINDOW)
+    known_end = np.where(has_fin, fin, np.maximum(seen, reached))
+    # An acknowledgement of one more is as likely that of a FIN which was not captured.
+    is_more = ~has_fin & (acked > known_end + 1) & (acked < reached + MAX_WINDOW)
     return FlowColumns(
         version=flows["version"][places].astype(np.int64),
         hi=sides["hi"][places],
@@ -131,16 +143,25 @@ def _columns(table: FlowTable, places: I64) -> FlowColumns:
         oriented=flows["oriented"][places] != 0,
         end_state=np.where(rst.any(axis=1), 0, np.where((fin != NONE).any(axis=1), 1, 2)),
         syn=sides["syn_seen"][places] != 0,
+        start_known=start_known != 0,
+        acked_from=np.where(start_known != 0, 0, sides["acked_from"][places]),
         rst=rst != 0,
         fin_offset=fin,
-        acked=np.where((base < 0) | (ack < 0), NONE, unwrapped(ack, base, reached)),
+        fin_acked=_offsets(fin_ack, base[:, ::-1], reached[:, ::-1]),
+        acked=acked,
         end_offset=reached,
+        extent=np.where(is_more, acked, known_end),
         packets=sides["packets"][places],
         bytes=sides["bytes"][places],
         retransmitted=sides["retransmitted"][places],
         conflict=sides["conflict"][places],
         missing=sides["missing"][places],
     )
+
+
+def _offsets(number: I64, base: I64, near: I64) -> I64:
+    """Stream offsets of sequence numbers close to an offset; NONE where the number or that of offset 0 is -1."""
+    return np.where((base < 0) | (number < 0), NONE, unwrapped(number, base, near))
 
 
 class Flows:

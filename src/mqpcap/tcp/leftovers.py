@@ -71,6 +71,7 @@ class Leftovers:
         pieces["ts_ns"] = chunks.piece_ts_ns[piece]
         pieces["number"] = chunks.piece_number[piece]
         pieces["file"] = chunks.piece_file[piece]
+        pieces["ack"] = chunks.piece_ack[piece]
         self.put(pieces, chunks.buffer)
 
     def _make_room(self, more: int) -> None:

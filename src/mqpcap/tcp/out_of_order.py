@@ -13,7 +13,7 @@ from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.history import History
-from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
+from mqpcap.tcp.sequence_numbers import MAX_WINDOW, ahead, unwrapped, wrapped
 
 HELD_BYTES = 4 * 1024 * 1024
 """Bytes one side may hold behind a hole before the hole is given up without proof."""
@@ -32,16 +32,16 @@ START_PACKETS = 256
 class OutOfOrderQueue:
     """What one side holds while it is not in order.
 
-    held: (offset, bytes, ts_ns, number, file) by offset, not overlapping, all at or behind the next byte. snaps: holes
-    (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came; settled:
-    the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting. began,
-    since_ns: packets of the connection by then, and when that was.
+    held: (offset, bytes, ts_ns, number, file, ack) by offset, not overlapping, all at or after the next byte. snaps:
+    holes (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came;
+    settled: the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting.
+    began, since_ns: packets of the connection when it was opened, and the time.
     """
 
     __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "since_ns", "snaps", "starting")
 
     def __init__(self, began: int, since_ns: int, starting: bool) -> None:
-        self.held: list[tuple[int, bytes, int, int, int]] = []
+        self.held: list[tuple[int, bytes, int, int, int, int]] = []
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
         self.acks: deque[tuple[int, int]] = deque()
@@ -121,7 +121,7 @@ class OutOfOrder:
             free = min(high, held[at][0]) if at < len(held) else high
             if free > position:
                 part = body[position - offset : free - offset]
-                held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file))
+                held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file, packet.sent_ack))
                 queue.bytes += len(part)
                 self.held_bytes += len(part) + HELD_OVERHEAD
                 mine.bytes += len(part)
@@ -181,6 +181,11 @@ class OutOfOrder:
             if not (safe or full or give_up):
                 return
             self.release_start(side, queue)
+            other = self.queues.get(side ^ 1)
+            if other is not None and other.starting:
+                # What one side acknowledges is counted from offset 0 of the other.
+                self.release_start(side ^ 1, other)
+                self._resolve_holes(side ^ 1, other)
         self._drain(side, queue)
         while queue.held:
             if not give_up and queue.held[0][0] > queue.settled:
@@ -210,12 +215,14 @@ class OutOfOrder:
             mine.fin -= delta
         queue.rebase(delta)
         queue.starting = False
+        first_ack = self._table.sides[side ^ 1].first_ack
+        mine.acked_from = NONE if first_ack < 0 else ahead(first_ack, mine.base)
 
     def _drain(self, side: int, queue: OutOfOrderQueue) -> None:
         """Give out what is held and in order now."""
         mine: SideRecord = self._table.sides[side]
         count = 0
-        for offset, body, ts_ns, number, file in queue.held:
+        for offset, body, ts_ns, number, file, ack in queue.held:
             if offset != mine.next or mine.ended:
                 break
             count += 1
@@ -223,10 +230,10 @@ class OutOfOrder:
             self._history.released += body
             queue.bytes -= len(body)
             self.held_bytes -= len(body) + HELD_OVERHEAD
-            self._table.accept(side, start, len(body), ts_ns, number, file)
+            self._table.accept(side, start, len(body), ts_ns, number, file, ack)
         del queue.held[:count]
         if queue.held and mine.ended:
-            for offset, body, ts_ns, number, _ in queue.held:
+            for offset, body, ts_ns, number, _, _ in queue.held:
                 self._history.add_late(side, offset, len(body), ts_ns, number)
                 self._table.advance(side, offset + len(body) - mine.next)
                 self.held_bytes -= len(body) + HELD_OVERHEAD
@@ -239,7 +246,7 @@ class OutOfOrder:
         """Let the first hole of a side be a gap."""
         mine: SideRecord = self._table.sides[side]
         low = mine.next
-        high, _, ts_ns, number, _ = queue.held[0]
+        high, _, ts_ns, number, _, _ = queue.held[0]
         mine.missing += high - low
         self._gaps.add(side, Gap(low, high, ts_ns, mine.last_packet or number, queue.is_snapped(low)))
         mine.wake_at = 0
@@ -299,9 +306,8 @@ class OutOfOrder:
     def _known_end(self, mine: SideRecord, other: SideRecord) -> int:
         """Up to which stream offset bytes of a side are known to exist."""
         low, high = mine.next, mine.max_seen
+        if NONE < mine.fin < low + MAX_WINDOW:
+            return int(mine.fin)
         ack = unwrapped(other.ack, mine.base, low) if other.ack >= 0 else low
-        if mine.fin != NONE:
-            ack = min(ack, mine.fin)
-        elif ack == high + 1:
-            ack = high  # as likely a FIN that was not captured
-        return ack if high < ack < low + MAX_WINDOW else high
+        # An acknowledgement of one more is as likely that of a FIN which was not captured.
+        return ack if high + 1 < ack < low + MAX_WINDOW else int(high)

@@ -188,6 +188,8 @@ class Reassembler:
                 return False
             side = self._handshakes.take_syn(packet, side)
             seq = wrapped(seq + 1)
+        if table.sides[side ^ 1].base < 0:
+            table.begin_other(side >> 1, side, seq, packet.sent_ack)
         self._count(packet, side)
         self._take(packet, side, seq)
         if packet.flags & ACK:
@@ -218,6 +220,7 @@ class Reassembler:
                 mine.max_seen = offset
         if packet.flags & FIN and mine.fin == NONE:
             mine.fin = fin = offset + packet.wire_length
+            mine.fin_ack = packet.sent_ack
             if mine.max_seen < fin < mine.next + MAX_WINDOW:
                 mine.max_seen = fin
             if fin == mine.next and side not in self._out_of_order.queues and not mine.ended:
@@ -250,7 +253,7 @@ class Reassembler:
         if body and queue is None and offset == expected:
             mine.bytes += len(body)
             start = packet.start + packet.length - len(body)
-            self._table.accept(side, start, len(body), packet.ts_ns, packet.number, packet.file)
+            self._table.accept(side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack)
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
@@ -387,6 +390,7 @@ class Reassembler:
             piece_ts_ns=rows["ts_ns"].copy(),
             piece_number=rows["number"].copy(),
             piece_file=rows["file"].copy(),
+            piece_ack=rows["ack"].copy(),
             piece_order=given_out,
         )
 
