@@ -1,8 +1,8 @@
 """The pipeline on Spark: captures as DataFrames, as a stream, and exported by a cluster.
 
 ``spark.read.format("mqpcap").load(path)`` needs no call: Spark finds the module ``pyspark_mqpcap`` beside this
-package. Where another ``pyspark_*`` package is broken and Spark's search with it, `register` does the same. The bulk
-job is `mqpcap.spark.job.export`, as a command ``mqpcap spark export``. Only this package imports pyspark, and importing
+package. A broken ``pyspark_*`` package of another project ends that search; then call `register`. The bulk job is
+`mqpcap.spark.job.export`, on the command line ``mqpcap spark export``. Only this package imports pyspark, and importing
 it loads neither pyspark nor Scapy.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes ``mqpcap`` a format of this session, and lets option ``pushdown`` work in it."""
+    """Makes ``mqpcap`` a format of this session, and enables its option ``pushdown``."""
     from mqpcap.spark.source import CaptureSource
 
     spark.dataSource.register(CaptureSource)

@@ -1,8 +1,8 @@
-"""Publishes and deliveries of the shares of a capture, brought together.
+"""Pairs the deliveries of all shares of a capture with their publishes.
 
-A delivery comes from an earlier publish to the same server, whose connection may be in another share. So a share leaves
-what a lookup needs of each, some 60 bytes a row, in Parquet files of its task. `deliveries` then runs
-`mqpcap.correlate.deliveries.Deliveries` over the files of all shares, in order of time.
+A delivery comes from an earlier publish to the same server, and the connection of the publish may be in another share.
+So each share writes the columns that the lookup needs, some 60 bytes a row, into Parquet files of its task.
+`deliveries` then runs `mqpcap.correlate.deliveries.Deliveries` over the files of all shares, in order of time.
 """
 
 import heapq
@@ -27,9 +27,9 @@ _KINDS: dict[str, type[Published] | type[Delivered]] = {PUBLISHED: Published, DE
 
 
 class KeyWriter(Deliveries):
-    """Stands where a share would look publishes up; leaves the keys of one protocol in files instead.
+    """Writes the keys of one protocol to files, where a whole capture would look publishes up.
 
-    ``write`` takes rows of tables, which are called ``PROTOCOL.published`` and ``PROTOCOL.delivered``.
+    ``write`` gets the name of a table, ``PROTOCOL.published`` or ``PROTOCOL.delivered``, and its rows.
     """
 
     def __init__(self, protocol: str, prints: Prints, write: Callable[[str, pa.Table], None]) -> None:
@@ -37,16 +37,16 @@ class KeyWriter(Deliveries):
         self._write = write
 
     def _publish(self, published: Published) -> None:
-        self._leave(PUBLISHED, published)
+        self._write_keys(PUBLISHED, published)
 
-    def ready(self, behind: Behind) -> None:
-        """No rows: deliveries are left, too."""
+    def ready(self, watermarks: Behind) -> None:
+        """Writes the keys of all deliveries; gives no rows."""
         for delivered in self._held:
-            self._leave(DELIVERED, delivered)
+            self._write_keys(DELIVERED, delivered)
         self._held.clear()
 
-    def _leave(self, kind: str, some: Published | Delivered) -> None:
-        rows = pa.table({x.name: getattr(some, x.name) for x in fields(some)})
+    def _write_keys(self, kind: str, keys: Published | Delivered) -> None:
+        rows = pa.table({x.name: getattr(keys, x.name) for x in fields(keys)})
         self._write(f"{self.protocol}.{kind}", rows)
 
 
@@ -58,25 +58,25 @@ def _rule(protocol: str) -> DeliveryRule:
 
 def deliveries(protocol: str, files: Sequence[TableFile], storage: Storage) -> Iterator[pa.Table]:
     """The rows of ``deliveries`` of a protocol, without ``capture``."""
-    made = Deliveries(protocol, _rule(protocol), lambda column: np.empty(0, np.int64))
-    none, texts = np.empty(0, np.int64), pa.array([], pa.string())
-    no_publishes = Published(none, none, none, none, none, none)
-    waiting = Delivered(none, none, none, none, none, none, texts, texts)
-    for some, until_ns in _in_time(files, storage):
-        if isinstance(some, Delivered):
-            waiting = Delivered.joined([waiting, some])
+    lookup = Deliveries(protocol, _rule(protocol), lambda column: np.empty(0, np.int64))
+    empty, texts = np.empty(0, np.int64), pa.array([], pa.string())
+    no_publishes = Published(empty, empty, empty, empty, empty, empty)
+    waiting = Delivered(empty, empty, empty, empty, empty, empty, texts, texts)
+    for keys, until_ns in _by_time(files, storage):
+        if isinstance(keys, Delivered):
+            waiting = Delivered.joined([waiting, keys])
         ready = waiting.ts_ns < until_ns
-        published = some if isinstance(some, Published) else no_publishes
-        found = made.look_up(published, waiting.taken(np.flatnonzero(ready)))
+        published = keys if isinstance(keys, Published) else no_publishes
+        rows = lookup.look_up(published, waiting.taken(np.flatnonzero(ready)))
         waiting = waiting.taken(np.flatnonzero(~ready))
-        if found is not None:
-            yield found
+        if rows is not None:
+            yield rows
 
 
-def _in_time(files: Sequence[TableFile], storage: Storage) -> Iterator[tuple[Published | Delivered, int]]:
-    """The row groups of all files, and each time the time before which no later group has a row."""
+def _by_time(files: Sequence[TableFile], storage: Storage) -> Iterator[tuple[Published | Delivered, int]]:
+    """The row groups of all files in order of time, each with the earliest time of the groups that follow."""
     opened = [pq.ParquetFile(storage.input(file.path)) for file in files]
-    # The earliest of each group and all behind it, from the last one on.
+    # By group, from the last to the first: the earliest time of the group and all later groups.
     lows = [[*accumulate(reversed(_begins(file)), min)] for file in opened]
     queue = [(low.pop(), k) for k, low in enumerate(lows)]
     heapq.heapify(queue)
@@ -90,9 +90,9 @@ def _in_time(files: Sequence[TableFile], storage: Storage) -> Iterator[tuple[Pub
 
 def _begins(file: pq.ParquetFile) -> list[int]:
     """The earliest time of each row group."""
-    told = file.metadata
-    column = told.schema.names.index("ts_ns")
-    return [told.row_group(i).column(column).statistics.min for i in range(told.num_row_groups)]
+    metadata = file.metadata
+    column = metadata.schema.names.index("ts_ns")
+    return [metadata.row_group(i).column(column).statistics.min for i in range(metadata.num_row_groups)]
 
 
 def _read(rows: pa.Table, file: TableFile) -> Published | Delivered:

@@ -94,7 +94,7 @@ def distribute(
     capture: Capture, wanted: Sequence[FileRange], cut: SharePlan, storage: Storage, name: str
 ) -> list[RangeResult]:
     """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
-    with storage.output(name) as out, pa.ipc.new_file(out, _SCHEMA) as writer:
+    with storage.output(name) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
         return [_distributed(capture, file_range, cut, writer, name) for file_range in wanted]
 
 
@@ -127,10 +127,10 @@ def _distributed(
 def _write(held: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchFileWriter) -> Batches:
     """Write the packets of some windows, a batch for each share."""
     tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*held, strict=True)]
-    first = writer.stats.num_record_batches
+    first_batch = writer.stats.num_record_batches
     for table in tables:
         writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
-    return tuple((first + k, table.nbytes) for k, table in enumerate(tables))
+    return tuple((first_batch + k, table.nbytes) for k, table in enumerate(tables))
 
 
 def _by_share(window: Window, cut: SharePlan) -> list[pa.RecordBatch]:
@@ -139,14 +139,14 @@ def _by_share(window: Window, cut: SharePlan) -> list[pa.RecordBatch]:
     share = np.concatenate([cut.shares(keys_of(ends)), np.full(len(fragments), cut.share_count)])
     rows = np.concatenate([rows, fragments])
     order = np.lexsort((rows, share))
-    rows, first = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()
+    rows, first_row = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()
     if not len(rows):
         return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (cut.share_count + 1)
     each = np.arange(len(rows), dtype=np.int32)
     packets = span_array(window.buffer, len(rows), each, window.offset[rows], window.caplen[rows], pa.binary())
     columns = {name: getattr(window, name)[rows] for name in _NUMBERS}
     batch = pa.RecordBatch.from_pydict(columns | {"packet": packets}, _SCHEMA)
-    return [batch.slice(one, two - one) for one, two in pairwise(first)]
+    return [batch.slice(start, end - start) for start, end in pairwise(first_row)]
 
 
 # The driver
@@ -157,7 +157,7 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
 
     A file that cannot be entered in the middle is one range, and a task of its own.
     """
-    found: list[tuple[FileRange, int]] = []
+    sized_ranges: list[tuple[FileRange, int]] = []
     for file in range(len(capture.files)):
         with closing(capture.source(file)) as source:
             size_bytes = source.size_bytes
@@ -165,8 +165,8 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
         size_bytes = RANGE_BYTES if size_bytes is None else size_bytes
         borders = [size_bytes * i // count for i in range(count)]
         for begin, until in zip(borders, [*borders[1:], None], strict=True):
-            found.append((FileRange(file, begin, until), (until or size_bytes) - begin))
-    return [tuple(one for one, _ in pack) for pack in packed(found, itemgetter(1), RANGE_BYTES)]
+            sized_ranges.append((FileRange(file, begin, until), (until or size_bytes) - begin))
+    return [tuple(file_range for file_range, _ in pack) for pack in packed(sized_ranges, itemgetter(1), RANGE_BYTES)]
 
 
 class Distribution:
@@ -184,25 +184,25 @@ class Distribution:
         self._made |= {(one.file_range.file, one.file_range.begin): one for one in made}
         self._right.clear()
         in_order = sorted(self._made.items())
-        rest = [self._rest([one for _, one in of_file]) for _, of_file in groupby(in_order, lambda item: item[0][0])]
+        rest = [self._accept_valid([one for _, one in of_file]) for _, of_file in groupby(in_order, lambda item: item[0][0])]
         self.wanted = [(file_range,) for file_range in rest if file_range is not None]
 
-    def _rest(self, made: Sequence[RangeResult]) -> FileRange | None:
+    def _accept_valid(self, results: Sequence[RangeResult]) -> FileRange | None:
         """Takes the ranges of a file that are right; what begins at the first that is not, to be read again."""
         exit: Entry | None = None
         number = 0
-        for one in made:
-            file_range = one.file_range
+        for result in results:
+            file_range = result.file_range
             if exit is not None and file_range.until is not None and exit.position >= file_range.until:
                 continue  # a record reaches over it
-            if exit is not None and not one.follows(exit):
+            if exit is not None and not result.follows(exit):
                 return FileRange(file_range.file, file_range.begin, None, exit)
-            self._right.append((one, number))
-            number += one.number_count
-            if one.ends_file:
+            self._right.append((result, number))
+            number += result.number_count
+            if result.ends_file:
                 break
-            is_untimed = exit is not None and one.first_ts_ns is None
-            exit = replace(one.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and is_untimed else one.exit
+            is_untimed = exit is not None and result.first_ts_ns is None
+            exit = replace(result.exit, last_ts_ns=exit.last_ts_ns) if exit is not None and is_untimed else result.exit
         return None
 
     def share_capture(self, share: int, storage: Storage) -> "ShareCapture":
@@ -241,23 +241,23 @@ class ShareCapture(Capture):
 
     def windows(self) -> Iterator[Window]:
         """Its packets, a window at a time."""
-        found = (
-            ShareBatches(one.file_range.file, one.name, number, (own[0], common[0]), own[1] + common[1])
-            for one, number in self.ranges
-            for own, common in ((batches[self.share], batches[-1]) for batches in one.batches)
+        share_batches = (
+            ShareBatches(result.file_range.file, result.name, number, (share_batch[0], common[0]), share_batch[1] + common[1])
+            for result, number in self.ranges
+            for share_batch, common in ((batches[self.share], batches[-1]) for batches in result.batches)
         )
-        for number, of_file in groupby((one for one in found if one.size_bytes), attrgetter("file")):
+        for number, of_file in groupby((result for result in share_batches if result.size_bytes), attrgetter("file")):
             for group in packed(of_file, attrgetter("size_bytes"), WINDOW_BYTES):
                 tables = []
-                for name, some in groupby(group, attrgetter("name")):
+                for name, file_batches in groupby(group, attrgetter("name")):
                     with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
-                        tables += [_numbered(reader.get_batch(i), x.number) for x in some for i in x.places]
+                        tables += [_numbered(reader.get_batch(i), x.number) for x in file_batches for i in x.places]
                 yield from _windows(pa.concat_tables(tables), number)
 
 
-def _numbered(batch: pa.RecordBatch, before: int) -> pa.Table:
+def _numbered(batch: pa.RecordBatch, packets_before: int) -> pa.Table:
     """The packets, behind so many in their file."""
-    return pa.Table.from_batches([batch]).set_column(0, "number", pc.add(batch["number"], before))
+    return pa.Table.from_batches([batch]).set_column(0, "number", pc.add(batch["number"], packets_before))
 
 
 def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
@@ -268,11 +268,11 @@ def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
     caplen = pc.binary_length(packets["packet"]).to_numpy().astype(np.int64)
     filled, counted = np.cumsum(caplen) // WINDOW_BYTES, np.arange(len(caplen)) // WINDOW_PACKETS
     borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
-    for one, two in pairwise([*borders, len(caplen)]):
-        some = packets.slice(one, two - one).combine_chunks()
-        column = whole(some["packet"])
-        offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: two - one].astype(np.int64)
+    for start, end in pairwise([*borders, len(caplen)]):
+        window_packets = packets.slice(start, end - start).combine_chunks()
+        column = whole(window_packets["packet"])
+        offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: end - start].astype(np.int64)
         # Copies: what reads packets takes arrays that can be written to.
-        buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[one:two].sum()].copy()
-        columns = {name: some[name].to_numpy().copy() for name in _NUMBERS}
-        yield Window(buffer, offset - offset[0], caplen[one:two], file=file, **columns)
+        buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[start:end].sum()].copy()
+        columns = {name: window_packets[name].to_numpy().copy() for name in _NUMBERS}
+        yield Window(buffer, offset - offset[0], caplen[start:end], file=file, **columns)

@@ -1,7 +1,7 @@
-"""The tables' columns, and what Spark takes of Arrow.
+"""The columns of the tables, as Arrow schemas that Spark accepts.
 
-The tables have only types that Spark takes; of what it asks beside them (no dictionaries, list items named ``element``)
-its own schema tells, to which `batches` casts.
+The tables have only types that Spark knows. Spark also wants no dictionaries, and list items named ``element``:
+`batches` casts to the schema that Spark itself derives.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from mqpcap.tables import schemas as tables
 
 BATCH_ROW_COUNT = 32_768
 BATCH_BYTES = 16 << 20
-"""A batch for Spark ends at whichever is reached first."""
+"""A batch for Spark ends when it has BATCH_ROW_COUNT rows or BATCH_BYTES bytes."""
 COMMON = tables.TABLES | {"messages": tables.MESSAGES, "exchanges": tables.EXCHANGES}
 
 
 def table_names() -> tuple[str, ...]:
-    """Every table there can be."""
+    """The names of all tables."""
     return (*COMMON, *protocols())
 
 
 @cache
 def table_schema(table: str) -> pa.Schema:
-    """The columns of a table as `mqpcap export` writes them; KeyError for a table there is none of."""
+    """The columns of a table as `mqpcap export` writes them; raises KeyError for an unknown table."""
     if table in COMMON:
         return COMMON[table]
     program = compiled(protocols()[table])
@@ -37,8 +37,8 @@ def table_schema(table: str) -> pa.Schema:
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The table's rows with the columns of ``schema``, in batches of a size that Spark takes well."""
+    """The table's rows with the columns of ``schema``, in batches of at most BATCH_ROW_COUNT rows and about BATCH_BYTES bytes."""
     chosen = table.select(schema.names).cast(schema)
     each = max(1, min(BATCH_ROW_COUNT, int(BATCH_BYTES / max(1, chosen.nbytes) * chosen.num_rows)))
-    for at in range(0, chosen.num_rows, each):
-        yield from chosen.slice(at, each).combine_chunks().to_batches()
+    for start in range(0, chosen.num_rows, each):
+        yield from chosen.slice(start, each).combine_chunks().to_batches()

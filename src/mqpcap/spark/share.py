@@ -1,9 +1,10 @@
-"""A share of a capture through the pipeline, as a Spark task does it.
+"""Runs a share of a capture through the pipeline, in a Spark task.
 
-A share is a part of the connections: a task reads every packet, or those that `mqpcap.spark.distribute` left it, and
-keeps those of its share. Three things join connections, so a share alone cannot say them: servers that another
-connection told (``by peer``), what connections tell each other by a key (fq's logins), and deliveries. `Heard` carries
-the first two from other shares; keys of the third go to `mqpcap.spark.delivery_keys`.
+A share is a part of the connections of a capture. A task reads all packets of the capture, or those that
+`mqpcap.spark.distribute` wrote for it, and keeps the packets of its share. Three results depend on more than one
+connection, so a share alone cannot compute them: servers proved by another connection, facts shared through a key
+(fq's logins), and deliveries. `SharedKnowledge` brings servers and facts from other shares; the keys of deliveries go
+to `mqpcap.spark.delivery_keys`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,68 +24,73 @@ from mqpcap.spark.partitions import SharePlan
 from mqpcap.tcp.headers import Segments
 
 TASK_MEMORY_BYTES = 192 << 20
-"""Bound of what waits for missing bytes in a task."""
+"""Memory of a task for out-of-order data and open connections."""
 NS = np.iinfo(np.int64)
-"""The times there are."""
+"""The range of times in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What other shares of a capture told: servers, and by protocol what connections tell each other."""
+class SharedKnowledge:
+    """Servers that connections of a capture proved, and by protocol the facts that they share."""
 
     servers: frozenset[Told] = frozenset()
     facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
 
-    def without(self, mine: "Heard") -> "Heard":
-        """What others told alone."""
-        own = {(name, *fact[:4]) for name, facts in mine.facts.items() for fact in facts}
-        facts = {n: tuple(f for f in told if (n, *f[:4]) not in own) for n, told in self.facts.items()}
-        return Heard(self.servers, facts)
+    def minus(self, excluded: "SharedKnowledge") -> "SharedKnowledge":
+        """This knowledge without the facts of ``known``."""
+        known_facts = {(name, *fact[:4]) for name, facts in excluded.facts.items() for fact in facts}
+        facts = {
+            name: tuple(fact for fact in shared if (name, *fact[:4]) not in known_facts)
+            for name, shared in self.facts.items()
+        }
+        return SharedKnowledge(self.servers, facts)
 
-    def answers(self, doubted: Collection[Server], asked: Collection[tuple[str, str]]) -> bool:
-        """Whether it says something of servers or keys that were asked for."""
+    def is_relevant(self, missing_servers: Collection[Server], lookup_keys: Collection[tuple[str, str]]) -> bool:
+        """Whether it has one of the missing servers or a fact for one of the keys."""
         keys = {(name, fact[0]) for name, facts in self.facts.items() for fact in facts}
-        return not {server for server, _ in self.servers}.isdisjoint(doubted) or not keys.isdisjoint(asked)
+        return not {server for server, _ in self.servers}.isdisjoint(missing_servers) or not keys.isdisjoint(
+            lookup_keys
+        )
 
 
-def told(pipeline: Pipeline) -> Heard:
-    """What a pipeline knows for others."""
+def knowledge_of(pipeline: Pipeline) -> SharedKnowledge:
+    """Servers and facts that the connections of a pipeline proved."""
     facts = {name: tuple(shared.told()) for name, shared in pipeline.shared.items()}
-    return Heard(frozenset(pipeline.framer.detector.servers.items()), facts)
+    return SharedKnowledge(frozenset(pipeline.framer.detector.servers.items()), facts)
 
 
-def heard(capture: Capture, options: Options) -> Heard:
-    """What all connections of a capture tell of each other, without reading their messages."""
+def collect_knowledge(capture: Capture, options: Options) -> SharedKnowledge:
+    """The shared knowledge of all connections of a capture, found without decoding messages into rows."""
     nobody = replace(options, optional_tables=frozenset(), connections=lambda ips, *_: np.zeros(len(ips), np.bool_))
     listener = CapturePipeline(capture, nobody, lambda output: None)
     listener.run()
-    return told(listener)
+    return knowledge_of(listener)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Messages that a query asks for: of some protocols, None for all, that begin from a time up to another."""
+class TableNeeds:
+    """The messages that a query needs: of these protocols (None: of all), that begin in a range of time."""
 
     protocols: frozenset[str] | None = None
     from_ns: int = NS.min
     until_ns: int = NS.max
 
-    def of(self, found: Sequence[Frames]) -> list[Frames]:
-        """Those of the protocols."""
-        return [frames for frames in found if self.protocols is None or frames.protocol in self.protocols]
+    def select(self, frames_by_layout: Sequence[Frames]) -> list[Frames]:
+        """The messages of the protocols needed."""
+        return [frames for frames in frames_by_layout if self.protocols is None or frames.protocol in self.protocols]
 
 
-def wanted_of(table: str) -> Wanted:
-    """What one table needs: a protocol's own no other protocol's messages; two need none."""
+def table_needs(table: str) -> TableNeeds:
+    """The messages that a table needs: a protocol's table those of its protocol, two tables none."""
     if table in ("connections", "problems"):
-        return Wanted(frozenset())
-    return Wanted(frozenset({table})) if table in protocols() else Wanted()
+        return TableNeeds(frozenset())
+    return TableNeeds(frozenset({table})) if table in protocols() else TableNeeds()
 
 
-def drained(outputs: list[Output], table: str) -> Iterator[pa.Table]:
-    """The rows of a table among outputs, all of which are taken out of their list."""
-    given, outputs[:] = outputs[:], []
-    for output in given:
+def drain(outputs: list[Output], table: str) -> Iterator[pa.Table]:
+    """Empties a list of outputs; gives the rows of one table."""
+    drained, outputs[:] = outputs[:], []
+    for output in drained:
         if output.table == table:
             yield output.rows
         elif output.protocol == table and output.fields is not None:
@@ -92,9 +98,9 @@ def drained(outputs: list[Output], table: str) -> Iterator[pa.Table]:
 
 
 class Share(CapturePipeline):
-    """One share of one capture: of what ``cut`` says the one with the number ``share``.
+    """One share of a capture: share number ``share`` of the plan.
 
-    ``heard`` is what other shares know; ``wanted`` leaves unread what nobody asked for.
+    ``knowledge``: servers and facts of other shares. ``needs``: messages that do not match are not decoded.
     """
 
     def __init__(
@@ -102,56 +108,56 @@ class Share(CapturePipeline):
         capture: Capture,
         options: Options,
         emit: Emit,
-        heard: Heard | None = None,
-        wanted: Wanted | None = None,
+        knowledge: SharedKnowledge | None = None,
+        needs: TableNeeds | None = None,
         share: int = 0,
-        cut: SharePlan | None = None,
+        plan: SharePlan | None = None,
     ) -> None:
-        heard = heard or Heard()
-        super().__init__(capture, replace(options, servers=options.servers | heard.servers), emit)
-        for name, facts in heard.facts.items():
+        knowledge = knowledge or SharedKnowledge()
+        super().__init__(capture, replace(options, servers=options.servers | knowledge.servers), emit)
+        for name, facts in knowledge.facts.items():
             self.shared[name] = SharedFacts()
             for fact in sorted(facts, key=lambda fact: fact[3]):
                 self.shared[name].take(fact)
-        self.wanted = wanted or Wanted()
-        self.share, self.cut = share, cut or SharePlan(1)
+        self.needs = needs or TableNeeds()
+        self.share, self.plan = share, plan or SharePlan(1)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds all of the capture's connections."""
-        return self.cut.share_count == 1
+        """Whether the share has all connections of the capture."""
+        return self.plan.share_count == 1
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
-            segments = taken(segments, np.flatnonzero(self.cut.shares(segments.key) == self.share))
+            segments = taken(segments, np.flatnonzero(self.plan.shares(segments.key) == self.share))
         return super()._segments(segments)
 
-    def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        return super()._read(self.wanted.of(found))
+    def _read(self, frames_by_layout: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
+        return super()._read(self.needs.select(frames_by_layout))
 
     def _wanted(self, frames: Frames) -> Frames:
-        frames, wanted = super()._wanted(frames), self.wanted
-        keep = (frames.ts_ns >= wanted.from_ns) & (frames.ts_ns <= wanted.until_ns)
+        frames, needs = super()._wanted(frames), self.needs
+        keep = (frames.ts_ns >= needs.from_ns) & (frames.ts_ns <= needs.until_ns)
         return frames if keep.all() else taken_frames(frames, np.flatnonzero(keep))
 
     @property
-    def asked(self) -> list[tuple[str, str]]:
-        """Protocols and keys of which a connection asked what others told."""
+    def lookup_keys(self) -> list[tuple[str, str]]:
+        """Protocol and key of each fact that a connection looked up."""
         return sorted((name, key) for name, shared in self.shared.items() for key in shared.asked)
 
     @property
-    def doubted(self) -> list[Server]:
-        """Servers that a connection asked for and were not told."""
+    def missing_servers(self) -> list[Server]:
+        """Servers that a connection needed and that no connection of the share proved."""
         return sorted(self.framer.detector.doubted)
 
     def rows(self, table: str) -> Iterator[pa.Table]:
         """The rows of one table as they become final.
 
-        Raises CaptureError, behind the last of them, where the capture could not be read to its end.
+        If the capture cannot be read to its end, raises CaptureError after the last row.
         """
         outputs: list[Output] = []
         self.emit = outputs.append
         for _ in self.steps():
-            yield from drained(outputs, table)
+            yield from drain(outputs, table)
         if self.failure is not None:
             raise self.failure
