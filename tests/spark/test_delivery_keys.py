@@ -71,7 +71,7 @@ def test_any_connections_dealt_out_give_the_same_rows(
         dice = random.Random(seed)
         pinned = [(key, dice.randrange(share_count)) for key in keys(only(path)) if dice.random() < 0.2 + 0.2 * seed]
         cut = SharePlan(share_count, tuple(pinned))
-        monkeypatch.setattr(partitions, "cut", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "make_plan", lambda capture, n, cut=cut: cut)
 
         job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
 
@@ -83,7 +83,7 @@ def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: py
     traffic.publishes(tmp_path / "x.pcap", 4000, 6)
     capture = only(tmp_path / "x.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
@@ -94,7 +94,7 @@ def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: py
 def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
@@ -108,7 +108,7 @@ def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.Monkey
     capture = only(servers(tmp_path, 2))
     expected = of_dissections([dissect(capture)])
     monkeypatch.setattr(parquet, "MAX_GROUP_ROW_COUNT", row_count)
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
     job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
 

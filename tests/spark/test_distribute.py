@@ -52,14 +52,14 @@ def distributed(capture: Capture, cut: SharePlan, storage: Storage) -> tuple[lis
     """The packets of each share, and how often ranges were read."""
     distribution = Distribution(capture, cut)
     turn = 0
-    while packs := distribution.wanted:
+    while packs := distribution.pending:
         made = []
         for i, pack in enumerate(packs):
             text = tasks.Result(
                 "d", ranges=distribute.distribute(capture, pack, cut, storage, f"packets/{turn}-{i}")
             ).text()
             made += tasks.result(text).ranges
-        distribution.take(made)
+        distribution.add(made)
         turn += 1
     shares = [distribution.share_capture(k, storage) for k in range(cut.share_count)]
     found = [[p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares]
@@ -245,7 +245,7 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
     files[1].unlink()
     (capture,) = captures([str(tmp_path / "in")]).captures
     assert len(capture.files) == 4
-    cut = partitions.cut(capture, 3)
+    cut = partitions.make_plan(capture, 3)
     assert cut.pinned
 
     for range_bytes, window_bytes, packet_count in (
@@ -342,7 +342,7 @@ def test_distributed_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> No
     capture = only(PCAPS / "fq/session.pcap")
     cut = SharePlan(2)
     distribution = Distribution(capture, cut)
-    distribution.take(distribute.distribute(capture, distribution.wanted[0], cut, Storage(str(tmp_path)), "dealt"))
+    distribution.add(distribute.distribute(capture, distribution.pending[0], cut, Storage(str(tmp_path)), "dealt"))
     share = distribution.share_capture(1, Storage(str(tmp_path)))
     (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
 

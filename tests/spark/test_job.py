@@ -111,7 +111,7 @@ def test_samples_in_shares_are_the_local_export(
     Not planned: connections of one server are in all shares, whatever is best.
     """
     if not planned:
-        monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+        monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
     job.export(None, samples.captures, str(tmp_path / "tables"), Options(), share_count=share_count)
 
@@ -125,7 +125,7 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
 ) -> None:
     """Every connection that closed leaves at once, so that its login is told later."""
     if not planned:
-        monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+        monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
     gone: list[int] = []
     forget = Reassembler.forget
     monkeypatch.setattr(Reassembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
@@ -159,7 +159,7 @@ def test_deliveries_of_many_servers_are_joined_protocol_by_protocol(
     done: list[str] = []
     run = tasks.run
     monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task.id) or run(task, *others))
-    monkeypatch.setattr(partitions, "cut", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
     job.export(None, found, str(tmp_path / "tables"), Options(), share_count=4)
 

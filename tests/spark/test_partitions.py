@@ -51,7 +51,7 @@ def test_share_of_a_key_is_its_pin_else_its_hash(
 
 @given(st.lists(st.integers(0, 12)), st.integers(1, 12))
 def test_packs_are_as_full_as_their_order_lets_them(sizes: list[int], limit: int) -> None:
-    packs = [*partitions.packed(enumerate(sizes), lambda item: item[1], limit)]
+    packs = [*partitions.pack(enumerate(sizes), lambda item: item[1], limit)]
 
     assert [item for pack in packs for item in pack] == [*enumerate(sizes)]
     loads = [[size for _, size in pack] for pack in packs]
@@ -61,16 +61,16 @@ def test_packs_are_as_full_as_their_order_lets_them(sizes: list[int], limit: int
 
 def test_small_captures_are_packed_and_large_ones_cut(tmp_path: Path) -> None:
     """The large one first, its shares as many as Spark has slots."""
-    units = partitions.units(of_sizes(tmp_path, 10 << 10, 20 << 10, 400 << 20), 4)
+    units = partitions.plan_units(of_sizes(tmp_path, 10 << 10, 20 << 10, 400 << 20), 4)
 
-    assert [(len(unit.captures), unit.number, unit.cut.share_count) for unit in units] == [
+    assert [(len(unit.captures), unit.number, unit.plan.share_count) for unit in units] == [
         (1, 0, 4), (1, 1, 4), (1, 2, 4), (1, 3, 4), (2, 0, 1),
     ]  # fmt: skip
 
 
 def test_shares_are_neither_too_many_nor_too_small(tmp_path: Path) -> None:
     """With a thousand slots: 100 MB are two shares of 64 MB or nearly, 70 MB one, and 5 GB no more than the limit."""
-    units = partitions.units(of_sizes(tmp_path, 5 << 30, 100 << 20, 70 << 20), 1000)
+    units = partitions.plan_units(of_sizes(tmp_path, 5 << 30, 100 << 20, 70 << 20), 1000)
 
     counted = [sum(unit.captures[0][0] == number for unit in units) for number in range(3)]
     assert counted == [MAX_SHARES, 2, 1]
@@ -80,8 +80,8 @@ def test_shares_are_neither_too_many_nor_too_small(tmp_path: Path) -> None:
 def test_every_capture_is_in_one_unit_or_in_all_its_shares(tmp_path: Path, slot_count: int) -> None:
     found = of_sizes(tmp_path, *[700 << 10] * 9)
 
-    whole = partitions.units(found, slot_count)
-    cut = partitions.units(found, slot_count, share_count=2)
+    whole = partitions.plan_units(found, slot_count)
+    cut = partitions.plan_units(found, slot_count, share_count=2)
 
     assert sorted(number for unit in whole for number, _ in unit.captures) == [*range(9)]
     assert len(whole) == max(1, slot_count)  # 6.3 MB are 3 times 2.1 MB
@@ -90,7 +90,7 @@ def test_every_capture_is_in_one_unit_or_in_all_its_shares(tmp_path: Path, slot_
 
 
 def test_no_capture_is_no_unit() -> None:
-    assert partitions.units([], 4) == []
+    assert partitions.plan_units([], 4) == []
 
 
 def test_large_connections_are_dealt_out_evenly() -> None:
@@ -99,9 +99,9 @@ def test_large_connections_are_dealt_out_evenly() -> None:
     found, packets = only(path), records(path)[1]
     whole = dissect(found).connections.to_pylist()
 
-    cut = partitions.cut(found, 3)
+    cut = partitions.make_plan(found, 3)
     shares = [
-        pa.concat_tables(Share(found, Options(), print, share=k, cut=cut).rows("connections")).to_pylist()
+        pa.concat_tables(Share(found, Options(), print, share=k, plan=cut).rows("connections")).to_pylist()
         for k in range(3)
     ]
 
@@ -116,7 +116,7 @@ def test_largest_connections_alone_are_pinned(
     """Here one for each share, each to another; a whole capture needs none."""
     monkeypatch.setattr(partitions, "PINNED_PER_SHARE", 1)
 
-    cut = partitions.cut(only(PCAPS / "fq/session.pcap"), share_count)
+    cut = partitions.make_plan(only(PCAPS / "fq/session.pcap"), share_count)
 
     assert cut.share_count == share_count
     assert sorted(share for _, share in cut.pinned) == shares
@@ -128,7 +128,7 @@ def test_capture_that_is_gone_is_cut_by_hashes(tmp_path: Path) -> None:
     capture = only(tmp_path / "x.pcap")
     (tmp_path / "x.pcap").unlink()
 
-    assert partitions.cut(capture, 3) == SharePlan(3)
+    assert partitions.make_plan(capture, 3) == SharePlan(3)
     assert partitions.written(capture) == [(0, 0)]
 
 
@@ -177,4 +177,4 @@ def test_path_that_is_not_there_is_told_before_all_else(tmp_path: Path, permissi
 
 
 def test_name_is_near_whatever_its_case() -> None:
-    assert partitions.near("STATEDIR", ["table", "stateDir"]) == ": did you mean stateDir?"
+    assert partitions.nearest_name("STATEDIR", ["table", "stateDir"]) == ": did you mean stateDir?"

@@ -14,7 +14,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
 from mqpcap.spark.partitions import SharePlan
-from mqpcap.spark.share import Heard, Share
+from mqpcap.spark.share import Share, SharedKnowledge
 from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.captures import CaptureRows
 
@@ -28,9 +28,11 @@ def only(*names: str) -> Capture:
     return capture
 
 
-def read(capture: Capture, share: int, share_count: int, heard: Heard | None = None) -> tuple[Share, Dissection]:
+def read(
+    capture: Capture, share: int, share_count: int, heard: SharedKnowledge | None = None
+) -> tuple[Share, Dissection]:
     made = Dissection(capture)
-    one = Share(capture, Options(), made.take, heard, share=share, cut=SharePlan(share_count))
+    one = Share(capture, Options(), made.take, heard, share=share, plan=SharePlan(share_count))
     one.run()
     return one, made
 
@@ -39,7 +41,7 @@ def read(capture: Capture, share: int, share_count: int, heard: Heard | None = N
 def test_shares_together_are_the_capture(name: str) -> None:
     capture = only(name)
     whole = of_dissections([dissect(capture)])
-    heard = share.heard(capture, Options())
+    heard = share.collect_knowledge(capture, Options())
 
     for share_count in (2, 7):
         made = [read(capture, k, share_count, heard)[1] for k in range(share_count)]
@@ -82,12 +84,12 @@ def test_each_table_by_itself_is_that_of_the_whole(table: str) -> None:
 def test_connection_recognised_by_another_share_is_heard_of() -> None:
     """The servers that other shares told are as good as those of this one."""
     capture = only("fq/session.pcap")
-    everything = share.heard(capture, Options())
+    everything = share.collect_knowledge(capture, Options())
 
     alone, _ = read(capture, 0, 2, everything)
 
     assert {name for (name, _, _), _ in everything.servers} == {"fq"}
-    assert not alone.doubted
+    assert not alone.missing_servers
 
 
 def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> None:
@@ -95,16 +97,18 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
     path = PCAPS / "fq/session.pcap"
     (capture,) = captures([str(merged([path, moved(path, tmp_path / "b", 8765, 8766)], tmp_path / "x.pcap"))]).captures
     shares = [read(capture, k, 7)[0] for k in range(7)]
-    told = [share.told(one) for one in shares]
-    everything = share.heard(capture, Options())
+    told = [share.knowledge_of(one) for one in shares]
+    everything = share.collect_knowledge(capture, Options())
 
-    asking = [one for one, mine in zip(shares, told, strict=True) if everything.without(mine).answers([], one.asked)]
+    asking = [
+        one for one, mine in zip(shares, told, strict=True) if everything.minus(mine).is_relevant([], one.lookup_keys)
+    ]
 
     assert 0 < len(asking) < 7
     assert sorted(f[:4] for one in told for f in one.facts.get("fq", ())) == sorted(
         f[:4] for f in everything.facts["fq"]
     )
-    assert not Heard().answers(shares[0].doubted, shares[0].asked)
+    assert not SharedKnowledge().is_relevant(shares[0].missing_servers, shares[0].lookup_keys)
 
 
 def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() -> None:

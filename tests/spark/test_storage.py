@@ -291,10 +291,10 @@ def test_only_what_is_ours_is_removed(folder: storage.Storage) -> None:
     """Behind a URI all or nothing."""
     ours = re.compile(r"part-[0-9]+")
     folder.write("part-1", b"")
-    assert folder.stranger(ours) is None
+    assert folder.find_foreign_file(ours) is None
     folder.write("part-1b", b"mine")
 
-    assert folder.stranger(ours) == "part-1b"
+    assert folder.find_foreign_file(ours) == "part-1b"
     folder.remove(ours)
     assert folder.sizes() == ({"part-1b": 4} if folder.is_local else {"part-1": 0, "part-1b": 4})
     folder.remove_file("part-1b")
@@ -307,7 +307,7 @@ def test_link_is_no_directory_of_ours(tmp_path: Path) -> None:
     (tmp_path / "tables").symlink_to("far")
 
     with pytest.raises(OutputError, match="is a symbolic link"):
-        storage.Storage(str(tmp_path / "tables")).stranger(re.compile(".*"))
+        storage.Storage(str(tmp_path / "tables")).find_foreign_file(re.compile(".*"))
 
 
 @pytest.mark.parametrize("uri", ["nowhere://key:{}@host/x", "s3://key:{}@host/x", "s3://key:{}@host/x?region=y"])
@@ -329,7 +329,7 @@ def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) 
     ("/a://key:secret@b", "/a://key:secret@b"),
 ])  # fmt: skip
 def test_only_what_stands_before_the_host_is_hidden(uri: str, as_shown: str) -> None:
-    assert storage.shown(uri) == as_shown
+    assert storage.redacted_uri(uri) == as_shown
 
 
 @pytest.mark.parametrize(("pattern", "names"), [

@@ -18,7 +18,7 @@ from mqpcap.capture import captures
 from mqpcap.pipeline import dissect
 from mqpcap.spark import schemas
 from mqpcap.spark.source import CaptureSource
-from mqpcap.spark.streaming import Carried, thawed
+from mqpcap.spark.streaming import StreamState, load_state
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 START_US = 1_795_238_649 * 1_000_000
@@ -127,10 +127,10 @@ class Stream:
             found.append(rows)
         raise AssertionError
 
-    def kept(self) -> tuple[Carried, int]:
+    def kept(self) -> tuple[StreamState, int]:
         """What it remembers, and in how many bytes."""
         content = (self.state / self.table / f"state/{self.read_count:08d}.pickle").read_bytes()
-        (one,) = thawed(content).values()
+        (one,) = load_state(content).values()
         return one, len(content)
 
 

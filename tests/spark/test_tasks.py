@@ -15,7 +15,7 @@ from mqpcap.capture import Capture, Entry, captures
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.distribute import FileRange, RangeResult
-from mqpcap.spark.share import Heard
+from mqpcap.spark.share import SharedKnowledge
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.tasks import Describe, Dissect, Join, Result, TaskFiles
 from mqpcap.tables.export import TableFile
@@ -36,13 +36,15 @@ def written(folder: Path, table: str) -> list[str]:
 
 
 def dissected(capture: Capture, storage: Storage, share_count: int = 1) -> list[Result]:
-    units = partitions.units([capture], 1, share_count)
+    units = partitions.plan_units([capture], 1, share_count)
     return [tasks.run(Dissect(f"dissect-{unit.number}", unit), Options(), storage) for unit in units]
 
 
 def test_result_comes_out_of_its_json_as_it_was() -> None:
     """Also with the name of a file that is no UTF-8."""
-    told = Heard(frozenset({(("fq", "10.0.0.1", 8765), 12)}), {"fq": (("key", "10.0.0.1", 8765, 5, "user", 7),)})
+    told = SharedKnowledge(
+        frozenset({(("fq", "10.0.0.1", 8765), 12)}), {"fq": (("key", "10.0.0.1", 8765, 5, "user", 7),)}
+    )
     ranges = [RangeResult(FileRange(0, 24), None, Entry(99), "packets/x", 4, None, ("a note",), (((0, 7), (1, 0)),))]
     one = Result("dissect-00000", [FILE], [], ranges, told, [("fq", "10.0.0.1", 8765)], [("fq", "key")])
     one.messages, one.failed = {"a\udcff.pcap": 3}, [(0, "gone", ["a\udcff.pcap"])]

@@ -82,7 +82,7 @@ def export(
         outcome.close()
         raise made.refusal
     if made.summary is not None and not choices.quiet:
-        tell(made.summary, outcome, storage.shown(out))
+        tell(made.summary, outcome, storage.redacted_uri(out))
         resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
         say(f"{plural(made.task_count, 'task')}{resumed}")
     if found.unreadable:

@@ -1,15 +1,13 @@
-"""A capture's packets distributed to its shares, so that each share reads its own packets and no others.
+"""Distributes the packets of a capture to its shares, so that each share reads only its own packets.
 
-Shares that all read the whole capture cost a pass over it each, and from a network a download each. So where they are
-many, tasks first read the capture, each a range of the bytes of a file: they look at the headers and write the packets
-into a file of the staging directory, share by share. A share's task then reads its batches of all of these files, as a
-`ShareCapture`. IP fragments say too little of their connection: every share reads them and joins them as the whole
-capture would.
+If every share reads the whole capture, each share costs a pass over it, and over a network a download. For many shares,
+tasks therefore read the capture first, each task a range of bytes of a file. They read the headers and write the
+packets into a file of the staging directory, share by share. The task of a share then reads its batches in all of these
+files, as a `ShareCapture`. An IP fragment does not show its connection, so every share reads all fragments.
 
-Where a range begins in the middle of a file, its first record is found by a search that may err
-(`mqpcap.capture.entries`), its packets are counted from 1, and of pcapng the interfaces are those of the file's
-beginning. So a range counts only if the one before it, which is right, ended just there; if not, the rest of the file
-is read as one range from there.
+The first record of a range in the middle of a file is found by a search that may be wrong (`mqpcap.capture.entries`).
+Its packets are counted from 1, and its pcapng interfaces are those at the start of the file. A range is therefore valid
+only if the valid range before it ended exactly at its start. Otherwise the file is read again from there, as one range.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,28 +24,28 @@ import pyarrow.compute as pc
 from mqpcap.arrays import whole
 from mqpcap.capture import Capture, Entry, Window, WindowReader, entries
 from mqpcap.decode.columns import span_array
-from mqpcap.spark.partitions import SharePlan, packed
+from mqpcap.spark.partitions import SharePlan, pack
 from mqpcap.spark.storage import Storage
 from mqpcap.tcp.headers import connections_of, keys_of
 
 RANGE_BYTES = 64 << 20
-"""A task reads about so much of a file, or small files of so much together; and so much it holds before it writes."""
+"""A task reads about this much of a file or of several small files, and buffers this much before it writes."""
 WINDOW_BYTES = 8 << 20
-"""A share gets its packets in windows of so much; unlike in the capture's, all in them is its own."""
+"""Windows of a share have this size; all packets in them belong to the share."""
 WINDOW_PACKETS = 1 << 15
-"""Packets in such a window: with many short connections more cost memory and CPU (measured)."""
+"""Packets per window of a share: with many short connections, more cost memory and CPU (measured)."""
 
 _NUMBERS = {"number": pa.int64(), "ts_ns": pa.int64(), "wirelen": pa.int64(), "link_type": pa.int32()}
 _SCHEMA = pa.schema(_NUMBERS | {"packet": pa.binary()})
 Batches = tuple[tuple[int, int], ...]
-"""Number and bytes of a batch for each share and, last, of one for all."""
+"""Number and size of a batch: for each share, and last for the packets that all shares read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """The records of a file, by its number in the capture, that begin at or behind a byte and before another.
+    """The records of file number ``file`` of a capture that begin at byte ``begin`` or later and before ``until``.
 
-    entry: the border of the first, where it is known; the beginning of a file needs none.
+    entry: where the first record begins, if known; not needed at the start of a file.
     """
 
     file: int
@@ -58,11 +56,14 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What became of a range.
+    """The result of reading a range.
 
-    entry: where it began, None if no border was found. exit: where reading ended. number_count: by how much it moves
-    the numbers of packets behind it. first_ts_ns: of its first packet. notes: of the file, which ended there. batches:
-    those in the file ``name``.
+    * entry: where its first record begins, None if no record was found
+    * exit: where reading ended
+    * number_count: packets counted, which the packet numbers of later ranges add
+    * first_ts_ns: time of its first packet
+    * notes: notes on the file, if it ended in this range
+    * batches: written to the file ``name``
     """
 
     file_range: FileRange
@@ -75,7 +76,7 @@ class RangeResult:
     batches: tuple[Batches, ...] = ()
 
     def follows(self, exit: Entry) -> bool:
-        """Whether it began where the range before it ended, and knew what it had to of the bytes before."""
+        """Whether it began where the previous range ended, with the state (interfaces, time) that was current there."""
         if self.entry is None or replace(self.entry, last_ts_ns=exit.last_ts_ns) != exit:
             return False
         # A packet without a time has that of the packet before it.
@@ -83,7 +84,7 @@ class RangeResult:
 
     @property
     def ends_file(self) -> bool:
-        """Whether the file has nothing behind it: it is cut short or damaged, or ended before the range did."""
+        """Whether the file ended in this range: it is cut short or damaged, or ended before the range did."""
         return bool(self.notes) or self.file_range.until is None or self.exit.position < self.file_range.until
 
 
@@ -91,20 +92,20 @@ class RangeResult:
 
 
 def distribute(
-    capture: Capture, wanted: Sequence[FileRange], cut: SharePlan, storage: Storage, name: str
+    capture: Capture, pending: Sequence[FileRange], plan: SharePlan, storage: Storage, name: str
 ) -> list[RangeResult]:
-    """Reads ranges and writes their packets, share by share, into one file; raises CaptureError if one is gone."""
+    """Reads ranges and writes their packets by share to a file; raises CaptureError if a capture file is gone."""
     with storage.output(name) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
-        return [_distributed(capture, file_range, cut, writer, name) for file_range in wanted]
+        return [_distributed(capture, file_range, plan, writer, name) for file_range in pending]
 
 
 def _distributed(
-    capture: Capture, file_range: FileRange, cut: SharePlan, writer: pa.ipc.RecordBatchFileWriter, name: str
+    capture: Capture, file_range: FileRange, plan: SharePlan, writer: pa.ipc.RecordBatchFileWriter, name: str
 ) -> RangeResult:
     file_name = capture.files[file_range.file]
     first_ts_ns = None
     written: list[Batches] = []
-    held: list[list[pa.RecordBatch]] = []
+    buffered: list[list[pa.RecordBatch]] = []
     with closing(capture.source(file_range.file)) as source:
         entry = file_range.entry
         if entry is None and file_range.begin:
@@ -114,34 +115,34 @@ def _distributed(
         reader = WindowReader(file_name, file_range.file, source, entry, file_range.until)
         for window in reader.windows():
             first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
-            held.append(_by_share(window, cut))
-            if sum(batch.nbytes for batches in held for batch in batches) >= RANGE_BYTES:
-                written.append(_write(held, writer))
-                held.clear()
-    if held:
-        written.append(_write(held, writer))
+            buffered.append(_by_share(window, plan))
+            if sum(batch.nbytes for batches in buffered for batch in batches) >= RANGE_BYTES:
+                written.append(_write(buffered, writer))
+                buffered.clear()
+    if buffered:
+        written.append(_write(buffered, writer))
     notes = tuple(map(str, reader.notes))
     return RangeResult(file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(written))
 
 
-def _write(held: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchFileWriter) -> Batches:
+def _write(buffered: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchFileWriter) -> Batches:
     """Write the packets of some windows, a batch for each share."""
-    tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*held, strict=True)]
+    tables = [pa.Table.from_batches(batches, _SCHEMA).combine_chunks() for batches in zip(*buffered, strict=True)]
     first_batch = writer.stats.num_record_batches
     for table in tables:
         writer.write_batch((table.to_batches() or [pa.RecordBatch.from_pylist([], _SCHEMA)])[0])
     return tuple((first_batch + k, table.nbytes) for k, table in enumerate(tables))
 
 
-def _by_share(window: Window, cut: SharePlan) -> list[pa.RecordBatch]:
-    """TCP packets, a batch for each share; those that all shares read come last."""
+def _by_share(window: Window, plan: SharePlan) -> list[pa.RecordBatch]:
+    """The TCP packets of a window, a batch for each share; the last batch has the packets that all shares read."""
     rows, ends, fragments = connections_of(window)
-    share = np.concatenate([cut.shares(keys_of(ends)), np.full(len(fragments), cut.share_count)])
+    share = np.concatenate([plan.shares(keys_of(ends)), np.full(len(fragments), plan.share_count)])
     rows = np.concatenate([rows, fragments])
     order = np.lexsort((rows, share))
-    rows, first_row = rows[order], np.searchsorted(share[order], np.arange(cut.share_count + 2)).tolist()
+    rows, first_row = rows[order], np.searchsorted(share[order], np.arange(plan.share_count + 2)).tolist()
     if not len(rows):
-        return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (cut.share_count + 1)
+        return [pa.RecordBatch.from_pylist([], _SCHEMA)] * (plan.share_count + 1)
     each = np.arange(len(rows), dtype=np.int32)
     packets = span_array(window.buffer, len(rows), each, window.offset[rows], window.caplen[rows], pa.binary())
     columns = {name: getattr(window, name)[rows] for name in _NUMBERS}
@@ -153,9 +154,9 @@ def _by_share(window: Window, cut: SharePlan) -> list[pa.RecordBatch]:
 
 
 def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
-    """The files of a capture in ranges, those of one task together; raises CaptureError if a file is gone.
+    """Splits the files of a capture into ranges, grouped by task; raises CaptureError if a file is gone.
 
-    A file that cannot be entered in the middle is one range, and a task of its own.
+    A file that cannot be read from the middle is one range, and a task of its own.
     """
     sized_ranges: list[tuple[FileRange, int]] = []
     for file in range(len(capture.files)):
@@ -166,38 +167,38 @@ def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
         borders = [size_bytes * i // count for i in range(count)]
         for begin, until in zip(borders, [*borders[1:], None], strict=True):
             sized_ranges.append((FileRange(file, begin, until), (until or size_bytes) - begin))
-    return [tuple(file_range for file_range, _ in pack) for pack in packed(sized_ranges, itemgetter(1), RANGE_BYTES)]
+    return [tuple(file_range for file_range, _ in group) for group in pack(sized_ranges, itemgetter(1), RANGE_BYTES)]
 
 
 class Distribution:
-    """The ranges of one capture on their way to be right; for the driver."""
+    """Keeps, in the driver, which ranges of a capture are valid and which must be read."""
 
-    def __init__(self, capture: Capture, cut: SharePlan) -> None:
-        self.capture, self.cut = capture, cut
-        self.wanted = ranges(capture)
-        """The ranges to be read now, task by task; none once all are right."""
-        self._made: dict[tuple[int, int], RangeResult] = {}
-        self._right: list[tuple[RangeResult, int]] = []
+    def __init__(self, capture: Capture, plan: SharePlan) -> None:
+        self.capture, self.plan = capture, plan
+        self.pending = ranges(capture)
+        """The ranges to read now, by task; empty when all are valid."""
+        self._results: dict[tuple[int, int], RangeResult] = {}
+        self._valid: list[tuple[RangeResult, int]] = []
 
-    def take(self, made: Iterable[RangeResult]) -> None:
-        """What became of the ranges that were wanted."""
-        self._made |= {(one.file_range.file, one.file_range.begin): one for one in made}
-        self._right.clear()
-        in_order = sorted(self._made.items())
-        rest = [self._accept_valid([one for _, one in of_file]) for _, of_file in groupby(in_order, lambda item: item[0][0])]
-        self.wanted = [(file_range,) for file_range in rest if file_range is not None]
+    def add(self, results: Iterable[RangeResult]) -> None:
+        """Add the results of pending ranges; ranges that have to be read again become pending."""
+        self._results |= {(result.file_range.file, result.file_range.begin): result for result in results}
+        self._valid.clear()
+        by_file = groupby(sorted(self._results.items()), lambda item: item[0][0])
+        repeated = [self._accept_valid([result for _, result in of_file]) for _, of_file in by_file]
+        self.pending = [(file_range,) for file_range in repeated if file_range is not None]
 
     def _accept_valid(self, results: Sequence[RangeResult]) -> FileRange | None:
-        """Takes the ranges of a file that are right; what begins at the first that is not, to be read again."""
+        """Accept the valid ranges of a file; gives the range to read again, which begins at the first invalid range."""
         exit: Entry | None = None
         number = 0
         for result in results:
             file_range = result.file_range
             if exit is not None and file_range.until is not None and exit.position >= file_range.until:
-                continue  # a record reaches over it
+                continue  # its last record ends beyond this range
             if exit is not None and not result.follows(exit):
                 return FileRange(file_range.file, file_range.begin, None, exit)
-            self._right.append((result, number))
+            self._valid.append((result, number))
             number += result.number_count
             if result.ends_file:
                 break
@@ -207,16 +208,16 @@ class Distribution:
 
     def share_capture(self, share: int, storage: Storage) -> "ShareCapture":
         """The packets of a share."""
-        return ShareCapture(self.capture._files, storage=storage, share=share, ranges=self._right)
+        return ShareCapture(self.capture._files, storage=storage, share=share, ranges=self._valid)
 
 
 # A share
 
 
 class ShareBatches(NamedTuple):
-    """Packets of one file of a capture for one share: where its own batch and that for all are in the file ``name``.
+    """A share's packets of one range: the batches in the file ``name`` for this share and for all shares.
 
-    number: of packets in the capture's file before the range that they are of.
+    number: packets of the capture file before the range.
     """
 
     file: int
@@ -228,11 +229,11 @@ class ShareBatches(NamedTuple):
 
 @dataclass(slots=True)
 class ShareCapture(Capture):
-    """The packets of a capture that are those of one share, and those that every share reads.
+    """The packets of one share of a capture, and the packets that every share reads.
 
-    ranges: what became of those that are right, each with the number of packets before it in its file. All shares have
-    the same object, so that it travels once. Numbers, times and order are those of the capture. notes and facts are not
-    filled.
+    ranges: results of the valid ranges, each with the number of packets before it in its file. All shares have the
+    same object, so that it is sent once. Packet numbers, times and order are those of the capture; notes and facts
+    are empty.
     """
 
     storage: Storage = field(default_factory=lambda: Storage(""))
@@ -240,14 +241,16 @@ class ShareCapture(Capture):
     ranges: Sequence[tuple[RangeResult, int]] = ()
 
     def windows(self) -> Iterator[Window]:
-        """Its packets, a window at a time."""
+        """The windows of the share."""
         share_batches = (
-            ShareBatches(result.file_range.file, result.name, number, (share_batch[0], common[0]), share_batch[1] + common[1])
+            ShareBatches(
+                result.file_range.file, result.name, number, (share_batch[0], common[0]), share_batch[1] + common[1]
+            )
             for result, number in self.ranges
             for share_batch, common in ((batches[self.share], batches[-1]) for batches in result.batches)
         )
         for number, of_file in groupby((result for result in share_batches if result.size_bytes), attrgetter("file")):
-            for group in packed(of_file, attrgetter("size_bytes"), WINDOW_BYTES):
+            for group in pack(of_file, attrgetter("size_bytes"), WINDOW_BYTES):
                 tables = []
                 for name, file_batches in groupby(group, attrgetter("name")):
                     with self.storage.input(name) as file, pa.ipc.open_file(file) as reader:
@@ -256,12 +259,12 @@ class ShareCapture(Capture):
 
 
 def _numbered(batch: pa.RecordBatch, packets_before: int) -> pa.Table:
-    """The packets, behind so many in their file."""
+    """The packets of a batch, numbered after the packets that come before them in the file."""
     return pa.Table.from_batches([batch]).set_column(0, "number", pc.add(batch["number"], packets_before))
 
 
 def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
-    """The packets in order, in windows of a bounded size."""
+    """The packets in order, in windows of at most WINDOW_BYTES and WINDOW_PACKETS."""
     number = packets["number"].to_numpy()
     if (np.diff(number) < 0).any():
         packets = packets.take(pa.array(np.argsort(number, kind="stable")))
@@ -272,7 +275,7 @@ def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
         window_packets = packets.slice(start, end - start).combine_chunks()
         column = whole(window_packets["packet"])
         offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: end - start].astype(np.int64)
-        # Copies: what reads packets takes arrays that can be written to.
+        # Copies, because the readers of packets take only writable arrays.
         buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[start:end].sum()].copy()
         columns = {name: window_packets[name].to_numpy().copy() for name in _NUMBERS}
         yield Window(buffer, offset - offset[0], caplen[start:end], file=file, **columns)

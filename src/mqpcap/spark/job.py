@@ -1,13 +1,12 @@
-"""The bulk job: captures to the tables of the contract, made by the tasks of a cluster.
+"""The bulk job: the tasks of a cluster write the tables of captures.
 
-The driver plans units of work, lets Spark run them, and publishes the files of tasks that came back; Spark
-shuffles nothing and sees only the tasks' results. All is written below a staging directory beside the one asked
-for (``.DIR.mqpcap-spark``), whose ``job.json`` names inputs, options and what else the plan follows from: a killed job
-is taken up where it stopped if it is the same, and begun anew if not. Staging must be seen by driver and executors
-alike.
+The driver plans units of work, lets Spark run them, and publishes the files of finished tasks. Spark shuffles nothing
+and sees only the results of tasks. Driver and tasks write to a staging directory beside the output directory
+(``.DIR.mqpcap-spark``), which all machines must see. Its ``job.json`` names the inputs and options of the plan. A job
+that was killed resumes if inputs and options are the same; otherwise it starts again.
 
-How a row gets to be there once: a task writes under names that no other attempt has and its result last; of
-each task one result counts, and only its files are published.
+Each row is published once: every attempt of a task writes files under names of its own, and its result last. One result
+of each task counts, and only the files of that result are published.
 """
 
 import json
@@ -38,7 +37,7 @@ from mqpcap.spark.delivery_keys import DELIVERED
 from mqpcap.spark.distribute import Distribution, RangeResult
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.session import SparkError
-from mqpcap.spark.share import Heard
+from mqpcap.spark.share import SharedKnowledge
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task, TaskFiles
 from mqpcap.tables.captures import is_no_capture, unread_files
@@ -61,29 +60,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = "job.json"
-LOOKS = 16
-"""So many files of an object store are looked at side by side."""
+PARALLEL_READS = 16
+"""Files of an object store that are read at the same time."""
 _STEM = r"[\w-]+-[0-9a-f]{12}"
 _WRITTEN = re.compile(
     rf"job\.json|(?:done/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
     rf"data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
 )
-"""What a job leaves in its staging directory; with anything else in it, it is none."""
+"""Names of the files that a job writes; a directory with any other file is not a staging directory of ours."""
 
 
 @dataclass(slots=True)
 class JobOutcome:
-    """What a job came to; without a summary nothing was published."""
+    """The outcome of a job; without a summary nothing was published."""
 
     summary: ExportSummary | None
     refusal: OutputError | None = None
-    """Why it was not, where some captures could not be read and others were."""
+    """Why nothing was published although some captures were read."""
     flaws: Counter[str] = field(default_factory=Counter)
     problem_bytes: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     resumed_count: int = 0
-    """Tasks that an earlier run had finished."""
+    """Tasks that an earlier run finished."""
     task_count: int = 0
 
 
@@ -98,23 +97,23 @@ def export(
     allow_missing: bool = False,
     share_count: int | None = None,
 ) -> JobOutcome:
-    """The tables of captures below ``out``, a local path that all machines share, or a URI of pyarrow.fs.
+    """Writes the tables of captures below ``out``, a local path that all machines share or a URI of pyarrow.fs.
 
-    ``unread`` are other inputs, with the reason: they have rows of ``captures``.
-    Nothing is published where no capture could be read, nor over an earlier export where one could not, or where
-    ``is_missing`` says that an input is none of them, unless ``allow_missing``.
-    Without a session the same tasks run here, one after the other.
-    Raises OutputError before any work where ``out`` may not be written or replaced; SparkError where the job fails,
-    and then running the same again goes on where it stopped.
+    ``unread``: inputs that are not read, with the reason; each has a row in ``captures``.
+    Nothing is published if no capture could be read. An earlier export is not replaced if a capture could not be read
+    or an input is missing (``is_missing``), unless ``allow_missing``.
+    Without a session the same tasks run in this process, one after the other.
+    Raises OutputError before any work if ``out`` may not be written or replaced, and SparkError if the job fails; the
+    same call then resumes the job.
     """
     storage = Storage(out)
-    system, path = storage.opened()
-    if isinstance(system, fs.LocalFileSystem):  # also behind file://
+    system, path = storage.open_filesystem()
+    if isinstance(system, fs.LocalFileSystem):  # a path or a file:// URI
         storage = Storage(os.path.abspath(path))
     only_new = is_missing and not allow_missing
-    keep = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
+    protected = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
     is_local = storage.is_local
-    publication = _Local(Path(path), only_new=only_new, keep=keep) if is_local else _Remote(storage, only_new)
+    publication = _Local(Path(path), only_new=only_new, keep=protected) if is_local else _Remote(storage, only_new)
     staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging)
@@ -127,7 +126,7 @@ def export(
             except OutputError as error:
                 if not outcome.unreadable:
                     raise
-                outcome.refusal = error  # what was made stays for the next run
+                outcome.refusal = error  # the staging directory stays for the next run
                 return outcome
     finally:
         publication.abort()
@@ -136,7 +135,7 @@ def export(
 
 
 def slots(spark: "SparkSession | None") -> int:
-    """Tasks that run at the same time."""
+    """Number of tasks that run at the same time."""
     if spark is None:
         return 1
     from pyspark.errors import PySparkException
@@ -148,7 +147,7 @@ def slots(spark: "SparkSession | None") -> int:
 
 
 class _Job:
-    """The stages of a job, from its plan to the files that are published."""
+    """A job, from its plan to the files that are published."""
 
     def __init__(
         self, spark: "SparkSession | None", captures: Sequence[Capture], options: Options, staging: Storage
@@ -159,92 +158,92 @@ class _Job:
         self.outcome = JobOutcome(None)
         self.units: list[WorkUnit] = []
         self.failed: dict[int, dict[str, str]] = {}
-        """Captures that could not be read, or not to their end, by number: their files left out, with the reasons."""
+        """By number of a capture that could not be read to its end: its files that are left out, with the reasons."""
 
     def begin(self, share_count: int | None, slot_count: int) -> None:
-        """Takes up an unfinished job of the same inputs and options, or begins a new one."""
+        """Resumes an unfinished job with the same inputs and options, or starts a new job."""
         options, staging = self.options, self.staging
         named = _named(self.captures, options, share_count)
-        found = _unfinished(staging)
-        stranger = staging.stranger(_WRITTEN)
-        if stranger is not None:
-            raise holds(staging.name, stranger)
-        if found.get("job") == named:
-            slot_count, bases = int(found["slots"]), (found["bases"][0], found["bases"][1])
+        unfinished = _unfinished(staging)
+        foreign_file = staging.find_foreign_file(_WRITTEN)
+        if foreign_file is not None:
+            raise holds(staging.name, foreign_file)
+        if unfinished.get("job") == named:
+            slot_count, bases = int(unfinished["slots"]), (unfinished["bases"][0], unfinished["bases"][1])
             self.done = _finished(staging)
             self.outcome.resumed_count = len(self.done)
         else:
             staging.remove(_WRITTEN)
             bases = fingerprint_bases()
-        self.units = partitions.units(self.captures, slot_count, share_count)
+        self.units = partitions.plan_units(self.captures, slot_count, share_count)
         self.options = replace(options, policy=replace(options.policy, bases=bases))
-        told = {
+        job = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
             "job": named, "slots": slot_count, "bases": bases,
         }  # fmt: skip
-        staging.write(JOB, json.dumps(told).encode())
+        staging.write(JOB, json.dumps(job).encode())
         staging.hide()
 
     def run(self) -> JobOutcome:
-        """All stages; what is to be published is in ``files`` then."""
+        """Runs all stages; afterwards ``files`` has the files to publish."""
         todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
         shares: dict[int, list[tuple[Dissect, Result]]] = {}
-        for task, one in zip(todo, self._stage(todo), strict=True):
-            shares.setdefault(task.unit.captures[0][0], []).append((task, one))
-        again = [task for mine in shares.values() if len(mine) > 1 for task in _again(mine)]
-        redone = {one.id: one for one in self._stage(again)}
-        last: list[Task] = []
-        for number, mine in shares.items():
-            # What other shares made of a capture that one could not read is no result.
-            is_lost = len(mine) > 1 and any(one.failed for _, one in mine)
-            results = [redone.get(f"{one.id}-again", one) for _, one in mine]
-            for one in results:
-                self._keep(Result(one.id, failed=one.failed) if is_lost else one)
-            if len(mine) > 1 and not is_lost:
-                last += self._of_all_shares(number, results)
-        for one in self._stage(last):
-            self._keep(one)
+        for task, result in zip(todo, self._stage(todo), strict=True):
+            shares.setdefault(task.unit.captures[0][0], []).append((task, result))
+        again = [task for share_results in shares.values() if len(share_results) > 1 for task in _again(share_results)]
+        redone = {result.id: result for result in self._stage(again)}
+        final_tasks: list[Task] = []
+        for number, share_results in shares.items():
+            # If one share could not be read, the results of all shares of the capture are dropped.
+            is_lost = len(share_results) > 1 and any(result.failed for _, result in share_results)
+            results = [redone.get(f"{result.id}-again", result) for _, result in share_results]
+            for result in results:
+                self._keep(Result(result.id, failed=result.failed) if is_lost else result)
+            if len(share_results) > 1 and not is_lost:
+                final_tasks += self._of_all_shares(number, results)
+        for result in self._stage(final_tasks):
+            self._keep(result)
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
     def _of_all_shares(self, number: int, shares: Sequence[Result]) -> Iterator[Task]:
-        """The tasks behind the shares of a capture: its rows of ``captures``, and a join for each protocol."""
-        counts = sum((Counter(one.messages) for one in shares), Counter[str]())
+        """The tasks after the shares of a capture: its rows of ``captures``, and a join for each protocol."""
+        counts = sum((Counter(result.messages) for result in shares), Counter[str]())
         yield Describe(f"describe-{number:05d}", number, self.captures[number], counts)
-        keys = sorted((file for one in shares for file in one.keys), key=lambda file: file.table)
+        keys = sorted((file for result in shares for file in result.keys), key=lambda file: file.table)
         for name, of_protocol in groupby(keys, lambda file: file.table.partition(".")[0]):
             files = tuple(of_protocol)
             if any(file.table.endswith(DELIVERED) for file in files):
                 yield Join(f"join-{number:05d}-{name}", self.captures[number].files[0], name, files)
 
     def _distributed(self) -> dict[int, WorkUnit]:
-        """The units by number, those of captures in many shares with their packets; without what cannot be read."""
+        """The units by number, without unreadable captures; captures in many shares are distributed first."""
         distributions: dict[int, Distribution] = {}
         for unit in self.units:
             number, capture = unit.captures[0]
-            if unit.cut.share_count < partitions.DISTRIBUTED_SHARES or unit.number:
+            if unit.plan.share_count < partitions.DISTRIBUTED_SHARES or unit.number:
                 continue
             try:
-                distributions[number] = Distribution(capture, unit.cut)
+                distributions[number] = Distribution(capture, unit.plan)
             except CaptureError as error:
                 failed = number, one_line(error), [*capture.files]
                 self._keep(Result(f"distribute-{number:05d}", failed=[failed]))
         for turn in count():
             todo = [
-                Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, one.capture, ranges, one.cut)
-                for number, one in distributions.items() for i, ranges in enumerate(one.wanted)
+                Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, work.capture, ranges, work.plan)
+                for number, work in distributions.items() for i, ranges in enumerate(work.pending)
             ]  # fmt: skip
             if not todo:
                 break
-            made: dict[int, list[RangeResult]] = {}
-            for task, one in zip(todo, self._stage(todo), strict=True):
-                self._keep(one)
-                made.setdefault(task.number, []).extend(one.ranges)
-            for number, ranges in made.items():
+            results: dict[int, list[RangeResult]] = {}
+            for task, result in zip(todo, self._stage(todo), strict=True):
+                self._keep(result)
+                results.setdefault(task.number, []).extend(result.ranges)
+            for number, ranges in results.items():
                 if number in self.failed:
                     del distributions[number]
                 else:
-                    distributions[number].take(ranges)
+                    distributions[number].add(ranges)
         units: dict[int, WorkUnit] = {}
         for i, unit in enumerate(self.units):
             number = unit.captures[0][0]
@@ -255,12 +254,12 @@ class _Job:
                 units[i] = unit
         return units
 
-    def _stage(self, wanted: Sequence[Task]) -> list[Result]:
-        """The results of tasks, in their order; those that an earlier run finished are taken."""
-        todo = [task for task in wanted if task.id not in self.done]
+    def _stage(self, stage_tasks: Sequence[Task]) -> list[Result]:
+        """Runs the tasks that no earlier run has finished; the results of all, in their order."""
+        todo = [task for task in stage_tasks if task.id not in self.done]
         if todo:
-            self.done |= {one.id: one for one in map(tasks.result, self._texts(todo))}
-        return [self.done[task.id] for task in wanted]
+            self.done |= {result.id: result for result in map(tasks.result, self._texts(todo))}
+        return [self.done[task.id] for task in stage_tasks]
 
     def _texts(self, todo: Sequence[Task]) -> list[str]:
         if self.spark is None:
@@ -281,24 +280,24 @@ class _Job:
             raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
         return [row.result for row in rows]
 
-    def _keep(self, one: Result) -> None:
-        """Counts a result that is published."""
-        for number, reason, files in one.failed:
+    def _keep(self, result: Result) -> None:
+        """Keep a result for publication and add its counts."""
+        for number, reason, files in result.failed:
             self.failed[number] = dict.fromkeys(files, reason) | self.failed.get(number, {})
-            if (told := (self.captures[number].files[0], reason)) not in self.outcome.unreadable:
-                self.outcome.unreadable.append(told)
-        self.kept[one.id] = one
-        self.outcome.flaws.update(one.flaws)
-        self.outcome.problem_bytes.update(one.problem_bytes)
-        self.outcome.notes += [text for text in one.notes if text not in self.outcome.notes]
+            if (entry := (self.captures[number].files[0], reason)) not in self.outcome.unreadable:
+                self.outcome.unreadable.append(entry)
+        self.kept[result.id] = result
+        self.outcome.flaws.update(result.flaws)
+        self.outcome.problem_bytes.update(result.problem_bytes)
+        self.outcome.notes += [text for text in result.notes if text not in self.outcome.notes]
 
     @property
     def has_read(self) -> bool:
-        """Whether there is something to publish: a capture was read to its end, or rows of another."""
+        """Whether there is something to publish: a capture that was read to its end, or rows of a part."""
         return len(self.failed) < len(self.captures) or bool(self.files())
 
     def unread_files(self, unread: Iterable[tuple[str, str]]) -> list[TableFile]:
-        """Files with the rows of what is no capture or could not be read: other inputs and files of captures."""
+        """Files with rows of ``captures`` for inputs and files that are not captures or could not be read."""
         rows = [(name, name, reason) for name, reason in unread]
         for number, failed in self.failed.items():
             rows += [(self.captures[number].files[0], file, reason) for file, reason in failed.items()]
@@ -309,27 +308,27 @@ class _Job:
         return files.close()
 
     def files(self) -> list[TableFile]:
-        """What is published: files of the results that count, but for captures that were not read to their end."""
-        return [file for one in self.kept.values() for file in one.files]
+        """The files to publish: those of all kept results."""
+        return [file for result in self.kept.values() for file in result.files]
 
 
 def _again(shares: Sequence[tuple[Dissect, Result]]) -> Iterator[Dissect]:
-    """Shares that asked for something which another share told."""
-    servers = frozenset(server for _, one in shares for server in one.told.servers)
+    """Tasks for the shares whose rows the knowledge of other shares may change."""
+    servers = frozenset(server for _, result in shares for server in result.knowledge.servers)
     facts: dict[str, tuple[Fact, ...]] = {}
-    for name, told in (item for _, one in shares for item in one.told.facts.items()):
-        facts[name] = facts.get(name, ()) + tuple(told)
-    for task, one in shares:
-        heard = Heard(servers, facts).without(one.told)
-        if heard.answers(one.doubted, one.asked):
-            yield Dissect(f"{task.id}-again", task.unit, heard)
+    for name, shared in (item for _, result in shares for item in result.knowledge.facts.items()):
+        facts[name] = facts.get(name, ()) + tuple(shared)
+    for task, result in shares:
+        knowledge = SharedKnowledge(servers, facts).minus(result.knowledge)
+        if knowledge.is_relevant(result.missing_servers, result.lookup_keys):
+            yield Dissect(f"{task.id}-again", task.unit, knowledge)
 
 
-# What an earlier run left
+# Results of an earlier run
 
 
 def _named(captures: Sequence[Capture], options: Options, share_count: int | None) -> dict[str, object]:
-    """Inputs and options, as far as rows depend on them; as JSON reads them back."""
+    """The inputs and options that rows depend on, as JSON reads them back."""
     files = [(f.name, f.path, *s) for c in captures for f, s in zip(c._files, partitions.written(c), strict=True)]
     policy = options.policy
     named: dict[str, object] = json.loads(json.dumps({
@@ -341,31 +340,31 @@ def _named(captures: Sequence[Capture], options: Options, share_count: int | Non
 
 
 def _unfinished(staging: Storage) -> dict[str, Any]:
-    """What the job that was begun there says of itself; nothing where there is none."""
+    """The description of the unfinished job in a staging directory; empty if there is none."""
     try:
-        found: dict[str, Any] = json.loads(staging.read(JOB) or b"")
-        host, pid = found["host"], int(found["pid"])
+        job: dict[str, Any] = json.loads(staging.read(JOB) or b"")
+        host, pid = job["host"], int(job["pid"])
     except (ValueError, KeyError, TypeError):
         return {}
     if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
         raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
-    return found
+    return job
 
 
 def _finished(staging: Storage) -> dict[str, Result]:
-    """Results of an earlier run whose files are all there."""
+    """Results of an earlier run with all of their files."""
     sizes = staging.sizes()
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
         with suppress(ValueError, msgspec.ValidationError):
-            one = tasks.result(staging.read(name) or b"")
-            if one.is_whole(sizes) and not one.failed:
-                found.setdefault(one.id, one)
-    return found
+            result = tasks.result(staging.read(name) or b"")
+            if result.is_whole(sizes) and not result.failed:
+                results.setdefault(result.id, result)
+    return results
 
 
 def _cause(text: str) -> str:
-    """What is worth telling of a Spark error: the last line of the Python traceback in it, or its first."""
+    """The line of a Spark error that names its cause: the last line of the Python traceback, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         head = line.split(":", 1)[0]
@@ -378,14 +377,14 @@ def _cause(text: str) -> str:
 
 
 def _final_names(files: Sequence[TableFile]) -> Iterator[tuple[TableFile, str]]:
-    """Each file with its place below its table: numbered in the order of tasks."""
+    """Each file with its final name below its table; files are numbered in the order of tasks."""
     for (_, date), of_day in groupby(sorted(files, key=lambda f: f.path), lambda f: f.path.split("/")[1:3]):
         for number, file in enumerate(of_day):
             yield file, f"{date}/part-{number:05d}.parquet"
 
 
 class _Local(Export):
-    """Publication on the file system: all at once, as an export does."""
+    """Publishes on a local file system, all files at once, as an export does."""
 
     def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:
         self.check()  # before the files leave the staging directory
@@ -395,7 +394,7 @@ class _Local(Export):
 
 
 class _Remote:
-    """Publication where a directory cannot be renamed: file by file, the manifest last."""
+    """Publishes where a directory cannot be renamed: file by file, the manifest last."""
 
     def __init__(self, storage: Storage, only_new: bool) -> None:
         self.only_new = only_new
@@ -403,16 +402,18 @@ class _Remote:
         self._earlier()
 
     def _earlier(self) -> list[str]:
-        """The files of an earlier export; raises OutputError where anything else is, or it is to stay."""
-        found = self._storage.sizes()
-        manifest = (self._storage.read(MANIFEST) or b"") if 0 < found.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
-        with ThreadPoolExecutor(LOOKS) as pool:
-            stranger = foreign(found, manifest, self._storage.input, pool.map)
-        if stranger is not None:
-            raise holds(self._storage.name, stranger)
-        if found and self.only_new:
+        """The files of an earlier export; raises OutputError for foreign files and an export that must stay."""
+        file_sizes = self._storage.sizes()
+        manifest = (
+            (self._storage.read(MANIFEST) or b"") if 0 < file_sizes.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
+        )
+        with ThreadPoolExecutor(PARALLEL_READS) as pool:
+            foreign_file = foreign(file_sizes, manifest, self._storage.input, pool.map)
+        if foreign_file is not None:
+            raise holds(self._storage.name, foreign_file)
+        if file_sizes and self.only_new:
             raise stays(self._storage.name)
-        return sorted(found, key=lambda name: name != MANIFEST)
+        return sorted(file_sizes, key=lambda name: name != MANIFEST)
 
     def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:
         for name in self._earlier():
@@ -425,4 +426,4 @@ class _Remote:
         return ExportSummary(Path(self._storage.name), tuple(table_summaries(published)))
 
     def abort(self) -> None:
-        """Nothing was written yet under the name asked for."""
+        """Does nothing: no file was written under the final name."""

@@ -1,11 +1,11 @@
-"""Captures to units of work for Spark.
+"""Plans the units of work for Spark: shares of large captures, groups of small captures.
 
-A large capture is cut into shares of its connections, small ones are packed together: a Python task costs about 65 ms
-whatever it does (measured), so one should have seconds of work. Few shares read all packets of their capture each; for
-many the job distributes the packets first (`mqpcap.spark.distribute`).
+A large capture is split into shares of its connections, and small captures are grouped. A Python task costs about 65 ms
+whatever it does (measured), so each task should have seconds of work. If a capture has few shares, each share reads all
+of its packets; for many shares, the job distributes the packets first (`mqpcap.spark.distribute`).
 
-Connections go to shares by a hash, the largest of them by their size so that the shares are even. How large they are
-is guessed from the beginnings of some files; nothing depends on the guess but the time.
+A hash assigns connections to shares. The largest connections are assigned by size, so that shares are even. Sizes are
+estimated from the first windows of some files; only the running time depends on the estimate.
 """
 
 import difflib
@@ -30,60 +30,60 @@ from mqpcap.tcp.headers import Dissector
 Item = TypeVar("Item")
 _LOG = logging.getLogger(__name__)
 MISSING = ("no such file", "no file matches")
-"""How a search says that a path is not there."""
+"""Reasons that a search gives for a path that does not exist."""
 MAX_NAMES = 4096
-"""So many names of a directory are compared with one that is not in it."""
+"""Names of a directory that are compared with a missing name."""
 PACK_BYTES = 64 << 20
 """Small captures fill a task up to this size."""
 SHARE_BYTES = 64 << 20
 """A share is not made smaller than this."""
 MAX_SHARES = 64
-"""Tasks that distribute packets write so many parts side by side; small ones are slow to read."""
+"""Shares of a capture: each task that distributes packets writes a part for each, and small parts are slow to read."""
 DISTRIBUTED_SHARES = 3
-"""From so many shares on packets are distributed: the CPU of three passes over them (measured), and less reading."""
+"""From this number of shares on, packets are distributed, which costs the CPU of three passes (measured)."""
 
 PINNED_PER_SHARE = 16
-"""So many of the largest connections for each share are given to shares by their size."""
+"""Largest connections per share that are assigned by size."""
 PACKET_BYTES = 66
-"""What the headers of a packet count."""
+"""Cost of a packet beside its payload, in bytes of payload."""
 LOOKS = 8
-"""So many windows of a capture are looked at."""
+"""Windows of a capture that are read to estimate sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharePlan:
-    """How the connections of a capture are cut into shares.
+    """Assigns the connections of a capture to shares.
 
-    pinned says whose the largest are, by key. The rest go by their hash.
+    pinned: key and share of the largest connections. A hash of the key assigns all others.
     """
 
     share_count: int
     pinned: tuple[tuple[int, int], ...] = ()
 
     def shares(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The share of each connection, told by its key."""
+        """The share of each connection, by the keys of connections."""
         shares = (keys.view(np.uint64) % np.uint64(self.share_count)).astype(np.int64)
         if self.pinned:
-            known, share = np.array(sorted(self.pinned), np.int64).T
-            at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            shares = np.where(known[at] == keys, share[at], shares)
+            pinned_keys, share = np.array(sorted(self.pinned), np.int64).T
+            index = np.minimum(np.searchsorted(pinned_keys, keys), len(pinned_keys) - 1)
+            shares = np.where(pinned_keys[index] == keys, share[index], shares)
         return shares
 
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """One task's work: a share, by its number, of one capture, or several whole captures.
+    """The work of one task: a share of one capture, or several whole captures.
 
-    captures are (number in the input, capture).
+    captures: (number in the input, capture). number: number of the share.
     """
 
     captures: tuple[tuple[int, Capture], ...]
     number: int = 0
-    cut: SharePlan = SharePlan(1)
+    plan: SharePlan = SharePlan(1)
 
 
 def named_inputs(options: Mapping[str, str]) -> list[str]:
-    """What ``load`` was given: one path, or a list of them as JSON.
+    """The paths given to ``load``: a path, or a list of paths as JSON.
 
     >>> named_inputs({"paths": '["a.pcap", "b"]'}), named_inputs({"path": "a.pcap"})
     (['a.pcap', 'b'], ['a.pcap'])
@@ -97,90 +97,90 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
 
 
 def check_readable(unreadable: Sequence[tuple[str, str]], permissive: bool) -> None:
-    """Raises CaptureError for a path that is not there or, unless ``permissive``, a file that cannot be read.
+    """Raises CaptureError for a path that does not exist and, unless ``permissive``, for a file that cannot be read.
 
     A line on stderr names each file that is left out.
     """
     missing = [(name, f"{reason}{_near_file(name)}") for name, reason in unreadable if reason in MISSING]
-    told = [f"{name}: {reason}" for name, reason in missing or unreadable]
-    if missing or (told and not permissive):
-        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    lines = [f"{name}: {reason}" for name, reason in missing or unreadable]
+    if missing or (lines and not permissive):
+        rest_note = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         remedy = "" if missing else "; option mode=permissive reads what can be read"
-        raise CaptureError(f"{told[0]}{more}{remedy}")
-    for one in told:
-        _LOG.warning("mqpcap: left out: %s", one)
+        raise CaptureError(f"{lines[0]}{rest_note}{remedy}")
+    for line in lines:
+        _LOG.warning("mqpcap: left out: %s", line)
 
 
-def near(name: str, known: Sequence[str]) -> str:
-    """What to say behind a name that is none of those known.
+def nearest_name(name: str, names: Sequence[str]) -> str:
+    """The end of an error message about an unknown name: the most similar name, or all names.
 
     >>> near("tabel", ["table", "bodies"]), near("x", ["table", "bodies"])
     (': did you mean table?', '; there are table, bodies')
     """
-    names = {one.lower(): one for one in known}
-    meant = difflib.get_close_matches(name.lower(), names, 1)
-    return f": did you mean {names[meant[0]]}?" if meant else f"; there are {', '.join(known)}"
+    name_by_lower = {known_name.lower(): known_name for known_name in names}
+    meant = difflib.get_close_matches(name.lower(), name_by_lower, 1)
+    return f": did you mean {name_by_lower[meant[0]]}?" if meant else f"; there are {', '.join(names)}"
 
 
 def _near_file(name: str) -> str:
     beside: list[str] = []
-    with suppress(OSError), os.scandir(os.path.dirname(name) or ".") as found:
-        beside = [entry.name for entry in islice(found, MAX_NAMES)]
+    with suppress(OSError), os.scandir(os.path.dirname(name) or ".") as entries:
+        beside = [entry.name for entry in islice(entries, MAX_NAMES)]
     meant = difflib.get_close_matches(os.path.basename(name), beside, 1)
     return f": did you mean {meant[0]}?" if meant else ""
 
 
 def written(capture: Capture) -> list[tuple[int, int]]:
-    """Bytes of each file and when it was last written to (ns), 0 where that cannot be asked."""
-    found = []
+    """Size and time of modification (ns) of each file; 0 where unknown."""
+    sizes_and_times = []
     for file in capture._files:
-        known = getattr(file, "size_bytes", 0), getattr(file, "modified_ns", 0)  # behind a URI
+        size_and_time = getattr(file, "size_bytes", 0), getattr(file, "modified_ns", 0)  # set for the file of a URI
         with suppress(OSError):
             status = os.stat(file.path)
-            known = status.st_size, status.st_mtime_ns
-        found.append(known)
-    return found
+            size_and_time = status.st_size, status.st_mtime_ns
+        sizes_and_times.append(size_and_time)
+    return sizes_and_times
 
 
-def units(found: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
-    """Units of work, the largest first; ``share_count`` cuts every capture into so many, whatever its size."""
-    sizes = [sum(size for size, _ in written(capture)) for capture in found]
+def plan_units(inputs: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
+    """Units of work, the largest first; ``share_count`` is the number of shares of every capture, None: by its size."""
+    sizes = [sum(size for size, _ in written(capture)) for capture in inputs]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
     large: list[tuple[float, WorkUnit]] = []
     small: list[int] = []
-    for i, capture in enumerate(found):
+    for i, capture in enumerate(inputs):
         n = share_count or min(MAX_SHARES, max(1, round(sizes[i] / each)))
         if n > 1 or sizes[i] >= PACK_BYTES:
-            how = cut(capture, n)
-            large += [(sizes[i] / n, WorkUnit(((i, capture),), k, how)) for k in range(n)]
+            plan = make_plan(capture, n)
+            large += [(sizes[i] / n, WorkUnit(((i, capture),), k, plan)) for k in range(n)]
         else:
             small.append(i)
     limit = min(PACK_BYTES, max(sum(sizes[i] for i in small) // max(1, slot_count), 1 << 20))
-    for pack in packed(small, sizes.__getitem__, limit):
-        large.append((sum(sizes[i] for i in pack), WorkUnit(tuple((i, found[i]) for i in pack))))
-    return [unit for _, unit in sorted(large, key=lambda one: -one[0])]
+    for group in pack(small, sizes.__getitem__, limit):
+        large.append((sum(sizes[i] for i in group), WorkUnit(tuple((i, inputs[i]) for i in group))))
+    return [unit for _, unit in sorted(large, key=lambda sized: -sized[0])]
 
 
-def packed(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
-    """Items in their order, so many together as fit; a large one is alone.
+def pack(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """Groups items in their order up to ``limit`` bytes; a larger item is a group of its own.
 
-    >>> [*packed([3, 1, 1, 9, 2], int, 4)]
+    >>> [*pack([3, 1, 1, 9, 2], int, 4)]
     [[3, 1], [1], [9], [2]]
     """
-    pack: list[Item] = []
+    group: list[Item] = []
     filled = 0
     for item in items:
-        if pack and filled + size_bytes(item) > limit:
-            yield pack
-            pack, filled = [], 0
-        pack.append(item)
+        if group and filled + size_bytes(item) > limit:
+            yield group
+            group, filled = [], 0
+        group.append(item)
         filled += size_bytes(item)
-    if pack:
-        yield pack
+    if group:
+        yield group
 
 
-def cut(capture: Capture, n: int) -> SharePlan:
-    """A capture in n shares of about the same work, as far as a look at it tells."""
+def make_plan(capture: Capture, n: int) -> SharePlan:
+    """A plan that splits a capture into n shares of about equal size."""
     shares = [(0, k) for k in range(n)]
     pinned: list[tuple[int, int]] = []
     for key, load in _loads(capture).most_common(n * PINNED_PER_SHARE) if n > 1 else ():
@@ -191,14 +191,14 @@ def cut(capture: Capture, n: int) -> SharePlan:
 
 
 def _loads(capture: Capture) -> Counter[int]:
-    """Bytes of connections, by key: in the beginnings of some files, the more of each the fewer there are."""
+    """Bytes of connections by key, in the first windows of some files; few files: more windows of each."""
     loads: Counter[int] = Counter()
     numbers = np.unique(np.linspace(0, len(capture.files) - 1, LOOKS).astype(int)).tolist()
     for number in numbers:
         with suppress(CaptureError), closing(capture.source(number)) as source:
             for window in islice(WindowReader(capture.files[number], number, source).windows(), LOOKS // len(numbers)):
                 segments = Dissector().segments(window)
-                keys, place = np.unique(segments.key, return_inverse=True)
-                sizes = np.bincount(place.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
+                keys, index = np.unique(segments.key, return_inverse=True)
+                sizes = np.bincount(index.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
                 loads.update(dict(zip(keys.tolist(), sizes.tolist(), strict=True)))
     return loads

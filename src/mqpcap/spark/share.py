@@ -46,7 +46,7 @@ class SharedKnowledge:
         return SharedKnowledge(self.servers, facts)
 
     def is_relevant(self, missing_servers: Collection[Server], lookup_keys: Collection[tuple[str, str]]) -> bool:
-        """Whether it has one of the missing servers or a fact for one of the keys."""
+        """Whether it has a missing server or a fact for a key."""
         keys = {(name, fact[0]) for name, facts in self.facts.items() for fact in facts}
         return not {server for server, _ in self.servers}.isdisjoint(missing_servers) or not keys.isdisjoint(
             lookup_keys

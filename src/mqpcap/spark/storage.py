@@ -1,6 +1,6 @@
-"""Captures to read and directories to write in any file system: local, s3, gs, hdfs and what else pyarrow.fs opens.
+"""Reads captures and writes directories in any file system of pyarrow.fs: local, s3, gs, hdfs.
 
-All that tasks and driver write goes through a `Storage`.
+Tasks and driver write only through a `Storage`.
 """
 
 import os
@@ -26,14 +26,14 @@ from mqpcap.tables.export import remove, sizes
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _OPTIONS = re.compile(r"\?[a-z_]+=[^/?]*(?:&[a-z_]+=[^/?]*)*$")
 _SECRET = re.compile(r"(?<=://)(?:[^/@]*|[^/@:]*:(?![0-9]+/)[^@\s]*)@")
-"""A key and its secret; with a slash in it, as many have, the URI is none, but it is shown in what is said of that."""
+"""A key and its secret. If the secret contains a slash, the URI is invalid, and the error message would show it."""
 _MAGIC = re.compile(r"[*?\[]")
 _WITH_FOLDERS = {"local", "hdfs"}
-"""File systems where a folder must be there before a file, and where a rename is one step."""
+"""File systems with real folders, which must exist before a file, and with atomic renames."""
 
 
 def is_remote(name: str) -> bool:
-    """Whether it is a URI.
+    """Whether a name is a URI.
 
     >>> is_remote("s3://bucket/day"), is_remote("C:/day"), is_remote("./day")
     (True, False, False)
@@ -42,57 +42,57 @@ def is_remote(name: str) -> bool:
 
 
 @lru_cache(32)
-def opened(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI or local path, and the path in it; a connection is made once in a process."""
+def open_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI or local path, and the path in it; each process connects once."""
     if not is_remote(uri):
         return fs.LocalFileSystem(), uri
     system, path = fs.FileSystem.from_uri(_quoted(uri))
     return system, path
 
 
-def parted(uri: str) -> tuple[str, str]:
-    """A URI without what tells how to get there, and that: options behind a question mark.
+def split_options(uri: str) -> tuple[str, str]:
+    """Splits a URI into its base and its options, which follow a question mark.
 
     A question mark that is part of a glob stays.
 
     >>> parted("s3://bucket/day?region=us-east-1"), parted("s3://bucket/part?.pcap")
     (('s3://bucket/day', '?region=us-east-1'), ('s3://bucket/part?.pcap', ''))
     """
-    found = _OPTIONS.search(uri)
-    return (uri[: found.start()], found.group()) if found and is_remote(uri) else (uri, "")
+    options = _OPTIONS.search(uri)
+    return (uri[: options.start()], options.group()) if options and is_remote(uri) else (uri, "")
 
 
-def shown(uri: str) -> str:
-    """A URI as it may be shown and written down: without options and without a key and its secret.
+def redacted_uri(uri: str) -> str:
+    """A URI without options, key and secret, as messages and tables show it.
 
     >>> shown("s3://key:secret@bucket/day?region=us-east-1")
     's3://bucket/day'
     """
-    return _SECRET.sub("", parted(uri)[0]) if is_remote(uri) else uri
+    return _SECRET.sub("", split_options(uri)[0]) if is_remote(uri) else uri
 
 
-def _told(error: BaseException) -> str:
-    """What an error says, on one line and without the secret of a URI in it."""
+def _redacted_error(error: BaseException) -> str:
+    """The message of an error on one line, without the secrets of URIs in it."""
     return _SECRET.sub("", one_line(error))
 
 
 def _quoted(uri: str) -> str:
-    """Characters of globs are none of URIs."""
-    base, options = parted(uri)
+    """A URI with the characters of globs percent-encoded."""
+    base, options = split_options(uri)
     return base.replace("[", "%5B").replace("]", "%5D").replace(" ", "%20").replace("?", "%3F") + options
 
 
 @dataclass(slots=True)
 class RemoteFile(InputFile):
-    """A capture file behind a URI."""
+    """A capture file with a URI."""
 
     uri: str = ""
     size_bytes: int = 0
     modified_ns: int = 0
 
     def open(self) -> Headed:
-        """Its plain bytes; raises OSError if it cannot be opened."""
-        system, _ = opened(self.uri)
+        """The decompressed bytes; raises OSError if the file cannot be opened."""
+        system, _ = open_filesystem(self.uri)
         return plain_bytes(system.open_input_file(self.path), self.size_bytes, owned=True)
 
 
@@ -108,28 +108,28 @@ def captures(inputs: Sequence[str]) -> FoundCaptures:
 
 
 def _add(search: InputSearch, uri: str) -> None:
-    known, known_count = shown(uri), len(search.files) + len(search.unreadable)
+    shown_uri, count_before = redacted_uri(uri), len(search.files) + len(search.unreadable)
     try:
-        system, path = opened(uri)
+        system, path = open_filesystem(uri)
         searched, infos = _infos(system, path)
     except (OSError, pa.ArrowException) as error:
-        search.unreadable.append((known, _told(error)))
+        search.unreadable.append((shown_uri, _redacted_error(error)))
         return
-    head = known[: known.rindex(path)] if path in known else known[: known.index("://") + 3]
+    head = shown_uri[: shown_uri.rindex(path)] if path in shown_uri else shown_uri[: shown_uri.index("://") + 3]
     for info in infos:
         file = RemoteFile(head + info.path, info.path, None, False, uri, info.size, info.mtime_ns or 0)
         try:
             search.add_source(file, file.open(), once=False, named=not searched)
         except (OSError, pa.ArrowException) as error:
-            # One that rotation took away meanwhile is no loss.
+            # A file that rotation deleted after the search is not an error.
             is_gone = searched and isinstance(error, FileNotFoundError)
-            (search.skipped if is_gone else search.unreadable).append((file.name, _told(error)))
-    if len(search.files) + len(search.unreadable) == known_count:
-        search.unreadable.append((known, "no capture in this directory" if searched else "no such file"))
+            (search.skipped if is_gone else search.unreadable).append((file.name, _redacted_error(error)))
+    if len(search.files) + len(search.unreadable) == count_before:
+        search.unreadable.append((shown_uri, "no capture in this directory" if searched else "no such file"))
 
 
 def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:
-    """Whether a directory was searched, and the files."""
+    """Whether ``path`` is a directory that was searched, and the files found."""
     magic = _MAGIC.search(path)
     if magic is None and (info := system.get_file_info(path)).type != fs.FileType.Directory:
         return False, [info] if info.type == fs.FileType.File else []
@@ -141,54 +141,54 @@ def _infos(system: fs.FileSystem, path: str) -> tuple[bool, list[fs.FileInfo]]:
 def _fits(path: str, pattern: str) -> bool:
     if "**" in pattern:
         return fnmatchcase(path, pattern.replace("**/", "*"))
-    one, two = path.split("/"), pattern.split("/")
-    return len(one) == len(two) and all(map(fnmatchcase, one, two))
+    path_parts, pattern_parts = path.split("/"), pattern.split("/")
+    return len(path_parts) == len(pattern_parts) and all(map(fnmatchcase, path_parts, pattern_parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A directory, by a local path or a URI; opened where it is used."""
+    """A directory, by a local path or a URI; each process that uses it opens it."""
 
     uri: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a path of this machine (or of a file system mounted on every one)."""
+        """Whether it is a local path (or a path of a mounted file system)."""
         return not is_remote(self.uri)
 
     @property
     def name(self) -> str:
-        """As it may be shown: without a secret."""
-        return shown(self.uri)
+        """The URI without secrets, for messages."""
+        return redacted_uri(self.uri)
 
-    def opened(self) -> tuple[fs.FileSystem, str]:
-        """Its file system, and its path there."""
+    def open_filesystem(self) -> tuple[fs.FileSystem, str]:
+        """The file system, and the path of the directory in it."""
         try:
-            return opened(self.uri)
+            return open_filesystem(self.uri)
         except (OSError, pa.ArrowException) as error:
-            raise OutputError(f"cannot open {self.name}: {_told(error)}") from error
+            raise OutputError(f"cannot open {self.name}: {_redacted_error(error)}") from error
 
     def _at(self, name: str, is_new: bool = False) -> tuple[fs.FileSystem, str]:
-        """Where a file is, by its name here; of a new one the folders are made."""
-        system, base = self.opened()
+        """The file system and path of a file; for a new file, creates its folders."""
+        system, base = self.open_filesystem()
         path = posixpath.join(base, name) if name else base
         if is_new and system.type_name in _WITH_FOLDERS:
             system.create_dir(posixpath.dirname(path), recursive=True)
         return system, path
 
     def beside(self, prefix: str, suffix: str) -> "Storage":
-        """A directory beside it, of a name made of its own."""
-        base, options = parted(self.uri)
+        """The directory beside it that has this prefix and suffix around its name."""
+        base, options = split_options(self.uri)
         head, _, name = base.rstrip("/").rpartition("/")
         return Storage((f"{head}/" if head or base.startswith("/") else "") + prefix + name + suffix + options)
 
     def output(self, name: str) -> pa.NativeFile:
-        """A file to write; its folders are made."""
+        """Open a file for writing; creates its folders."""
         system, path = self._at(name, is_new=True)
         return system.open_output_stream(path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file that appears whole."""
+        """Write a file that readers see only once it is complete."""
         system, path = self._at(name)
         fresh = posixpath.join(posixpath.dirname(name), f".{uuid.uuid4().hex}")
         has_folders = system.type_name in _WITH_FOLDERS
@@ -198,61 +198,61 @@ class Storage:
             system.move(self._at(fresh)[1], path)
 
     def read(self, name: str) -> bytes | None:
-        """A file's bytes, None if there is none."""
+        """The content of a file, None if it does not exist."""
         with suppress(FileNotFoundError), self.input(name) as file:
             content: bytes = file.read()
             return content
         return None
 
     def input(self, name: str) -> pa.NativeFile:
-        """A file to read anywhere."""
+        """Open a file for random access."""
         system, path = self._at(name)
         return system.open_input_file(path)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Every file below a folder, by its name in this directory, with its size."""
+        """The size of every file below a folder, by its name in this directory."""
         system, path = self._at(folder)
         base = self._at("")[1].rstrip("/")
         infos = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         return {i.path[len(base) + 1 :]: i.size for i in infos if i.type == fs.FileType.File}
 
     def move(self, name: str, to: "Storage", new_name: str) -> None:
-        """Moves a file into another directory of the same file system."""
+        """Move a file into another directory of the same file system."""
         system, path = self._at(name)
         system.move(path, to._at(new_name, is_new=True)[1])
 
     def remove_file(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Remove a file, if it exists."""
         system, path = self._at(name)
         with suppress(FileNotFoundError):
             system.delete_file(path)
 
     def hide(self) -> None:
-        """Bars others than its user and group from a local directory: packets may wait in it."""
+        """Deny other users access to a local directory, as it may contain packets."""
         if self.is_local:
             path = self.path("")
             path.chmod(path.stat().st_mode & 0o770)
 
-    def stranger(self, ours: re.Pattern[str]) -> str | None:
-        """The first file whose whole name does not fit, or that is no plain file; raises OutputError for a link."""
+    def find_foreign_file(self, ours: re.Pattern[str]) -> str | None:
+        """The first name that does not match or is not a regular file; raises OutputError for a symbolic link."""
         path = self.path("") if self.is_local else None
         if path is None or not os.path.lexists(path):
-            found = self.sizes()
+            size_by_name = self.sizes()
         elif path.is_symlink():
             raise OutputError(f"{path} is a symbolic link; remove it")
         else:
-            found = {name: size for name, size in sizes(path).items() if not name.endswith("/")}
-        return min((name for name, size in found.items() if size < 0 or not ours.fullmatch(name)), default=None)
+            size_by_name = {name: size for name, size in sizes(path).items() if not name.endswith("/")}
+        return min((name for name, size in size_by_name.items() if size < 0 or not ours.fullmatch(name)), default=None)
 
     def remove(self, ours: re.Pattern[str]) -> None:
-        """Removes files whose whole names fit, and the directory if nothing else is in it."""
+        """Remove files whose names match, and the directory if it is empty then."""
         if self.is_local:
             remove(self.path(""), ours)
-        elif self.stranger(ours) is None:
+        elif self.find_foreign_file(ours) is None:
             system, path = self._at("")
             with suppress(FileNotFoundError):
                 system.delete_dir(path)
 
     def path(self, name: str) -> Path:
-        """The local path of a file in it."""
+        """The local path of a file in the directory."""
         return Path(self._at(name)[1])

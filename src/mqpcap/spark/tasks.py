@@ -1,11 +1,11 @@
-"""What a task of the bulk job does; runs in a Python worker of Spark and knows nothing of Spark.
+"""The tasks of the bulk job. They run in Python workers of Spark, without any call to Spark.
 
-`Distribute` reads a part of a capture and leaves each share its packets, where shares are many. `Describe` makes the
-row of ``captures`` of a file whose packets no single task reads. `Dissect` runs a share of a capture, or some small
-captures, through the pipeline, its rows to Parquet as they become final. `Join` brings the publishes and deliveries of
-several shares together.
+If a capture has many shares, `Distribute` reads a part of it and writes the packets of each share. `Describe` makes the
+rows of ``captures`` for files whose packets no single task reads. `Dissect` runs a share of a capture, or several small
+captures, through the pipeline and writes final rows to Parquet. `Join` pairs the publishes and deliveries of all shares
+of a capture.
 
-Each task ends by writing its result, after all of its files, under a name no other attempt has.
+A task writes its result last, after all of its files, under a name that no other attempt has.
 """
 
 import json
@@ -28,7 +28,7 @@ from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
 from mqpcap.spark.partitions import SharePlan, WorkUnit
-from mqpcap.spark.share import Heard, Share, told
+from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
@@ -37,27 +37,27 @@ from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles,
 from mqpcap.tcp.headers import Dissector
 
 GROUP_BYTES = 16 << 20
-"""A row group is written past it; tasks run side by side, so they hold less than an export does."""
+"""A row group is written when it is larger. Several tasks share a machine, so they buffer less than an export."""
 WAITING_BYTES = 48 << 20
-"""Rows waiting for their row group, over all tables and days."""
+"""Rows that wait for their row group, over all tables and days."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribute:
-    """Ranges of the files of a capture, whose packets go to its shares."""
+    """Distributes the packets of ranges of a capture to its shares."""
 
     id: str
     number: int
     capture: Capture
     ranges: tuple[FileRange, ...]
-    cut: SharePlan
+    plan: SharePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """A capture that is read in shares; its rows of ``captures`` are made by reading it once more.
+    """Makes the rows of ``captures`` of a capture in shares, by one more pass over it.
 
-    messages: how many messages the shares found in each file.
+    messages: number of messages by file, as the shares counted them.
     """
 
     id: str
@@ -68,16 +68,16 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Dissect:
-    """A unit of captures; ``heard`` is what other shares of the same capture told."""
+    """Dissects a unit of work; ``knowledge`` comes from the other shares of the capture."""
 
     id: str
     unit: WorkUnit
-    heard: Heard | None = None
+    knowledge: SharedKnowledge | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The publishes and deliveries of one protocol in all shares of a capture."""
+    """Pairs the publishes and deliveries of one protocol in all shares of a capture."""
 
     id: str
     capture: str
@@ -90,20 +90,22 @@ Task = Distribute | Describe | Dissect | Join
 
 @dataclass(slots=True)
 class Result:
-    """What a task came to; travels as JSON.
+    """The result of a task; sent as JSON.
 
-    told, doubted, asked: what a share knows for others, and asks of them. keys: what it left for joins. messages: how
-    many began in each file. failed: captures that could not be read, by number, with the reason and their files of
-    which nothing was.
+    * keys: files for joins
+    * knowledge: what this share can prove to others
+    * missing_servers, lookup_keys: what it looked up; knowledge of other shares may change its rows
+    * messages: number of messages that began in each file
+    * failed: captures that could not be read: number, reason, and the unread files
     """
 
     id: str
     files: list[TableFile] = field(default_factory=list)
     keys: list[TableFile] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
-    told: Heard = field(default_factory=Heard)
-    doubted: list[Server] = field(default_factory=list)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    knowledge: SharedKnowledge = field(default_factory=SharedKnowledge)
+    missing_servers: list[Server] = field(default_factory=list)
+    lookup_keys: list[tuple[str, str]] = field(default_factory=list)
     messages: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
@@ -111,26 +113,26 @@ class Result:
     failed: list[tuple[int, str, list[str]]] = field(default_factory=list)
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
-        """Whether files with the sizes of its own are there, by path."""
+        """Whether all files of the result exist with the right sizes; ``sizes`` are those found, by path."""
         written = {file.path: file.size_bytes for file in (*self.files, *self.keys)}
-        return sizes.items() >= written.items() and sizes.keys() >= {one.name for one in self.ranges if one.name}
+        return sizes.items() >= written.items() and sizes.keys() >= {read.name for read in self.ranges if read.name}
 
     def text(self) -> str:
-        """As JSON."""
-        # Names of files may be no UTF-8, which msgspec's own JSON refuses.
+        """The result as JSON."""
+        # File names need not be UTF-8; msgspec's JSON refuses others.
         return json.dumps(msgspec.to_builtins(self), separators=(",", ":"))
 
 
 def result(text: str | bytes) -> Result:
-    """A result out of its JSON; raises ValueError or msgspec.ValidationError if it is none."""
+    """Reads a result from JSON; raises ValueError or msgspec.ValidationError for anything else."""
     return msgspec.convert(json.loads(text), Result)
 
 
 class TaskFiles(RowFiles):
     """The Parquet files of one attempt of one task, under names of its own.
 
-    A task may be done twice at the same time, and a Python worker can outlive its executor: so no two attempts ever
-    write the same name, and a file counts only when the driver takes it.
+    A task may run twice at the same time, and a Python worker can outlive its executor. So no two attempts write the
+    same name, and a file counts only if the driver publishes it.
     """
 
     def __init__(self, storage: Storage, stem: str) -> None:
@@ -141,8 +143,8 @@ class TaskFiles(RowFiles):
         self._files: list[TableFile] = []
 
     def write(self, table: str, rows: pa.Table) -> None:
-        """Adds rows to a table, each to its day."""
-        # A row group is encoded at once, so what is large comes in pieces; rows.slice copies nothing.
+        """Add rows to a table; each row goes to the files of its day."""
+        # A row group is encoded at once, so large tables are added in slices, which copy nothing.
         piece_count = max(1, -(-rows.nbytes // GROUP_BYTES), -(-rows.num_rows // MAX_GROUP_ROW_COUNT))
         each = max(1, -(-rows.num_rows // piece_count))
         date_column = DATES.get(table, "ts_ns")
@@ -151,7 +153,7 @@ class TaskFiles(RowFiles):
                 self._add(table, date, date_column, batch)
 
     def close(self) -> list[TableFile]:
-        """All files, finished, by their paths in the staging directory."""
+        """Finish all files; gives them with their paths in the staging directory."""
         self._close_all()
         return self._files
 
@@ -168,56 +170,56 @@ class TaskFiles(RowFiles):
 
 
 def run(task: Task, options: Options, storage: Storage) -> Result:
-    """Does a task and leaves its result in the staging directory, last of all."""
+    """Runs a task; its result is the last file that it writes to the staging directory."""
     stem = f"{task.id}-{uuid.uuid4().hex[:12]}"
     files = TaskFiles(storage, stem)
-    made = Result(task.id)
+    task_result = Result(task.id)
     match task:
         case Distribute() | Describe():
             try:
                 if isinstance(task, Describe):
-                    _describe(task, files, made)
+                    _describe(task, files, task_result)
                 else:
                     folder = f"packets/{stem}"
-                    made.ranges = distribute.distribute(task.capture, task.ranges, task.cut, storage, folder)
+                    task_result.ranges = distribute.distribute(task.capture, task.ranges, task.plan, storage, folder)
             except CaptureError as error:
-                made.failed.append((task.number, one_line(error), [*task.capture.files]))
+                task_result.failed.append((task.number, one_line(error), [*task.capture.files]))
         case Dissect():
             for number, capture in task.unit.captures:
-                _TaskShare(task, capture, options, files, made).dissect(number)
+                _TaskShare(task, capture, options, files, task_result).dissect(number)
         case Join():
             for rows in delivery_keys.deliveries(task.protocol, task.files, storage):
                 files.write("deliveries", with_capture("deliveries", rows, task.capture))
     for file in files.close():
-        (made.keys if "." in file.table else made.files).append(file)
-    # The worker lives on for other tasks, of other sizes.
+        (task_result.keys if "." in file.table else task_result.files).append(file)
+    # The worker process runs further tasks, which may need less memory.
     memory.trim()
-    storage.write(f"done/{stem}.json", made.text().encode())
-    return made
+    storage.write(f"done/{stem}.json", task_result.text().encode())
+    return task_result
 
 
-def _describe(task: Describe, files: TaskFiles, made: Result) -> None:
+def _describe(task: Describe, files: TaskFiles, result: Result) -> None:
     rows = CaptureRows(task.capture, task.messages)
     dissector = Dissector()
     for window in task.capture.windows():
         rows.take(window, dissector.segments(window).counts)
     files.write("captures", rows.table(None))
-    made.notes = [*map(str, task.capture.notes)]
+    result.notes = [*map(str, task.capture.notes)]
 
 
 class _TaskShare(Share):
-    """One capture of a task, or the task's share of it, to tables; of a share's deliveries only the keys."""
+    """Dissects one capture of a task, or its share of one, to tables; a share writes only the keys of deliveries."""
 
-    def __init__(self, task: Dissect, capture: Capture, options: Options, files: TaskFiles, made: Result) -> None:
+    def __init__(self, task: Dissect, capture: Capture, options: Options, files: TaskFiles, result: Result) -> None:
         unit = task.unit
-        if unit.cut.share_count > 1:
+        if unit.plan.share_count > 1:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
-        super().__init__(capture, options, self._take, task.heard, share=unit.number, cut=unit.cut)
-        self._files, self._made = files, made
+        super().__init__(capture, options, self._take, task.knowledge, share=unit.number, plan=unit.plan)
+        self._files, self._result = files, result
 
     def dissect(self, number: int) -> None:
-        """Read it, write its rows, and tell the result what there is to tell."""
-        made, name = self._made, self.capture.files[0]
+        """Read the capture, write its rows and fill the result."""
+        result, name = self._result, self.capture.files[0]
         try:
             self.run()
         except CaptureError as error:
@@ -227,28 +229,29 @@ class _TaskShare(Share):
             if self.failure is not None:
                 read = {facts.file for facts in self.capture.facts if self.is_whole}
                 unread = [file for file in self.capture.files if file not in read]
-                made.failed.append((number, one_line(self.failure), unread))
+                result.failed.append((number, one_line(self.failure), unread))
         if self.is_whole:
-            made.notes += map(str, self.capture.notes)
+            result.notes += map(str, self.capture.notes)
         else:
-            made.told, made.doubted, made.asked = told(self), self.doubted, self.asked
-        made.notes += caps(name, self.counts)
+            result.knowledge = knowledge_of(self)
+            result.missing_servers, result.lookup_keys = self.missing_servers, self.lookup_keys
+        result.notes += caps(name, self.counts)
 
     def correlation(self, protocol: MessageQueue) -> Correlation:
-        """As of the whole capture, but for what goes to other tasks."""
+        """The correlation of a protocol; a share writes the keys of deliveries for a join instead of pairing them."""
         is_new = protocol.name not in self.correlations
-        made = super().correlation(protocol)
-        if is_new and made.deliveries is not None and not self.is_whole:
-            made.deliveries = KeyWriter(protocol.name, prints(self.options.policy.bases), self._files.write)
-        return made
+        correlation = super().correlation(protocol)
+        if is_new and correlation.deliveries is not None and not self.is_whole:
+            correlation.deliveries = KeyWriter(protocol.name, prints(self.options.policy.bases), self._files.write)
+        return correlation
 
     def _take(self, output: Output) -> None:
-        rows, made = output.rows, self._made
+        rows, result = output.rows, self._result
         if output.table == "messages":
-            _count(made.flaws, *rows["flaw"].value_counts().flatten())
-            _count(made.messages, *rows["capture_file"].value_counts().flatten())
+            _count(result.flaws, *rows["flaw"].value_counts().flatten())
+            _count(result.messages, *rows["capture_file"].value_counts().flatten())
         elif output.table == "problems":
-            _count(made.problem_bytes, rows["kind"], rows["length"])
+            _count(result.problem_bytes, rows["kind"], rows["length"])
         self._files.write(output.table, rows)
         if output.fields is not None and output.protocol is not None:
             self._files.write(output.protocol, output.fields)
