@@ -1,6 +1,7 @@
 """What a stream remembers from batch to batch: connections that are over are told once and forgotten."""
 
 import os
+import pickle
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -15,10 +16,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
+from mqpcap.errors import CaptureError
 from mqpcap.pipeline import dissect
 from mqpcap.spark import schemas
 from mqpcap.spark.source import CaptureSource
-from mqpcap.spark.streaming import StreamState, load_state
+from mqpcap.spark.streaming import STATE_HEADER, StreamState, load_state
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 START_US = 1_795_238_649 * 1_000_000
@@ -537,3 +539,11 @@ def test_clock_that_is_wrong_for_one_file_harms_no_other(files: Files) -> None:
 
     assert numbers(rows) == [1, 100, 101, 102]
     assert len({*rows["connection_id"].to_pylist()}) == 1
+
+
+@pytest.mark.parametrize("content", [pickle.dumps({}), b"", STATE_HEADER.replace(b"1", b"0") + pickle.dumps({})])
+def test_state_of_another_release_is_refused(content: bytes) -> None:
+    with pytest.raises(CaptureError, match="another release") as refusal:
+        load_state(content)
+
+    assert "\n" not in str(refusal.value)

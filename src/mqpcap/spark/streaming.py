@@ -54,6 +54,8 @@ from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.messages import Connections
 
+STATE_HEADER = b"mqpcap stream state 1\n"
+"""Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 STATES_KEPT = 4
 """Batches whose states are kept. Spark may repeat the last two batches."""
 
@@ -132,12 +134,16 @@ def dump_state(states: Mapping[str, StreamState]) -> bytes:
     pickler = pickle.Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL)
     pickler.persistent_id = lambda item: names.get(id(item))  # type: ignore[method-assign]
     pickler.dump(dict(states))
-    return stream.getvalue()
+    return STATE_HEADER + stream.getvalue()
 
 
 def load_state(content: bytes) -> dict[str, StreamState]:
-    """Reads states from the bytes of `dump_state`."""
-    unpickler = pickle.Unpickler(io.BytesIO(content))
+    """Reads states from the bytes of `dump_state`; raises CaptureError for those of another release."""
+    if not content.startswith(STATE_HEADER):
+        raise CaptureError(
+            "stateDir has a state of another release of mqpcap: start anew with another stateDir and checkpoint"
+        )
+    unpickler = pickle.Unpickler(io.BytesIO(content[len(STATE_HEADER) :]))
     unpickler.persistent_load = lambda name: _shared_objects()[name]  # type: ignore[method-assign]
     states: dict[str, StreamState] = unpickler.load()
     return states
