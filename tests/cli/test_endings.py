@@ -40,7 +40,7 @@ COMMANDS = {
     "report": ["report", "-q", CAPTURE, "--out", "OUT"],
 }
 SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}
-PATIENCE_S = 60
+PATIENCE_S = 1200
 SMALL_BYTES = 8 << 10
 LONG_BYTES = 12 << 20
 

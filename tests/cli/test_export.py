@@ -71,7 +71,7 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
     )
     with begun(fifo, (ROOT / QOS1).read_bytes()[:4000]):
         exporting.send_signal(signal.SIGKILL)
-        exporting.wait(timeout=30)
+        exporting.wait(timeout=1200)
 
     assert not out.exists()
     assert run("export", "-q", QOS1, "--out", out).exit_code == 0

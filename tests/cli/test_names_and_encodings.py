@@ -20,7 +20,7 @@ def run(folder: Path, *words: str | bytes, **variables: str) -> bytes:
     """What a command writes to stdout; it ends with 0 and writes nothing to stderr that is not a note."""
     ended = subprocess.run(
         [*COMMAND, words[0], "-q", *words[1:]], cwd=folder, env=environment(**variables), capture_output=True,
-        check=False, timeout=300,
+        check=False, timeout=1200,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, b"")
     return ended.stdout

@@ -270,7 +270,7 @@ def opened(browser: str, page: Path, *options: str) -> str:
         f"--user-data-dir={page.parent}/profile",
     ]
     ended = subprocess.run(
-        [browser, *words, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
+        [browser, *words, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=1200
     )
     return ended.stdout
 

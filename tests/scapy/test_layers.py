@@ -479,7 +479,7 @@ def test_a_login_is_answered_under_the_opcode_of_the_server() -> None:
 def test_the_face_is_not_without_scapy() -> None:
     said = subprocess.run(
         [sys.executable, "-c", "import mqpcap.schema.scapy_stub\nfrom mqpcap.scapy import *"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=1200,
     )  # fmt: skip
 
     assert "import mqpcap.scapy first" in said.stderr
@@ -1053,7 +1053,7 @@ def test_installed_distribution_loads_as_extension() -> None:
             "from scapy.all import *; conf.exts.load('mqpcap'); load_contrib('mqpcap')\n"
             "import mqpcap.scapy; assert BlipMQ is mqpcap.scapy.BlipMQ; print(conf.exts)",
         ],
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True, text=True, check=True, timeout=1200,
     )  # fmt: skip
 
     assert "scapy.contrib.mqpcap" in said.stdout

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-BUDGET_S = 240
+BUDGET_S = 1200
 
 
 @dataclass
@@ -41,7 +41,7 @@ def free_port() -> int:
         return port
 
 
-def until(what: Callable[[], Any], words: str, budget_s: float = 90) -> Any:
+def until(what: Callable[[], Any], words: str, budget_s: float = 1200) -> Any:
     """The first true answer."""
     end = time.monotonic() + budget_s
     while time.monotonic() < end:

@@ -468,7 +468,7 @@ def test_killed_command_is_finished_by_the_next(
     environment = importable(dict(os.environ))
     running = subprocess.Popen(program, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     done = tmp_path / ".tables.mqpcap-spark/done"
-    until = time.monotonic() + 120
+    until = time.monotonic() + 1200
     while time.monotonic() < until and (not done.is_dir() or len(list(done.glob("*.json"))) < 2):
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGKILL)

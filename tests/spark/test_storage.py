@@ -41,7 +41,7 @@ def bucket() -> Iterator[str]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 1200
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HELLO, AUTH, ACK, PING, PONG = 1, 2, 5, 7, 8
-LISTENING_S = 60
+LISTENING_S = 1200
 HEAD = struct.Struct(">IBQ")
 
 

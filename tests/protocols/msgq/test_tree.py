@@ -1,12 +1,12 @@
 """Typed trees: bytes to JSON text."""
 
 import json
-import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from running import ended_if_hung
 
 from mqpcap.protocols.msgq import kinds, tree
 from mqpcap.protocols.msgq.documents import columns
@@ -186,12 +186,11 @@ def test_hostile_messages_take_linear_time() -> None:
     for _ in range(300):
         message = kinds.MAGIC + b"\x01n\x24\x01k\x01" + len(message).to_bytes(4, "big") + message
     same = b"\x01a\x04" * 20_000
-    began = time.perf_counter()
 
-    tree.text(message[4:])
-    text = tree.text(same)
+    with ended_if_hung():
+        tree.text(message[4:])
+        text = tree.text(same)
 
-    assert time.perf_counter() - began < 10
     assert text == '{"a":null}'
 
 
