@@ -10,6 +10,7 @@ from known import pings, truth
 from running import ROOT, Ended
 
 CORE, FETCH = "pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap"
+QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
 def run(*arguments: str | Path) -> Ended:
@@ -75,6 +76,26 @@ def test_less_than_a_millisecond_more_is_not_slower(tmp_path: Path) -> None:
     before, after = ping_captures(tmp_path, [3] * 20, [4] * 20)
 
     assert operations(before, after) == {}
+
+
+def test_a_capture_that_lost_bytes_is_not_to_be_trusted() -> None:
+    """The second is the first with a snap length: 158 bytes are cut."""
+    found = compared("--all", QOS1, "pcaps/faults/blipmq_snapped.pcap")
+
+    judgements = {row["judgement"] for name in ("operations", "topics", "clients") for row in found[name]}
+    assert judgements == {"not to be trusted"}
+    assert "the snap length cut 158 B" in found["b"]["verdicts"][0]
+    text = run("-q", QOS1, "pcaps/faults/blipmq_snapped.pcap").stdout
+    assert "with care: the snap length cut 158 B" in text and "operations: 0 different, 0 alike, 9 not to be" in text
+
+
+def test_latencies_of_clients_are_not_compared(tmp_path: Path) -> None:
+    """Other operations take other times: 20 slow PINGs instead of quick ones."""
+    before, after = ping_captures(tmp_path, [2] * 20, [4] * 20)
+
+    found = compared("--all", before, after)
+
+    assert [row["change"] for row in found["clients"] + found["topics"]] == [[], []]
 
 
 def test_directories_are_compared_as_a_whole(tmp_path: Path) -> None:

@@ -182,6 +182,30 @@ def test_packet_numbers_of_a_rotated_capture_go_with_their_file(tmp_path: Path) 
     assert f'{third}</td><td class="word">#3</td>' in report
 
 
+def test_messages_of_client_and_server_are_told_apart() -> None:
+    """CORE has nine PRODUCE requests, and a reply to each."""
+    logged = [event for connection in truth("flymq/core")["connections"] for event in connection["events"]]
+    sides = Counter(event["dir"] for event in logged if event["op_name"] == "PRODUCE")
+
+    (row,) = [row for row in rows("--by", "op", "pcaps/flymq/core.pcap") if row["op"] == "PRODUCE"]
+
+    assert (row["messages_c2s"], row["messages_s2c"]) == (sides["c2s"], sides["s2c"]) == (9, 9)
+    assert row["messages"] == 18
+    text = run("-q", "--by", "op", "pcaps/flymq/core.pcap").stdout
+    assert text.split()[:6] == ["operation", "messages", "from", "client", "from", "server"]
+
+
+def test_polls_without_a_topic_count_for_the_topic_of_their_connection() -> None:
+    """Each connection of the capture subscribes to one topic, and polls without naming it."""
+    logged = [event for connection in truth("blipmq/qos1")["connections"] for event in connection["events"]]
+    polls = sum(event["dir"] == "c2s" and event["type_name"] in ("POLL", "SUBSCRIBE") for event in logged)
+
+    found = rows("--consumers", QOS1)
+
+    assert sum(row["asked"] for row in found) == polls
+    assert all(row["topic"] is not None and row["received"] for row in found)
+
+
 # -- ready-made ------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,11 @@ LATENCY = (
     Column("latency_exact", "", "flag"),
 )
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "count": (Column("messages", "messages", "number"),),
+    "count": (
+        Column("messages", "messages", "number"),
+        Column("messages_c2s", "from client", "number"),
+        Column("messages_s2c", "from server", "number"),
+    ),
     "bytes": (Column("bytes", "bytes", "number", is_spare=True),),
     "errors": (Column("errors", "errors", "number"),),
     "latency": LATENCY,
@@ -131,7 +135,13 @@ def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None 
 
     def rows() -> list[Cells]:
         found: list[Cells] = [
-            {**_named(names, row.key), **row.sums, "answered": row.latency.count, **_latencies(row.latency)}
+            {
+                **_named(names, row.key),
+                **row.sums,
+                "messages_s2c": row.sums["messages"] - row.sums["messages_c2s"],
+                "answered": row.latency.count,
+                **_latencies(row.latency),
+            }
             for row in groups.rows()
         ]
         if interval_ns is None:
@@ -152,7 +162,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
     there = {_number(row, "start_ns") for row in rows}
     if not there or (max(there) - min(there)) // interval_ns >= MAX_EMPTY_INTERVALS:
         return []
-    zeros = {"messages": 0, "bytes": 0, "errors": 0, "answered": 0}
+    zeros = {"messages": 0, "messages_c2s": 0, "messages_s2c": 0, "bytes": 0, "errors": 0, "answered": 0}
     every = range(min(there), max(there), interval_ns)
     return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in there]
 

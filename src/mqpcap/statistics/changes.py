@@ -1,54 +1,92 @@
-"""Groups compared: what is new, what is gone, what became slower.
+"""Compares groups of two captures: new, gone, more, fewer, slower, failing; or alike; or nothing can be said.
 
-A request is slower where its 95th percentile is ``SLOWER_RATIO`` times what it was and ``SLOWER_NS`` more, out of at
-least ``SLOWER_LEAST`` answered ones on either side; faster is the same the other way round.
+A group is slower if its median or its 95th percentile is at least ``SLOWER_RATIO`` times the earlier value and
+``SLOWER_NS`` more, out of at least ``SLOWER_LEAST`` answered requests on each side; faster is the reverse. It has more
+messages if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
 SLOWER_LEAST = 20
-SLOWER_PERCENT = 95
-Row = Mapping[str, Any]
-"""A group: its key by name, ``errors``, ``answered`` and ``latency_p95_ns``."""
+SLOWER_PERCENTS = (50, 95)
+MORE_RATIO = 2
+MORE_LEAST = 20
+Judgement = Literal["different", "alike", "too few to judge", "not to be trusted"]
+ChangeRow = Mapping[str, Any]
+"""A group: its key by name, ``messages``, ``errors``, ``answered``, and percentiles as ``latency_p95_ns``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One group on both sides, None where it is not there, and in words what changed; nothing where nothing did."""
+    """One group on both sides, None where it does not occur; ``words`` name what changed."""
 
     key: Mapping[str, object]
-    a: Row | None
-    b: Row | None
+    a: ChangeRow | None
+    b: ChangeRow | None
     words: tuple[str, ...]
+    judgement: Judgement
 
 
-def changes(by: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[Change]:
-    """Every group of either side, in order of its key, which ``by`` names."""
-    one, two = ({tuple(row.get(name) for name in by): row for row in rows} for rows in (a, b))
-    keys = sorted({*one, *two}, key=lambda key: [(value is None, str(value)) for value in key])
-    both = [(dict(zip(by, key, strict=True)), one.get(key), two.get(key)) for key in keys]
-    return [Change(*each, _words(*each[1:])) for each in both]
+def changes(
+    by: Sequence[str], a: Sequence[ChangeRow], b: Sequence[ChangeRow], compares_latencies: bool, is_trusted: bool
+) -> list[Change]:
+    """Every group of either side, in order of its key, which ``by`` names.
+
+    ``compares_latencies``: groups are operations; the latencies of a topic or a client depend on their mix of
+    operations. ``is_trusted``: both captures are whole enough that a difference is none of the capture's.
+    """
+    rows_a, rows_b = ({tuple(row.get(name) for name in by): row for row in rows} for rows in (a, b))
+    keys = sorted({*rows_a, *rows_b}, key=lambda key: [(value is None, str(value)) for value in key])
+    return [
+        _change(dict(zip(by, key, strict=True)), rows_a.get(key), rows_b.get(key), compares_latencies, is_trusted)
+        for key in keys
+    ]
 
 
-def _words(a: Row | None, b: Row | None) -> tuple[str, ...]:
+def _change(
+    key: Mapping[str, object], a: ChangeRow | None, b: ChangeRow | None, compares_latencies: bool, is_trusted: bool
+) -> Change:
     if a is None or b is None:
-        return ("new",) if a is None else ("gone",)
+        words: tuple[str, ...] = ("new",) if a is None else ("gone",)
+        are_few = False
+    else:
+        words = _words(a, b, compares_latencies)
+        answered = a["answered"], b["answered"]
+        are_few = _differs(a, b) or (compares_latencies and max(answered) > 0 and min(answered) < SLOWER_LEAST)
+    if not is_trusted:
+        return Change(key, a, b, words, "not to be trusted")
+    return Change(key, a, b, words, "different" if words else "too few to judge" if are_few else "alike")
+
+
+def _words(a: ChangeRow, b: ChangeRow, compares_latencies: bool) -> tuple[str, ...]:
     words = {
-        "slower": _is_slower(a, b),
-        "faster": _is_slower(b, a),
+        "more": _has_more(a, b),
+        "fewer": _has_more(b, a),
+        "slower": compares_latencies and _is_slower(a, b),
+        "faster": compares_latencies and _is_slower(b, a),
         "fails": b["errors"] and not a["errors"],
         "fails no more": a["errors"] and not b["errors"],
     }
     return tuple(word for word, is_true in words.items() if is_true)
 
 
-def _is_slower(a: Row, b: Row) -> bool:
-    """Whether b took longer than a, beyond what the thresholds allow."""
+def _differs(a: ChangeRow, b: ChangeRow) -> bool:
+    """Whether numbers of messages differ by MORE_RATIO."""
+    low, high = sorted((a["messages"], b["messages"]))
+    return bool(high >= low * MORE_RATIO and high > low)
+
+
+def _has_more(a: ChangeRow, b: ChangeRow) -> bool:
+    return bool(_differs(a, b) and b["messages"] - a["messages"] >= MORE_LEAST)
+
+
+def _is_slower(a: ChangeRow, b: ChangeRow) -> bool:
+    """Whether b took longer than a, beyond the thresholds."""
     if min(a["answered"], b["answered"]) < SLOWER_LEAST:
         return False
-    before, after = (row[f"latency_p{SLOWER_PERCENT}_ns"] for row in (a, b))
-    return bool(after >= before * SLOWER_RATIO and after - before >= SLOWER_NS)
+    pairs = [(a[f"latency_p{percent}_ns"], b[f"latency_p{percent}_ns"]) for percent in SLOWER_PERCENTS]
+    return any(after >= before * SLOWER_RATIO and after - before >= SLOWER_NS for before, after in pairs)

@@ -7,6 +7,7 @@ groups are told apart: what belongs to a further one counts in OTHER.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ MAX_CELLS = 1 << 17
 MAX_OPEN = 1 << 18
 """Replies that wait for the request that they belong to; the oldest of more count in their own group, and an error in
 that of its request, too, if that is found after all."""
-_COUNTED = frozenset({"frame_len", "ts_ns"})
+_COUNTED = frozenset({"frame_len", "ts_ns", "direction"})
 _OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
 """The columns of ``messages`` that are read whatever rows are grouped by, and those of errors."""
 NO_GROUP = -1
@@ -74,6 +75,14 @@ class Sums:
             key = key if len(self._ids) < self._most else OTHER
             found = self._ids.setdefault(key, len(self._ids))
         return found
+
+    def regrouped(self, group: int, name: str, value: Value) -> int:
+        """The number of the group that differs from another in one value of its key."""
+        key = next(islice(self._ids, group, None))
+        if key == OTHER:
+            return group
+        i = self.by.index(name)
+        return self.number((*key[:i], value, *key[i + 1 :]))
 
     def add(self, name: str, groups: I64, amounts: I64 | None = None) -> None:
         """Add amounts, or one each, to a sum of groups."""
@@ -131,7 +140,7 @@ class Groups:
 
     def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS,
                  errors: bool = True) -> None:  # fmt: skip
-        self.sums = Sums(by, ("messages", "bytes", "errors"), interval_ns, most)
+        self.sums = Sums(by, ("messages", "messages_c2s", "bytes", "errors"), interval_ns, most)
         read = _COUNTED | _OF_ERRORS if errors else _COUNTED
         self.columns = read.union(*(READ_OF_MESSAGES[name] for name in by))
         """The columns of ``messages`` that are read."""
@@ -145,6 +154,7 @@ class Groups:
             return
         groups = self.sums.groups(OF_MESSAGES, rows, rows["ts_ns"].to_numpy())
         self.sums.add("messages", groups)
+        self.sums.add("messages_c2s", groups[is_in(rows["direction"], "c2s")])
         self.sums.add("bytes", groups, rows["frame_len"].to_numpy())
         if self._counts_errors:
             failed = is_in(rows["status"], "error")
