@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
 from mqpcap.tcp.chunks import Range, StreamChunks
-from mqpcap.tcp.eviction import CLOSED_NS, SILENT_NS
-from mqpcap.tcp.flow_table import IDLE_NS
+from mqpcap.tcp.eviction import SILENT_NS
+from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, MAX_HOLE
 from mqpcap.tcp.flows import FlowColumns
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -200,7 +200,8 @@ def test_connection_is_not_over_before_the_one_it_replaced() -> None:
     older = Packet(client, B, 9, 0, SYN, ts_ns=2 * CLOSED_NS)
     newer = Packet(client, B, 9 << 20, 0, SYN, ts_ns=0)
     reassembler = Reassembler()
-    reassembler.feed(segments([older, newer, newer.but(flags=RST), Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_NS + 1)]))
+    reset = newer.but(seq=(9 << 20) + 1, flags=RST)
+    reassembler.feed(segments([older, newer, reset, Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_NS + 1)]))
     assert reassembler.expired().tolist() == []
 
     reassembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_NS + 1)]))
@@ -264,10 +265,11 @@ def test_gaps_of_a_connection_that_goes_on_are_told_once_nothing_can_fill_them()
     assert len(reassembler.gaps()) == 1
     assert len(reassembler.final_gaps(none)) == 0
     reassembler.forget(none)
-    reassembler.feed(segments([at(1 << 30), *acknowledged((1 << 30) + 1)]))
+    for end in range(MAX_HOLE, (1 << 30) + 1, MAX_HOLE):
+        reassembler.feed(segments([at(end), *acknowledged(end + 1)]))
     final = reassembler.final_gaps(none)
     reassembler.forget(none)
 
     assert [(row.offset, row.length) for row in final] == [(0, 1)]
     left = reassembler.gaps()
-    assert [(row.offset, row.length) for row in left] == [(2, (1 << 30) - 2)]
+    assert [(row.offset, row.length) for row in left[:2]] == [(2, MAX_HOLE - 2), (MAX_HOLE + 1, MAX_HOLE - 1)]

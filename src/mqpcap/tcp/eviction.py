@@ -7,10 +7,8 @@ from numpy.typing import NDArray
 
 from mqpcap.tcp.chunks import I64
 from mqpcap.tcp.flow_records import NONE
-from mqpcap.tcp.flow_table import IDLE_NS, FlowTable
+from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable
 
-CLOSED_NS = 60 * 1_000_000_000
-"""A flow that was closed is over after so long without packets."""
 SILENT_NS = 25 * 3600 * 1_000_000_000
 """A flow that carried payload and was not closed is over after so long without packets.
 
@@ -50,7 +48,6 @@ def eviction_candidates(table: FlowTable, now_ns: int, few: int, most: int) -> t
     # A connection that begins now may have the id of another that did, if that one is no longer known.
     began_before = flows["first_ts_ns"] < now_ns
     over = _silent(table, now_ns) | (flows["closed"] != 0)
-    over[before[before >= 0]] = True
     done = np.flatnonzero(over & began_before & (flows["out_of_order"] == 0))
     done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 2, 0)]
     if len(done) >= few // 4:
@@ -78,6 +75,8 @@ def _closed(table: FlowTable) -> Mask:
     sides = table.both_sides()
     closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
     closed |= (sides["fin"] != NONE).all(axis=1)
+    before = table.flow_array["before"][: table.flow_count]
+    closed[before[before >= 0]] = True
     return closed
 
 

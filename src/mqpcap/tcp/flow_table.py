@@ -33,6 +33,18 @@ COMPILED = cython.compiled
 
 IDLE_NS = 3600 * 1_000_000_000
 """A flow without packets for so long loses its history and gives up its holes."""
+CLOSED_NS = 60 * 1_000_000_000
+"""A flow that was closed, or whose 5-tuple is in use again, is over after so long without packets."""
+MAX_HOLE = 16 * 1024 * 1024
+"""Bytes between what is known of a side and the next segment of its connection; a segment further on is foreign.
+
+Captured windows and acknowledgements allow no larger hole: this is the largest receive window that systems set by
+default, and the next acknowledgement allows as much again.
+"""
+NEAR_BYTES = 64 * 1024
+"""The same where another connection of the same 5-tuple may be meant."""
+MAX_RIVALS = 8
+"""Connections of one 5-tuple, the newest first, that a packet may belong to."""
 FIRST_ROOM = 1024
 """Flows, and pieces, that a new table has room for."""
 SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
@@ -40,9 +52,13 @@ SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
 
 # The same for C.
 _NONE = cython.declare(cython.longlong, NONE)
+_NEAR = cython.declare(cython.longlong, NEAR_BYTES)
+_MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
+_MAX_RIVALS = cython.declare(cython.longlong, MAX_RIVALS)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
+_CLOSED_NS = cython.declare(cython.longlong, CLOSED_NS)
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
 _RST = cython.declare(cython.const[cython.longlong], 4)
@@ -452,10 +468,29 @@ class FlowTable:
     def _walk(self, row: cython.longlong) -> cython.longlong:
         while row < self._rows:
             self.is_full = self._find(row) == 0
-            if self.is_full or self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0:
+            if self.is_full:
+                return row
+            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0 and self._take_older(row) == 0:
                 return row
             row += 1
         return row
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _take_older(self, i: cython.longlong) -> cython.longlong:
+        """Take a packet that is in order on an older connection of the 5-tuple; 0 if there is none."""
+        flow: cython.longlong = self._flows[self.at_flow].before
+        _step: cython.longlong
+        for _step in range(_MAX_RIVALS):
+            if flow < 0 or self._flags[i] & (_SYN | _RST):
+                return 0
+            if self._ts_ns[i] - self._flows[flow].last_ts_ns > _CLOSED_NS:
+                return 0
+            if self._take(i, flow, flow * 2 + (0 if self._is_sent_by(i, flow * 2) else 1)) != 0:
+                return 1
+            flow = self._flows[flow].before
+        return 0
 
     @cython.cfunc
     @cython.nogil
@@ -468,10 +503,13 @@ class FlowTable:
         length: cython.longlong = self._length[i]
         ack: cython.longlong = self._ack[i] if flag & _ACK else -1
         off: cython.longlong
+        near: cython.longlong
         if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _IDLE_NS:
             return 0
+        if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
+            return 0
         if flag & _RST:
-            if length > 0:
+            if length > 0 or self._is_exact_reset(i, q) == 0:
                 return 0
             self._sides[q].rst_seen = 1
             self._flows[flow].closed = 1
@@ -486,6 +524,12 @@ class FlowTable:
             return 0
         if length != self._wire_length[i]:
             return 0
+        near = _NEAR if self._flows[flow].before >= 0 or self.at_flow != flow else _MAX_HOLE
+        if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
+            # It acknowledges bytes that nobody knows of.
+            if length == 0 or near == _NEAR:
+                return 0
+            ack = -1
         if self._sides[o].base < 0:
             self.begin_other(flow, q, seq, ack)
         off = _unwrapped(seq, self._sides[q].base, self._sides[q].next)
@@ -494,6 +538,8 @@ class FlowTable:
                 return 0
             self._sides[q].bytes += length
             self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack)
+        elif off < self._sides[q].next - near or off > self._sides[q].max_seen + near:
+            return 0
         else:
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
@@ -509,6 +555,40 @@ class FlowTable:
             if self._sides[q].fin != _NONE or self._sides[o].fin != _NONE:
                 self.close(flow)
         return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
+        """Whether an acknowledgement number that a side sends is close to what is known of the other side."""
+        o: cython.longlong = q ^ 1
+        distance: cython.longlong
+        if self._sides[q].ack >= 0:
+            distance = _ahead(ack, self._sides[q].ack)
+            if -near <= distance <= near:
+                return 1
+        elif self._sides[o].base < 0:
+            return 1
+        if self._sides[o].base < 0:
+            return 0
+        distance = _ahead(ack, self._sides[o].base + self._sides[o].next)
+        return 1 if -near <= distance <= near + self._sides[o].max_seen - self._sides[o].next else 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_exact_reset(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
+        """Whether the other side accepts a RST: it has the very next number, or refuses a SYN."""
+        o: cython.longlong = q ^ 1
+        off: cython.longlong
+        if self._sides[q].base >= 0:
+            off = _unwrapped(self._seq[i], self._sides[q].base, self._sides[q].next)
+            return 1 if off == self._sides[q].next + (1 if self._sides[q].fin == self._sides[q].next else 0) else 0
+        if not self._flags[i] & _ACK:
+            return 1 if self._sides[o].ack < 0 else 0
+        if self._sides[o].base < 0:
+            return 1 if self._sides[q].ack < 0 else 0
+        return 1 if _ahead(self._ack[i], self._sides[o].base) == self._sides[o].next else 0
 
     @cython.cfunc
     @cython.nogil
@@ -549,7 +629,10 @@ class FlowTable:
     @cython.exceptval(-1)
     def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
         self._sides[q].packets += 1
-        self._flows[flow].last_ts_ns = ts_ns
+        if self._sides[q].rst_seen == 2:
+            self._sides[q].rst_seen = 0
+        if ts_ns > self._flows[flow].last_ts_ns:
+            self._flows[flow].last_ts_ns = ts_ns
         return 0
 
     @cython.cfunc
@@ -654,12 +737,26 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
-        """Take an acknowledgement number that a side sent."""
+        """Take an acknowledgement number that a side sent, unless it is of bytes that cannot have been sent."""
+        o: cython.longlong = q ^ 1
+        known: cython.longlong
         if self._sides[q].ack < 0:
+            if (
+                self._sides[o].base >= 0
+                and not -_MAX_HOLE <= _ahead(ack, self._sides[o].base + self._sides[o].max_seen) <= _MAX_HOLE
+            ):
+                return 0
             self._sides[q].first_ack = ack
             self._sides[q].ack = ack
-        elif _ahead(ack, self._sides[q].ack) > 0:
-            self._sides[q].ack = ack
+            return 0
+        known = _ahead(ack, self._sides[q].ack)
+        if known <= 0:
+            return 0
+        if known > _MAX_HOLE and (
+            self._sides[o].base < 0 or _ahead(ack, self._sides[o].base + self._sides[o].max_seen) > _MAX_HOLE
+        ):
+            return 0
+        self._sides[q].ack = ack
         return 0
 
     @cython.ccall

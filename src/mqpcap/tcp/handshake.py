@@ -1,52 +1,236 @@
 # cython: language_level=3, annotation_typing=False
 """SYNs: which connection one belongs to, who is the client, where a stream begins."""
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
-from mqpcap.tcp.sequence_numbers import ahead, wrapped
+from mqpcap.tcp.sequence_numbers import ahead, unwrapped, wrapped
 
 SYN_NEAR_BYTES = 64 * 1024
 SYN_LATE_PACKETS = 16
-"""A SYN captured behind its own first data belongs to that flow within these bounds."""
+"""A SYN captured after its own first data belongs to that flow within these bounds."""
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 """Bits of Packet.flags."""
+STRAY = -1
+"""No connection of the 5-tuple fits a packet that opens none: it is counted and changes nothing."""
+NEW = -2
+"""A packet of a connection that is not in the table yet."""
+
+
+class PendingSyn(NamedTuple):
+    """A SYN with new numbers inside a living connection: another connection begins only if somebody answers it."""
+
+    side: int
+    base: int
+    ack: int
+    ts_ns: int
+    number: int
+
+
+class Fit(NamedTuple):
+    """How well a packet fits a side: level is 0 if not at all, 4 if both numbers are close to the expected ones.
+
+    hole: minus the bytes between what is known of the side and the packet.
+    """
+
+    level: int
+    hole: int
 
 
 class Handshakes:
-    """Judges SYNs, and opens a new flow where a tuple is used anew."""
+    """Finds the connection that a packet fits, judges SYNs, and opens a new flow where a tuple is used anew."""
 
     def __init__(self, table: FlowTable, out_of_order: OutOfOrder) -> None:
         self._table = table
         self._out_of_order = out_of_order
         self._times: dict[int, dict[bytes, int]] = {}
         """Of the newest flow of a tuple whose first times do not ascend: the last `equal` by first time."""
+        self._pending: dict[int, PendingSyn] = {}
+        """By newest flow of a 5-tuple: the last SYN that nobody answered yet."""
 
-    def is_same_connection(self, packet: Segment, side: int) -> bool:
-        """Whether a SYN belongs to the flow that uses its tuple."""
+    # Whose packet it is
+
+    def owner(self, packet: Segment, side: int) -> int:
+        """The side of the connection that a packet without SYN fits best; STRAY or NEW if it fits none.
+
+        `side` is that of the newest connection of its 5-tuple.
+        """
+        pending = self._pending.get(side >> 1)
+        if pending is not None and self._answers(packet, side, pending):
+            return NEW
+        best, most = STRAY, Fit(0, 0)
+        for candidate in self._candidates(packet, side):
+            fit = self.fit(packet, candidate)
+            if fit.level and fit > most:
+                best, most = candidate, fit
+        if best == STRAY and packet.wire_length and not packet.flags & RST:
+            return NEW
+        return best
+
+    def _candidates(self, packet: Segment, side: int) -> Iterator[int]:
+        """The sender's side in each connection of a 5-tuple, the newest first; of the older those that are not over."""
+        sides = self._table.sides
+        sender = sides[side].hi, sides[side].lo, sides[side].port
+        receiver = sides[side ^ 1].hi, sides[side ^ 1].lo, sides[side ^ 1].port
+        flow = side >> 1
+        for _ in range(MAX_RIVALS + 1):
+            if flow < 0:
+                return
+            first = sides[flow * 2]
+            is_first = (first.hi, first.lo, first.port) == sender and (sender != receiver or not side & 1)
+            yield flow * 2 + (not is_first)
+            flow = self._table.flows[flow].before
+            if flow >= 0 and packet.ts_ns - self._table.flows[flow].last_ts_ns > CLOSED_NS:
+                return
+
+    def fit(self, packet: Segment, side: int) -> Fit:
+        """How well the numbers of a packet fit a side."""
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        ack = 1
+        if packet.flags & ACK and (other.base >= 0 or mine.ack >= 0):
+            ack = 2 if self._is_plausible_ack(packet.ack, mine, other) else 0
+        if mine.base < 0:
+            return Fit(ack, 0)
+        offset = unwrapped(packet.seq, mine.base, mine.next)
+        queue = self._out_of_order.queues.get(side)
+        lowest = queue.low if queue is not None and queue.starting else mine.lowest
+        earliest = lowest - (NEAR_BYTES if mine.base_known else MAX_HOLE)
+        highest = max(mine.next, mine.max_seen)
+        if other.ack >= 0:
+            highest = max(highest, unwrapped(other.ack, mine.base, mine.next))
+        if not earliest <= offset <= highest + MAX_HOLE or not (packet.wire_length or ack):
+            return Fit(0, 0)
+        return Fit(2 + ack, min(highest - offset, offset - lowest, 0))
+
+    def _is_plausible_ack(self, number: int, mine: SideRecord, other: SideRecord) -> bool:
+        """Whether a side may acknowledge up to a number: bytes that were captured, or not many more."""
+        if mine.ack >= 0 and abs(ahead(number, mine.ack)) <= MAX_HOLE:
+            return True
+        if other.base < 0:
+            return mine.ack < 0
+        offset = unwrapped(number, other.base, other.next)
+        lowest = other.lowest if other.base_known else other.lowest - MAX_HOLE
+        return lowest - NEAR_BYTES <= offset <= max(other.next, other.max_seen) + MAX_HOLE
+
+    def is_far_ack(self, packet: Segment, side: int) -> bool:
+        """Whether a packet acknowledges bytes that cannot have been sent."""
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        return (other.base >= 0 or mine.ack >= 0) and not self._is_plausible_ack(packet.ack, mine, other)
+
+    # Resets
+
+    def reset_state(self, packet: Segment, side: int) -> int:
+        """Whether the other side accepts a RST: 0 no, 1 yes, 2 yes unless its sender goes on (RFC 5961, section 3)."""
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        if mine.base < 0:
+            if packet.flags & ACK:
+                return int(not self.is_far_ack(packet, side))
+            return int(other.ack < 0 or abs(ahead(packet.seq, other.ack)) <= NEAR_BYTES)
+        offset = unwrapped(packet.seq, mine.base, mine.next)
+        expected = {mine.next, mine.max_seen, mine.fin + 1}
+        acked = mine.next
+        if other.ack >= 0:
+            acked = unwrapped(other.ack, mine.base, mine.next)
+            expected.add(acked)
+        if offset in expected:
+            return 1
+        return 2 if min(acked, mine.next) <= offset <= max(mine.next, mine.max_seen, acked) + NEAR_BYTES else 0
+
+    # SYNs
+
+    def is_over(self, side: int) -> bool:
+        """Whether a connection was reset, or both of its sides sent a FIN."""
         flow: FlowRecord = self._table.flows[side >> 1]
+        sides = self._table.sides
+        return bool(flow.closed) or (sides[side].fin != NONE and sides[side ^ 1].fin != NONE)
+
+    def settle_start(self, packet: Segment, side: int) -> None:
+        """Choose between two SYN-ACKs: the client's acknowledgement names the one that counts, or else the data do."""
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        if packet.flags & (SYN | RST):
+            return
+        if other.syn_seen == 2 and packet.flags & ACK:
+            other.base, other.syn_seen = packet.ack, 1
+        if mine.syn_seen == 2 and packet.wire_length:
+            mine.base, mine.syn_seen = packet.seq, 1
+
+    def syn_owner(self, packet: Segment, side: int) -> int:
+        """The side of the connection that a SYN belongs to; STRAY, or NEW where it opens another one."""
+        for candidate in self._candidates(packet, side):
+            verdict = self._judge_syn(packet, candidate)
+            if verdict is not None:
+                return candidate if verdict else STRAY
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        is_over = self.is_over(side) or packet.ts_ns - self._table.flows[side >> 1].last_ts_ns > IDLE_NS
+        is_unanswered = other.packets == 0 and mine.syn_seen and not mine.bytes and not packet.flags & ACK
+        pending = self._pending.get(side >> 1)
+        base = wrapped(packet.seq + 1)
+        if is_over or is_unanswered or (pending is not None and self._answers(packet, side, pending)):
+            return NEW
+        if pending is None or (pending.side, pending.base) != (side, base):
+            ack = packet.ack if packet.flags & ACK else -1
+            self._pending[side >> 1] = PendingSyn(side, base, ack, packet.ts_ns, packet.number)
+        return STRAY
+
+    def _judge_syn(self, packet: Segment, side: int) -> bool | None:
+        """Whether a SYN counts for a connection; None if it is not of this connection."""
         mine: SideRecord = self._table.sides[side]
         other: SideRecord = self._table.sides[side ^ 1]
         queue = self._out_of_order.queues.get(side)
         base = wrapped(packet.seq + 1)
         is_answer = bool(packet.flags & ACK)
-        over = bool(flow.closed) or (mine.fin != NONE and other.fin != NONE)
+        is_over = self.is_over(side)
+        idle_ns = packet.ts_ns - self._table.flows[side >> 1].last_ts_ns
+        if idle_ns > (CLOSED_NS if is_over else IDLE_NS):
+            return None
         if is_answer and other.base_known and not 0 <= ahead(packet.ack, other.base) <= other.max_seen:
-            return False
-        if mine.syn_seen:
-            if mine.base == base:
-                return is_answer or not over
-            if not is_answer or over or mine.bytes or queue is not None:
-                return False
-            mine.base = base  # the SYN was answered twice; nothing was sent on the first answer
+            return None
+        if mine.base == base and (mine.syn_seen or mine.base_known):
             return True
-        if mine.base == base and mine.base_known:
-            return not over
-        if mine.base < 0:
-            return not over and (other.ack < 0 or other.ack == base)
+        if mine.base < 0 or (not mine.syn_seen and not mine.bytes and queue is None):
+            acked = other.first_ack
+            if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
+                return False if is_answer and other.base_known else None
+            return None if is_over else True
+        if is_answer and other.base_known:
+            # Of two SYN-ACKs to one SYN the client's acknowledgement chooses.
+            if other.first_ack < 0 and not mine.bytes and queue is None:
+                mine.syn_seen = 2
+            elif other.first_ack == base and not mine.bytes and queue is None:
+                mine.base = base
+            else:
+                return False
+            return True
+        if mine.syn_seen or is_over:
+            return None
         low = mine.base + (queue.low if queue is not None and queue.starting else 0)
-        near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
-        return near and not over and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS
+        is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
+        return True if is_near and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS else None
+
+    def _answers(self, packet: Segment, side: int, pending: PendingSyn) -> bool:
+        """Whether a packet belongs to the connection that a pending SYN would open."""
+        if side == pending.side:
+            distance, fit = ahead(packet.seq, pending.base), self.fit(packet, side)
+            if packet.flags & SYN or not 0 <= distance <= SYN_NEAR_BYTES:
+                return False
+            return fit.level <= 2 or -fit.hole > distance
+        distance, fit = ahead(packet.ack, pending.base), self.fit(packet, side)
+        if not packet.flags & ACK or not 0 <= distance <= SYN_NEAR_BYTES:
+            return False
+        if packet.flags & SYN:
+            return pending.ack < 0
+        return bool(packet.flags & RST) or fit.level < 4 or -fit.hole > distance
 
     def take_syn(self, packet: Segment, side: int) -> int:
         """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""
@@ -99,16 +283,37 @@ class Handshakes:
             queues[flow * 2 + 1] = one
         return True
 
-    def replace(self, flow: int, client: int, packet: Segment) -> None:
+    def open(self, packet: Segment, side: int) -> None:
+        """Open a new flow on a 5-tuple for a packet of its newest connection's side, or for the SYN it answers."""
+        pending = self._pending.pop(side >> 1, None)
+        if pending is not None and not self._answers(packet, side, pending):
+            pending = None
+        if pending is None:
+            is_answer = packet.flags & SYN and packet.flags & ACK
+            new = self._replace(side >> 1, (side ^ 1 if is_answer else side) & 1, packet.ts_ns, packet.number)
+            self._table.flows[new].oriented = bool(packet.flags & SYN)
+            return
+        client = pending.side if pending.ack < 0 else pending.side ^ 1
+        new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.number)
+        self._table.sides[pending.side].packets -= 1
+        mine: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
+        mine.base, mine.base_known, mine.syn_seen, mine.packets = pending.base, 1, 1, 1
+        mine.last_packet = pending.number
+        if pending.ack >= 0:
+            first: SideRecord = self._table.sides[new * 2]
+            first.base, first.base_known = pending.ack, 1
+
+    def _replace(self, flow: int, client: int, ts_ns: int, number: int) -> int:
         """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
         times = self._times.pop(flow, None)
-        if times is None and packet.ts_ns <= self._table.flows[flow].first_ts_ns:
+        if times is None and ts_ns <= self._table.flows[flow].first_ts_ns:
             times = self._times_of(flow)
-        new = self._table.replace(flow, client, packet.ts_ns, packet.number)
+        new = self._table.replace(flow, client, ts_ns, number)
         if times is not None:
-            at = _time_key(packet.ts_ns)
+            at = _time_key(ts_ns)
             self._table.flows[new].equal = times[at] = times.get(at, -1) + 1
             self._times[new] = times
+        return new
 
     def _times_of(self, flow: int) -> dict[bytes, int]:
         """The last `equal` by first time of a flow and those that used its tuple before."""
@@ -119,14 +324,14 @@ class Handshakes:
             flow = of.before
         return times
 
-    @property
-    def newest(self) -> list[int]:
-        """Flows whose times are known."""
-        return list(self._times)
-
-    def keep_only(self, newest: list[int]) -> None:
-        """Find the times of these anew, and those of no others: flows have moved in the table."""
-        self._times = {flow: self._times_of(flow) for flow in newest}
+    def leave_out(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:
+        """Find what is known of flows by their new indexes, and drop what was known of those that are forgotten."""
+        self._times = {moved(flow): self._times_of(moved(flow)) for flow in self._times if stays[flow]}
+        self._pending = {
+            moved(flow): syn._replace(side=moved(flow) * 2 + (syn.side & 1))
+            for flow, syn in self._pending.items()
+            if stays[flow]
+        }
 
 
 def _time_key(ts_ns: int) -> bytes:

@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 
 from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import I64, Range, StreamChunks, run_starts
-from mqpcap.tcp.eviction import CLOSED_NS
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import IDLE_NS, FlowTable, gather
+from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable, gather
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
-from mqpcap.tcp.handshake import ACK, FIN, RST, SYN, Handshakes
+from mqpcap.tcp.handshake import FIN, NEW, RST, STRAY, SYN, Handshakes
 from mqpcap.tcp.headers import Segments
 from mqpcap.tcp.history import History
 from mqpcap.tcp.leftovers import Leftovers
@@ -163,7 +162,17 @@ class Reassembler:
 
     def _judge(self, packet: Segment, side: int) -> bool:
         """Take one packet; False if it opened a new flow, which walk takes now."""
-        table, waiting = self._table, self._out_of_order
+        table, waiting, handshakes = self._table, self._out_of_order, self._handshakes
+        newest = side
+        handshakes.settle_start(packet, side)
+        side = handshakes.syn_owner(packet, side) if packet.flags & SYN else handshakes.owner(packet, side)
+        if side == NEW:
+            if handshakes.is_over(newest) or packet.ts_ns - table.flows[newest >> 1].last_ts_ns > IDLE_NS:
+                waiting.end_flow(newest >> 1)
+            handshakes.open(packet, newest)
+            return False
+        is_stray = side == STRAY
+        side = newest if is_stray else side
         flow: FlowRecord = table.flows[side >> 1]
         idle_ns = packet.ts_ns - flow.last_ts_ns
         if idle_ns > (CLOSED_NS if flow.closed else IDLE_NS):
@@ -172,35 +181,48 @@ class Reassembler:
                 table.stop_comparing(side >> 1)
             waiting.give_up_flow(side >> 1)
         if packet.flags & RST:
-            table.sides[side].rst_seen = 1
-            flow.closed = 1
-            table.stop_comparing(side >> 1)
+            self._take_reset(packet, side)
+            return True
+        if is_stray:
             self._count(packet, side)
-            self.counts["rst_payload_bytes"] += packet.length
             waiting.settle(side >> 1)
             return True
         seq = packet.seq
         if packet.flags & SYN:
-            if not self._handshakes.is_same_connection(packet, side):
-                waiting.end_flow(side >> 1)
-                client = side ^ 1 if packet.flags & ACK else side
-                self._handshakes.replace(side >> 1, client & 1, packet)
-                return False
             side = self._handshakes.take_syn(packet, side)
             seq = wrapped(seq + 1)
+        ack = packet.sent_ack
+        if ack >= 0 and self._handshakes.is_far_ack(packet, side):
+            ack = packet.ack = -1
         if table.sides[side ^ 1].base < 0:
-            table.begin_other(side >> 1, side, seq, packet.sent_ack)
+            table.begin_other(side >> 1, side, seq, ack)
         self._count(packet, side)
         self._take(packet, side, seq)
-        if packet.flags & ACK:
-            table.acknowledge(side, packet.ack)
+        if ack >= 0:
+            table.acknowledge(side, ack)
             table.close(side >> 1)
         waiting.settle(side >> 1)
         return True
 
+    def _take_reset(self, packet: Segment, side: int) -> None:
+        """Take a RST; it ends the connection only if the other side accepts its number."""
+        mine: SideRecord = self._table.sides[side]
+        state = self._handshakes.reset_state(packet, side)
+        self.counts["rst_payload_bytes"] += packet.length
+        self._count(packet, side)
+        mine.rst_seen = 1 if mine.rst_seen == 1 else state or mine.rst_seen
+        if mine.rst_seen == 1:
+            self._table.flows[side >> 1].closed = 1
+            self._table.stop_comparing(side >> 1)
+        self._out_of_order.settle(side >> 1)
+
     def _count(self, packet: Segment, side: int) -> None:
-        self._table.sides[side].packets += 1
-        self._table.flows[side >> 1].last_ts_ns = packet.ts_ns
+        mine: SideRecord = self._table.sides[side]
+        flow: FlowRecord = self._table.flows[side >> 1]
+        mine.packets += 1
+        if mine.rst_seen == 2 and not packet.flags & RST:
+            mine.rst_seen = 0  # the sender goes on: the other side did not accept the RST
+        flow.last_ts_ns = max(flow.last_ts_ns, packet.ts_ns)
 
     def _take(self, packet: Segment, side: int, seq: int) -> None:
         """Take the payload and the FIN of a packet."""
@@ -257,6 +279,7 @@ class Reassembler:
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
+            mine.max_seen = max(mine.max_seen, high)
         if wire_high > high and (starting or wire_high > mine.next):
             queue = queue or waiting.begin(side, packet.ts_ns)
             queue.snap(high if starting else max(high, mine.next), wire_high)
@@ -268,8 +291,7 @@ class Reassembler:
         if offset < mine.lowest:
             below = mine.lowest - offset
             if mine.base_known:
-                below = min(len(body), below)  # not bytes of this stream: nothing is below a SYN
-                mine.retransmitted += below
+                below = min(len(body), below)  # nobody ever had bytes below a SYN
                 offset, body = offset + below, body[below:]
             else:
                 mine.missing += below
@@ -465,9 +487,8 @@ class Reassembler:
         flows = self._table.flow_array[:count][stays]
         before = flows["before"]
         flows["before"] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
-        newest = np.array(self._handshakes.newest, np.int64)
         self._table.set_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
-        self._handshakes.keep_only(_moved(newest[stays[newest]], places).tolist())
+        self._handshakes.leave_out(stays, lambda flow: int(_moved(np.int64(flow), places)))
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
         self._gaps.of = _moved_sides(self._gaps.of, places)
         self._history.blocks = _moved_sides(self._history.blocks, places)
