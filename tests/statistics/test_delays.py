@@ -85,7 +85,7 @@ def test_packets_of_the_next_file_are_later_than_the_last_ones_of_this() -> None
 
 
 def test_only_the_newest_handshakes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delays, "MAX_OPEN", 2)
+    monkeypatch.setattr(delays, "MAX_TRACKED_FLOWS", 2)
     syns = [HANDSHAKE[0].but(src=("10.0.0.1", port)) for port in (1, 2, 3)]
     answers = [HANDSHAKE[1].but(dst=("10.0.0.1", port)) for port in (1, 2, 3)]
 
@@ -99,7 +99,7 @@ def exchange(asked_ns: int, replied_ns: int | None, connection: int = 1) -> dict
 
 
 def test_a_client_thinks_from_a_reply_to_its_next_request() -> None:
-    """Replies after 4 and 6; 10 to 17 is thought; what other connections do, and a request without reply, is not."""
+    """Replies after 4 and 6; 10 to 17 is think_ns; what other connections do, and a request without reply, is not."""
     made = Delays()
     made.take_exchanges(rows_of("exchanges", exchange(17, 23), exchange(6, 10), exchange(50, None)))
 
@@ -119,7 +119,7 @@ def test_thinking_is_told_across_batches_and_not_of_requests_in_a_row() -> None:
 
 
 def test_only_the_newest_connections_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delays, "MAX_OPEN", 2)
+    monkeypatch.setattr(delays, "MAX_TRACKED_FLOWS", 2)
     made = Delays()
     for at_ns in (10, 100):
         made.take_exchanges(rows_of("exchanges", *(exchange(at_ns, at_ns + 5, number) for number in (1, 2, 3))))

@@ -43,7 +43,7 @@ def test_values_given_a_few_at_a_time_are_one_group() -> None:
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latencies, "EXACT_VALUES", 100)
-    monkeypatch.setattr(latencies, "MAX_HELD", 1000)
+    monkeypatch.setattr(latencies, "MAX_EXACT_VALUES", 1000)
 
 
 @pytest.mark.usefixtures("little_room")

@@ -9,7 +9,7 @@ from table_rows import rows_of
 
 from mqpcap.statistics import lists
 from mqpcap.statistics.groups import OTHER
-from mqpcap.statistics.lists import MAX_TEXT, DeliveriesByTopic, Errors, Slowest, Talkers
+from mqpcap.statistics.lists import ERROR_TEXT_LENGTH, DeliveriesByTopic, Errors, Slowest, Talkers
 
 
 @given(st.lists(st.lists(st.none() | st.integers(0, 6), max_size=6), max_size=5), st.integers(0, 5))
@@ -64,7 +64,7 @@ def test_an_error_without_a_request_is_its_own_once_the_capture_ends() -> None:
 
 def test_errors_that_are_not_counted_count_with_a_request_that_is() -> None:
     made = Errors()
-    made.take_others(rows_of("messages", error(0), error(40)))
+    made.take_unfiltered(rows_of("messages", error(0), error(40)))
     made.take_exchanges(rows_of("exchanges", answered(0)))
     made.end_of_capture()
 
@@ -72,7 +72,7 @@ def test_errors_that_are_not_counted_count_with_a_request_that_is() -> None:
 
 
 def test_of_too_many_that_wait_the_oldest_find_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "MAX_OPEN", 2)
+    monkeypatch.setattr(lists, "MAX_PENDING_REPLIES", 2)
     made = Errors()
     made.take_messages(rows_of("messages", error(0), error(1), error(2)))
 
@@ -91,7 +91,7 @@ def test_errors_beyond_the_bound_count_together(monkeypatch: pytest.MonkeyPatch)
 
 def test_texts_are_told_apart_by_their_beginning() -> None:
     made = Errors()
-    text = "x" * MAX_TEXT
+    text = "x" * ERROR_TEXT_LENGTH
     made.take_messages(rows_of("messages", *(error(i, error_text=text + str(i)) for i in range(3))))
     made.end_of_capture()
 

@@ -53,7 +53,7 @@ def test_a_reply_without_a_request_is_its_own_once_the_capture_ends() -> None:
 
 def test_a_reply_that_is_not_counted_counts_with_a_request_that_is() -> None:
     made = Consumers()
-    made.take_others(rows_of("messages", REPLY, REPLY | {"stream_offset": 50}))
+    made.take_unfiltered(rows_of("messages", REPLY, REPLY | {"stream_offset": 50}))
     made.take_exchanges(rows_of("exchanges", ANSWERED))
     made.end_of_capture()
 
@@ -61,7 +61,7 @@ def test_a_reply_that_is_not_counted_counts_with_a_request_that_is() -> None:
 
 
 def test_of_too_many_replies_the_oldest_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "MAX_OPEN", 2)
+    monkeypatch.setattr(roles, "MAX_PENDING_REPLIES", 2)
     made = Consumers()
     made.take_messages(rows_of("messages", *(REPLY | {"stream_offset": i} for i in range(3))))
 

@@ -145,7 +145,7 @@ def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipelin
     def take(output: Output) -> None:
         first_ns = pipeline.first_ns or 0
         if output.table == "messages" and pairs:
-            counters.count("others", output.rows)
+            counters.count("unfiltered", output.rows)
         tally.look(output, first_ns)
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
             selection.take(slim(output), first_ns)

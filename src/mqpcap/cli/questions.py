@@ -12,7 +12,7 @@ from mqpcap.cli.lines import clock
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_CELLS, MAX_GROUPS, PERCENTS, Groups, Key, Sums
+from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, Groups, Key, Sums
 from mqpcap.statistics.keys import endpoint
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
@@ -130,7 +130,7 @@ def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
     """
     pairs = not EXCHANGES_FOR.isdisjoint(metrics)
-    groups = Groups(by, interval_ns, MAX_GROUPS if interval_ns is None else MAX_CELLS, errors=pairs)
+    groups = Groups(by, interval_ns, MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS, errors=pairs)
     names = by if interval_ns is None else (*by, "start_ns")
 
     def rows() -> list[Cells]:

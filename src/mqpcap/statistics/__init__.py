@@ -1,4 +1,4 @@
-"""Rows of a capture counted as they are read: groups with sums and percentiles, and who produces, consumes, fails.
+"""Counts rows of a capture while it is read: sums and percentiles by group, producers, consumers, errors.
 
-Nothing here keeps rows: memory is bounded by the number of groups, whatever the capture's length.
+No module here keeps rows: memory is bounded by the number of groups, whatever the length of the capture.
 """

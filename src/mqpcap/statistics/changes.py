@@ -1,8 +1,8 @@
-"""Compares groups of two captures: new, gone, more, fewer, slower, failing; or alike; or nothing can be said.
+"""Compares groups of two captures: new, gone, more, fewer, slower, failing, alike, or in doubt.
 
 A group is slower if its median or its 95th percentile is at least ``SLOWER_RATIO`` times the earlier value and
-``SLOWER_NS`` more, out of at least ``SLOWER_LEAST`` answered requests on each side; faster is the reverse. It has more
-messages if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the reverse.
+``SLOWER_NS`` more. Each side needs ``SLOWER_LEAST`` answered requests. Faster is the reverse. A group has more messages
+if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,17 +32,19 @@ class Change:
 
 
 def changes(
-    by: Sequence[str], a: Sequence[ChangeRow], b: Sequence[ChangeRow], compares_latencies: bool, is_trusted: bool
+    key_names: Sequence[str], a: Sequence[ChangeRow], b: Sequence[ChangeRow], compares_latencies: bool, is_trusted: bool
 ) -> list[Change]:
     """Every group of either side, in order of its key, which ``by`` names.
 
     ``compares_latencies``: groups are operations; the latencies of a topic or a client depend on their mix of
     operations. ``is_trusted``: both captures are whole enough that a difference is none of the capture's.
     """
-    rows_a, rows_b = ({tuple(row.get(name) for name in by): row for row in rows} for rows in (a, b))
+    rows_a, rows_b = ({tuple(row.get(name) for name in key_names): row for row in rows} for rows in (a, b))
     keys = sorted({*rows_a, *rows_b}, key=lambda key: [(value is None, str(value)) for value in key])
     return [
-        _change(dict(zip(by, key, strict=True)), rows_a.get(key), rows_b.get(key), compares_latencies, is_trusted)
+        _change(
+            dict(zip(key_names, key, strict=True)), rows_a.get(key), rows_b.get(key), compares_latencies, is_trusted
+        )
         for key in keys
     ]
 
@@ -89,4 +91,4 @@ def _is_slower(a: ChangeRow, b: ChangeRow) -> bool:
     if min(a["answered"], b["answered"]) < SLOWER_LEAST:
         return False
     pairs = [(a[f"latency_p{percent}_ns"], b[f"latency_p{percent}_ns"]) for percent in SLOWER_PERCENTS]
-    return any(after >= before * SLOWER_RATIO and after - before >= SLOWER_NS for before, after in pairs)
+    return any(b_ns >= a_ns * SLOWER_RATIO and b_ns - a_ns >= SLOWER_NS for a_ns, b_ns in pairs)

@@ -1,4 +1,4 @@
-"""What is counted of a capture, and which tables that takes."""
+"""Passes rows of a capture to counters, and names the tables and columns that they need."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -12,31 +12,31 @@ from mqpcap.tcp.headers import Segments
 
 
 class Counters:
-    """What counts rows: each is given those of the tables that it has a ``take_TABLE`` for, ``without`` some.
+    """Several counters: each gets the rows of the tables that it has a ``take_TABLE`` for, ``without`` named tables.
 
-    Beside the tables there are ``others``, rows of ``messages`` that are not selected, though their exchange may be,
-    and ``segments``, those of the packets.
+    Two inputs are not tables: ``unfiltered``, all rows of ``messages`` while a filter selects the counted rows (the
+    exchange of a message may be selected though the message is not), and ``segments`` of the packets.
     """
 
     def __init__(self, *counters: Any, without: Collection[str] = ()) -> None:
         self._counters = [(counter, without) for counter in counters]
 
-    def __add__(self, other: "Counters") -> "Counters":
-        """Both."""
+    def __add__(self, added: "Counters") -> "Counters":
+        """The counters of both."""
         both = Counters()
-        both._counters = self._counters + other._counters
+        both._counters = self._counters + added._counters
         return both
 
     @property
     def columns(self) -> frozenset[str] | None:
-        """The columns of ``messages`` that are read, None if not all counters say so."""
+        """The columns of ``messages`` that counters read, None if one of the counters does not name its columns."""
         read = [getattr(x, "columns", None) for x, _ in self._counters if hasattr(x, "take_messages")]
-        known = [names for names in read if names is not None]
-        return frozenset().union(*known) if len(known) == len(read) else None
+        named = [names for names in read if names is not None]
+        return frozenset().union(*named) if len(named) == len(read) else None
 
     @property
     def optional_tables(self) -> frozenset[str]:
-        """The tables of OPTIONAL_TABLES that somebody counts."""
+        """The tables of OPTIONAL_TABLES that a counter needs."""
         return frozenset(table for table in OPTIONAL_TABLES if self._takes(table))
 
     def _takes(self, table: str) -> list[Callable[[pa.Table | Segments], None]]:
@@ -44,11 +44,11 @@ class Counters:
         return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
 
     def take(self, output: Output) -> None:
-        """Have rows of any table counted."""
+        """Count rows of any table."""
         self.count(output.table, output.rows)
 
     def count(self, table: str, rows: pa.Table | Segments) -> None:
-        """The same."""
+        """Count rows of a table, by its name."""
         for take in self._takes(table):
             take(rows)
 

@@ -1,8 +1,8 @@
-"""Where time goes, by client and server: on the network, in the server, in the client.
+"""Measures delays by client and server: on the network, in the server, in the client.
 
-The handshake of a connection tells the round trip from where the capture was taken: from SYN to SYN-ACK to the server
-and back, from SYN-ACK to the client's next segment to the client and back. A handshake with a SYN sent twice tells
-nothing. A client thinks from a reply to its next request on the connection.
+Round trips are measured in handshakes, seen from the place of the capture: SYN to SYN-ACK is the round trip to the
+server, SYN-ACK to the client's next segment the round trip to the client. A handshake with a retransmitted SYN is left
+out. Client think time runs from a reply to the next request on the connection.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,21 @@ from mqpcap.statistics.keys import OF_EXCHANGES, endpoint
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.headers import Segments, address_text
 
-MAX_OPEN = 1 << 16
-"""Handshakes, and connections with a reply, that are remembered; of the oldest beyond nothing is told."""
+MAX_TRACKED_FLOWS = 1 << 16
+"""Handshakes, and connections with a reply, that are remembered; beyond it the oldest are forgotten."""
 PERCENTS = (50, 95, 100)
 SYN, ACK = 2, 16
-BEFORE, NOT_YET, SENT_AGAIN = -1, -2, -3
-WHAT = ("to_server", "to_client", "reply", "client")
+EARLIER, PENDING, RETRANSMITTED = -1, -2, -3
+DELAY_KINDS = ("to_server", "to_client", "reply", "client")
 
 
 @dataclass(slots=True)
 class _Opening:
     """A handshake that is not complete.
 
-    ts_ns: of the SYN, then of the SYN-ACK. answered: the SYN-ACK's row among the segments at hand, BEFORE if it came
-    with earlier ones, NOT_YET, or SENT_AGAIN where it may answer several SYNs.
+    ts_ns: time of the SYN, then of the SYN-ACK.
+    answered: the row of the SYN-ACK among the segments of this batch, EARLIER if it came in an earlier batch, PENDING,
+    or RETRANSMITTED if the SYN-ACK may answer several SYNs.
     """
 
     ends: tuple[str, str]
@@ -45,18 +46,18 @@ class Delays:
 
     def __init__(self) -> None:
         self.sums = Sums(("client", "server"), ("connections",))
-        self._delays = {what: Latencies() for what in WHAT}
+        self._delays = {kind: Latencies() for kind in DELAY_KINDS}
         self._openings: dict[int, _Opening] = {}
         self._replied_ns: dict[int, int] = {}
 
     # -- handshakes ---------------------------------------------------------------------------------------
 
     def take_segments(self, segments: Segments) -> None:
-        """Look for handshakes among segments."""
+        """Find handshakes among segments."""
         is_syn = (segments.flags & SYN) != 0
         for row in np.flatnonzero(is_syn).tolist():
             self._take_syn(segments, row)
-        waiting = {key: opening for key, opening in self._openings.items() if opening.answered >= BEFORE}
+        waiting = {key: opening for key, opening in self._openings.items() if opening.answered >= EARLIER}
         if waiting:
             self._take_next(segments, ~is_syn, waiting)
 
@@ -65,33 +66,33 @@ class Delays:
         opening = self._openings.get(key)
         if not segments.flags[row] & ACK:
             ends, client_port = _ends(segments, row), int(segments.sport[row])
-            answered = SENT_AGAIN if opening is not None and opening.seq == seq else NOT_YET
+            answered = RETRANSMITTED if opening is not None and opening.seq == seq else PENDING
             self._openings[key] = _Opening(ends, client_port, ts_ns, seq, answered)
-            if len(self._openings) > MAX_OPEN:
+            if len(self._openings) > MAX_TRACKED_FLOWS:
                 del self._openings[next(iter(self._openings))]
-        elif opening is not None and opening.answered == NOT_YET and segments.ack[row] == (opening.seq + 1) % (1 << 32):
+        elif opening is not None and opening.answered == PENDING and segments.ack[row] == (opening.seq + 1) % (1 << 32):
             self._add("to_server", opening, ts_ns)
             opening.ts_ns, opening.answered = ts_ns, row
 
-    def _take_next(self, segments: Segments, others: NDArray[np.bool_], waiting: dict[int, _Opening]) -> None:
-        """The first segment of each client behind the SYN-ACK, among those that are ``others`` than SYNs."""
+    def _take_next(self, segments: Segments, is_other: NDArray[np.bool_], waiting: dict[int, _Opening]) -> None:
+        """Find the first segment of each client after the SYN-ACK; ``is_other``: segments without SYN."""
         keys = np.array(sorted(waiting), np.int64)
         answered = np.array([waiting[key].answered for key in keys.tolist()])
-        rows = np.flatnonzero(others & np.isin(segments.key, keys))
+        rows = np.flatnonzero(is_other & np.isin(segments.key, keys))
         rows = rows[rows > answered[np.searchsorted(keys, segments.key[rows])]]
-        _, first = np.unique(segments.key[rows] ^ segments.sport[rows], return_index=True)
-        for row in rows[np.sort(first)].tolist():
+        _, row_indices = np.unique(segments.key[rows] ^ segments.sport[rows], return_index=True)
+        for row in rows[np.sort(row_indices)].tolist():
             key = int(segments.key[row])
             if int(segments.sport[row]) == waiting[key].client_port:
                 self._add("to_client", waiting[key], int(segments.ts_ns[row]))
                 del self._openings[key]
         for opening in waiting.values():
-            opening.answered = BEFORE
+            opening.answered = EARLIER
 
-    def _add(self, what: str, opening: _Opening, until_ns: int) -> None:
+    def _add(self, kind: str, opening: _Opening, until_ns: int) -> None:
         group = np.array([self.sums.number(opening.ends)])
-        self._delays[what].add(group, np.array([until_ns - opening.ts_ns]))
-        if what == "to_server":
+        self._delays[kind].add(group, np.array([until_ns - opening.ts_ns]))
+        if kind == "to_server":
             self.sums.add("connections", group)
 
     # -- exchanges ----------------------------------------------------------------------------------------
@@ -107,20 +108,22 @@ class Delays:
         order = np.lexsort((asked, ids))
         ids, asked, replied, groups = ids[order], asked[order], replied[order], groups[order]
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
-        before = np.append(0, replied[:-1])
+        replied_before_ns = np.append(0, replied[:-1])
         firsts = zip(ids[starts].tolist(), asked[starts].tolist(), strict=True)
-        before[starts] = [self._replied_ns.get(one, asked_ns) for one, asked_ns in firsts]
-        thought = asked - before
-        known = np.flatnonzero(thought > 0)  # requests sent in a row wait for no reply
-        self._delays["client"].add(groups[known], thought[known])
+        replied_before_ns[starts] = [
+            self._replied_ns.get(connection_id, asked_ns) for connection_id, asked_ns in firsts
+        ]
+        think_ns = asked - replied_before_ns
+        has_reply = np.flatnonzero(think_ns > 0)  # pipelined requests wait for no reply
+        self._delays["client"].add(groups[has_reply], think_ns[has_reply])
         ends = np.append(starts[1:], len(ids)) - 1
         self._replied_ns.update(zip(ids[ends].tolist(), replied[ends].tolist(), strict=True))
-        while len(self._replied_ns) > MAX_OPEN:
+        while len(self._replied_ns) > MAX_TRACKED_FLOWS:
             del self._replied_ns[next(iter(self._replied_ns))]
 
     def summaries(self) -> dict[str, list[LatencySummary]]:
-        """By what it is of, the delays of each group."""
-        return {what: delays.summaries(PERCENTS, len(self.sums)) for what, delays in self._delays.items()}
+        """The delays of each group, by kind."""
+        return {kind: delays.summaries(PERCENTS, len(self.sums)) for kind, delays in self._delays.items()}
 
 
 def _ends(segments: Segments, row: int) -> tuple[str, str]:

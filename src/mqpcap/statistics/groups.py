@@ -1,8 +1,7 @@
-"""Rows counted by group: messages, bytes, failures, latencies; groups are bounded.
+"""Counts rows by group: messages, bytes, errors, latencies. The number of groups is bounded.
 
-A message counts in the group of its own columns. An error and a latency count in the group of the request that they
-belong to, as the exchange says; an error that belongs to none, as one that comes unasked, in its own. At most ``most``
-groups are told apart: what belongs to a further one counts in OTHER.
+A message counts in the group of its own columns. An error and a latency count in the group of their request, which the
+exchange names; an error without a request counts in its own group. Rows beyond ``max_groups`` groups count in OTHER.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,30 +20,30 @@ from mqpcap.tables.places import message_places, reply_places
 
 Key = tuple[Value, ...]
 MAX_GROUPS = 1 << 16
-"""Groups that are told apart; about 300 bytes each."""
-MAX_CELLS = 1 << 17
-"""The same where they are told apart by time, too."""
-MAX_OPEN = 1 << 18
-"""Replies that wait for the request that they belong to; the oldest of more count in their own group, and an error in
-that of its request, too, if that is found after all."""
+"""Groups that are distinguished; about 300 bytes each."""
+MAX_TIME_GROUPS = 1 << 17
+"""The same limit for groups by time."""
+MAX_PENDING_REPLIES = 1 << 18
+"""Replies that wait for their exchange. Beyond it the oldest count in their own group; an error is counted twice if its
+exchange still comes."""
 _COUNTED = frozenset({"frame_len", "ts_ns", "direction"})
 _OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
-"""The columns of ``messages`` that are read whatever rows are grouped by, and those of errors."""
+"""Columns of ``messages`` that every grouping reads, and columns that errors need."""
 NO_GROUP = -1
 OTHER: Key = ("(other)",)
-"""The key of what belongs to no group that is told apart."""
+"""The key of the rows beyond the largest number of groups."""
 PERCENTS = (50, 95, 99, 100)
 
 
 class Sums:
-    """Sums by group: ``names`` are what is summed, ``columns`` what rows are grouped by, and by time if asked."""
+    """Sums by group: ``names`` are the sums, ``key_names`` the columns that group rows, besides time if asked."""
 
-    def __init__(self, by: Sequence[str], names: Sequence[str], interval_ns: int | None = None,
-                 most: int = MAX_GROUPS) -> None:  # fmt: skip
-        self.by, self.names, self.interval_ns = tuple(by), tuple(names), interval_ns
+    def __init__(self, key_names: Sequence[str], names: Sequence[str], interval_ns: int | None = None,
+                 max_groups: int = MAX_GROUPS) -> None:  # fmt: skip
+        self.by, self.names, self.interval_ns = tuple(key_names), tuple(names), interval_ns
         self.other_count = 0
         """Rows that count in OTHER."""
-        self._most = most
+        self._most = max_groups
         self._ids: dict[Key, int] = {}
         self._sums = dict.fromkeys(names, np.empty(0, np.int64))
 
@@ -58,23 +57,23 @@ class Sums:
             starts, place = factorize(time_ns // self.interval_ns)
             coded.append(Coded(place, (starts * self.interval_ns).tolist()))
         _, place = factorize(mixed(coded, rows.num_rows))
-        first = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
-        first[place] = np.arange(len(place))
-        values = [[column.values[code] for code in column.code[first].tolist()] for column in coded]
-        keys = zip(*values, strict=True) if coded else [()] * len(first)
+        row_indices = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+        row_indices[place] = np.arange(len(place))
+        values = [[column.values[code] for code in column.code[row_indices].tolist()] for column in coded]
+        keys = zip(*values, strict=True) if coded else [()] * len(row_indices)
         numbers = np.array([self.number(key) for key in keys], np.int64)
-        found: I64 = numbers[place] if len(numbers) else place
+        row_groups: I64 = numbers[place] if len(numbers) else place
         if OTHER in self._ids:
-            self.other_count += int((found == self._ids[OTHER]).sum())
-        return found
+            self.other_count += int((row_groups == self._ids[OTHER]).sum())
+        return row_groups
 
     def number(self, key: Key) -> int:
         """The number of the group of a key."""
-        found = self._ids.get(key)
-        if found is None:
+        group = self._ids.get(key)
+        if group is None:
             key = key if len(self._ids) < self._most else OTHER
-            found = self._ids.setdefault(key, len(self._ids))
-        return found
+            group = self._ids.setdefault(key, len(self._ids))
+        return group
 
     def regrouped(self, group: int, name: str, value: Value) -> int:
         """The number of the group that differs from another in one value of its key."""
@@ -92,34 +91,35 @@ class Sums:
         self._sums[name] = sums
 
     def sums(self) -> "dict[Key, dict[str, int]]":
-        """The sums of each group, in the order in which groups were met."""
+        """The sums of each group, in the order of the first row of each group."""
         columns = (np.append(x, np.zeros(len(self) - len(x), np.int64)).tolist() for x in self._sums.values())
         rows = zip(*columns, strict=True)
         return {key: dict(zip(self.names, row, strict=True)) for key, row in zip(self._ids, rows, strict=True)}
 
 
-class WaitingReplies:
-    """Replies that wait for their request: their place, the group that they are in without one, and an amount."""
+class PendingReplies:
+    """Replies that wait for their request: message key, group if no request comes, and an amount."""
 
     def __init__(self) -> None:
         self._rows = np.empty((3, 0), np.int64)
 
     def add(self, places: I64, groups: I64, amounts: I64) -> None:
-        """Have more of them wait; those in the group NO_GROUP count only with their request."""
+        """Add replies; replies in the group NO_GROUP count only with their request."""
         self._rows = np.concatenate([self._rows, np.array([places, groups, amounts])], 1)
 
-    def found(self, places: I64) -> tuple[NDArray[np.intp], I64]:
-        """Which of some places are of those that wait, with their amounts; they wait no longer."""
-        at = pc.index_in(pa.array(self._rows[0]), pa.array(places))
-        hit = true(at.is_valid())
-        found, first = np.unique(at.drop_null().to_numpy(), return_index=True)  # one that was selected waits twice
-        amounts = self._rows[2, hit][first]
+    def pop_matched(self, places: I64) -> tuple[NDArray[np.intp], I64]:
+        """Remove the replies that have one of the keys; returns the positions of these keys, and the amounts."""
+        positions = pc.index_in(pa.array(self._rows[0]), pa.array(places))
+        hit = true(positions.is_valid())
+        # A selected reply waits twice: see `Counters`.
+        matched, first_indices = np.unique(positions.drop_null().to_numpy(), return_index=True)
+        amounts = self._rows[2, hit][first_indices]
         self._rows = self._rows[:, ~hit]
-        return found, amounts
+        return matched, amounts
 
-    def given_up(self, most: int) -> tuple[I64, I64]:
-        """The groups and amounts of the oldest that are more than ``most``."""
-        _, groups, amounts = self._rows[:, : max(self._rows.shape[1] - most, 0)]
+    def pop_oldest(self, max_count: int) -> tuple[I64, I64]:
+        """Remove the oldest replies beyond ``max_count``; returns their groups and amounts."""
+        _, groups, amounts = self._rows[:, : max(self._rows.shape[1] - max_count, 0)]
         self._rows = self._rows[:, len(groups) :]
         has_group = groups != NO_GROUP
         return groups[has_group], amounts[has_group]
@@ -127,26 +127,26 @@ class WaitingReplies:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """What was counted of one group; ``key`` has a value for each name, and the begin of the interval, if any."""
+    """The counts of a group; ``key`` has a value for each name, and the start of the interval, if any."""
 
     key: Key
     sums: Mapping[str, int]
     latency: LatencySummary
-    """Of the requests that got a reply; percentile 100 is the largest."""
+    """Latencies of answered requests; percentile 100 is the largest."""
 
 
 class Groups:
     """Messages, bytes, errors and latencies by group."""
 
-    def __init__(self, by: Sequence[str], interval_ns: int | None = None, most: int = MAX_GROUPS,
+    def __init__(self, key_names: Sequence[str], interval_ns: int | None = None, max_groups: int = MAX_GROUPS,
                  errors: bool = True) -> None:  # fmt: skip
-        self.sums = Sums(by, ("messages", "messages_c2s", "bytes", "errors"), interval_ns, most)
+        self.sums = Sums(key_names, ("messages", "messages_c2s", "bytes", "errors"), interval_ns, max_groups)
         read = _COUNTED | _OF_ERRORS if errors else _COUNTED
-        self.columns = read.union(*(READ_OF_MESSAGES[name] for name in by))
+        self.columns = read.union(*(READ_OF_MESSAGES[name] for name in key_names))
         """The columns of ``messages`` that are read."""
         self._counts_errors = errors
         self._latencies = Latencies()
-        self._errors = WaitingReplies()
+        self._errors = PendingReplies()
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -159,11 +159,11 @@ class Groups:
         if self._counts_errors:
             failed = is_in(rows["status"], "error")
             errors = rows.filter(pa.array(failed))
-            self._give_up(MAX_OPEN)
+            self._give_up(MAX_PENDING_REPLIES)
             self._errors.add(message_places(errors), groups[failed], np.ones(errors.num_rows, np.int64))
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Count failures and latencies of rows of ``exchanges``."""
+        """Count errors and latencies of rows of ``exchanges``."""
         if not rows.num_rows:
             return
         begun_ns = pc.coalesce(whole(rows["request_ts_ns"]), whole(rows["reply_ts_ns"])).to_numpy()
@@ -172,17 +172,17 @@ class Groups:
         self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")
         self.sums.add("errors", groups[failed])
-        self._errors.found(reply_places(rows)[failed])
+        self._errors.pop_matched(reply_places(rows)[failed])
 
     def end_of_capture(self) -> None:
-        """What has found no request finds none."""
+        """Count errors without a request in their own group."""
         self._give_up(0)
 
-    def _give_up(self, most: int) -> None:
-        groups, _ = self._errors.given_up(most)
+    def _give_up(self, max_count: int) -> None:
+        groups, _ = self._errors.pop_oldest(max_count)
         self.sums.add("errors", groups)
 
     def rows(self) -> list[GroupRow]:
-        """What was counted, in the order in which groups were met."""
+        """The counts, in the order of the first row of each group."""
         latencies = self._latencies.summaries(PERCENTS, len(self.sums))
         return [GroupRow(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]

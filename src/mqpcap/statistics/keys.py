@@ -1,4 +1,4 @@
-"""What rows can be grouped by: columns of tables as codes, and places of messages as numbers."""
+"""Columns that rows can be grouped by, as codes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Coded:
 
 
 Columns = Mapping[str, Callable[[pa.Table], Coded]]
-"""By name how a column to group by is made of a table's rows."""
+"""Functions from the rows of a table to a column to group by, by its name."""
 
 
 def mixed(columns: Sequence[Coded], n: int) -> I64:
@@ -37,10 +37,10 @@ def mixed(columns: Sequence[Coded], n: int) -> I64:
         total *= max(len(column.values), 1)
     if total >= MAX_MIXED:
         return group_ids([pa.array(column.code) for column in columns], n)
-    out = np.zeros(n, np.int64)
+    numbers = np.zeros(n, np.int64)
     for column in columns:
-        out = out * max(len(column.values), 1) + column.code
-    return out
+        numbers = numbers * max(len(column.values), 1) + column.code
+    return numbers
 
 
 def text(name: str, rows: pa.Table) -> Coded:
@@ -56,7 +56,7 @@ def endpoint(ip: object, port: object) -> str:
 
 def _with_port(ip: Coded, port: NDArray[np.integer]) -> Coded:
     both, place = factorize(ip.code * 65536 + port)
-    return Coded(place, [endpoint(ip.values[one // 65536], one % 65536) for one in both.tolist()])
+    return Coded(place, [endpoint(ip.values[number // 65536], number % 65536) for number in both.tolist()])
 
 
 def _of_table(name: str, rows: pa.Table) -> Coded:
@@ -66,9 +66,9 @@ def _of_table(name: str, rows: pa.Table) -> Coded:
 
 def _ip(side: str, rows: pa.Table) -> Coded:
     """The address of the client (c2s) or the server (s2c) of each message: of the sender where it sent it."""
-    one, two = text("src_ip", rows), text("dst_ip", rows)
-    code = np.where(is_in(rows["direction"], side), one.code, two.code + len(one.values))
-    return Coded(code, [*one.values, *two.values])
+    sources, targets = text("src_ip", rows), text("dst_ip", rows)
+    code = np.where(is_in(rows["direction"], side), sources.code, targets.code + len(sources.values))
+    return Coded(code, [*sources.values, *targets.values])
 
 
 def _end(side: str, rows: pa.Table) -> Coded:
@@ -91,10 +91,10 @@ OF_MESSAGES: Columns = _ALIKE | {
     "connection": partial(_end, "c2s"),
     "direction": partial(text, "direction"),
 }
-"""What rows of ``messages`` are grouped by."""
+"""Columns to group rows of ``messages`` by."""
 _BOTH_ENDS = frozenset({"direction", "src_ip", "dst_ip", "src_port", "dst_port"})
 READ_OF_MESSAGES = {name: frozenset({_TEXTS[name]}) if name in _TEXTS else _BOTH_ENDS for name in OF_MESSAGES}
-"""The columns that each of them reads."""
+"""The columns of ``messages`` that each grouping reads."""
 OF_EXCHANGES: Columns = _ALIKE | {
     "client": partial(text, "client_ip"),
     "server": partial(_of_table, "server"),
@@ -102,5 +102,4 @@ OF_EXCHANGES: Columns = _ALIKE | {
     "direction": _request_direction,
     "how": partial(text, "how"),
 }
-"""What rows of ``exchanges`` are grouped by, and those of ``deliveries`` and ``connections``: each table has columns
-for some of it."""
+"""Columns to group rows of ``exchanges``, ``deliveries`` and ``connections`` by; no table has all of them."""

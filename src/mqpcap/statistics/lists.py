@@ -1,4 +1,4 @@
-"""Single things worth naming: the slowest requests, the errors by what they say, who talks to whom."""
+"""Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import FileFacts
-from mqpcap.statistics.groups import MAX_OPEN, OTHER, PERCENTS, Key, Sums
+from mqpcap.statistics.groups import MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.places import message_places, places, reply_places
 from mqpcap.tables.schemas import EXCHANGES
 
-MAX_KNOWN = 1 << 18
-"""Publishes and connections that they were delivered to, so that one delivered again is told; the newest."""
+MAX_TRACKED = 1 << 18
+"""The newest pairs of publish and receiving connection, which make a second delivery known."""
 MAX_ERRORS = 1 << 14
-"""Errors that are told apart."""
-MAX_TEXT = 200
-"""So many characters of an error's text tell it apart."""
+"""Errors that are distinguished."""
+ERROR_TEXT_LENGTH = 200
+"""Characters of an error's text that distinguish it."""
 
 
 class Slowest:
-    """The exchanges with the largest latencies, ``most`` of them."""
+    """The ``max_rows`` exchanges with the largest latencies."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_rows: int) -> None:
+        self._most = max_rows
         self._rows = EXCHANGES.empty_table()
         self._least_ns = -1
         self._files: dict[str, Sequence[FileFacts]] = {}
@@ -41,11 +41,11 @@ class Slowest:
             self._files[file_text(files[0].file)] = files
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Keep those of the rows that are among the slowest so far."""
-        some = rows.filter(pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)).cast(EXCHANGES)
-        if not some.num_rows or not self._most:
+        """Keep rows that are among the slowest until here."""
+        slow_rows = rows.filter(pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)).cast(EXCHANGES)
+        if not slow_rows.num_rows or not self._most:
             return
-        both = pa.concat_tables([self._rows, some])
+        both = pa.concat_tables([self._rows, slow_rows])
         order = [("latency_ns", "descending"), ("request_ts_ns", "ascending"), ("request_packet", "ascending"),
                  ("capture", "ascending"), ("connection_id", "ascending")]  # fmt: skip
         self._rows = both.sort_by(order).slice(0, self._most).combine_chunks()
@@ -74,8 +74,7 @@ class Slowest:
 def file_of_packet(files: Sequence[FileFacts], packet: int, ts_ns: int) -> FileFacts:
     """The file of a capture that holds a packet, by its number there and its time.
 
-    Files follow each other in time. Where a file ends in the same instant in which the next one begins, or later, the
-    number decides: low numbers are those of the next file.
+    Files follow each other in time. If the time fits two files, the number decides: a low number is of the later file.
     """
     numbered = [facts for facts in files if facts.packet_count >= packet and facts.first_ts_ns is not None]
 
@@ -89,7 +88,7 @@ def file_of_packet(files: Sequence[FileFacts], packet: int, ts_ns: int) -> FileF
 
 @dataclass(slots=True)
 class ErrorRow:
-    """Errors that are alike; where the first of them is."""
+    """Equal errors: their count, and the place of the first."""
 
     count: int
     first_ts_ns: int
@@ -105,14 +104,14 @@ class Errors:
     def __init__(self) -> None:
         self._found: dict[Key, ErrorRow] = {}
         self._open: dict[int, tuple[Key, ErrorRow, bool]] = {}
-        """By place, those that wait for their requests."""
+        """Errors that wait for their requests, by message key."""
 
     def take_messages(self, rows: pa.Table) -> None:
-        """Have the errors among rows of ``messages`` wait for their requests."""
+        """Keep the errors among rows of ``messages`` until their exchange comes."""
         self._wait(rows, is_own=True)
 
-    def take_others(self, rows: pa.Table) -> None:
-        """Take rows of ``messages`` that are not counted: errors among them may answer requests that are."""
+    def take_unfiltered(self, rows: pa.Table) -> None:
+        """Keep errors among all rows of ``messages``: they may answer requests that are selected."""
         self._wait(rows, is_own=False)
 
     def _wait(self, rows: pa.Table, is_own: bool) -> None:
@@ -121,49 +120,49 @@ class Errors:
         said_of = rows.select(["error_code", "error_text", "ts_ns", "capture_file", "first_packet"]).to_pylist()
         for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), said_of, strict=True):
             text = row["error_text"]
-            said: Key = (row["error_code"], None if text is None else text[:MAX_TEXT])
-            one = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
-            self._open[place] = (*request, *said), one, is_own
-        while len(self._open) > MAX_OPEN:
+            error_key: Key = (row["error_code"], None if text is None else text[:ERROR_TEXT_LENGTH])
+            error = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
+            self._open[place] = (*request, *error_key), error, is_own
+        while len(self._open) > MAX_PENDING_REPLIES:
             self._settle(next(iter(self._open)), None)
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Count those whose request is known, rows of ``exchanges``."""
+        """Count errors with a request, rows of ``exchanges``."""
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
         for place, request in zip(reply_places(rows).tolist(), _keys(self.by, OF_EXCHANGES, rows), strict=True):
             self._settle(place, request)
 
     def end_of_capture(self) -> None:
-        """What has found no request finds none."""
+        """Count errors without a request."""
         for place in list(self._open):
             self._settle(place, None)
 
     def _settle(self, place: int, request: Key | None) -> None:
         if place not in self._open:
             return
-        key, one, is_own = self._open.pop(place)
+        key, error, is_own = self._open.pop(place)
         if request is None and not is_own:
             return
         key = key if request is None else (*request, *key[len(request) :])
         key = key if key in self._found or len(self._found) < MAX_ERRORS else OTHER
-        known = self._found.setdefault(key, ErrorRow(0, one.first_ts_ns, one.capture_file, one.packet))
-        known.count += 1
-        if (one.first_ts_ns, one.packet) < (known.first_ts_ns, known.packet):
-            known.first_ts_ns, known.capture_file, known.packet = one.first_ts_ns, one.capture_file, one.packet
+        total = self._found.setdefault(key, ErrorRow(0, error.first_ts_ns, error.capture_file, error.packet))
+        total.count += 1
+        if (error.first_ts_ns, error.packet) < (total.first_ts_ns, total.packet):
+            total.first_ts_ns, total.capture_file, total.packet = error.first_ts_ns, error.capture_file, error.packet
 
     def rows(self) -> Mapping[Key, ErrorRow]:
-        """By ``by``, code and text, how many there are and where the first is."""
+        """Errors by ``by``, code and text."""
         return self._found
 
 
-def _keys(by: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key]:
+def _keys(key_names: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key]:
     """The key of each row."""
-    coded = [columns[name](rows) for name in by]
+    coded = [columns[name](rows) for name in key_names]
     return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
 
 
 class DeliveriesByTopic:
-    """Messages that came out as they went in, and how long that took, by topic."""
+    """Deliveries of published messages and their latencies, by topic."""
 
     def __init__(self) -> None:
         self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
@@ -178,22 +177,22 @@ class DeliveriesByTopic:
         self.sums.add("again", groups[self._are_known(rows)])
 
     def _are_known(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Whether each row's publish was delivered to its connection before."""
+        """Whether each row's publish was delivered to its connection earlier."""
         published = places(rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_))
         with np.errstate(over="ignore"):
             ways = published * 3 + rows["deliver_connection_id"].to_numpy()
-        known = np.isin(ways, self._known)
-        known[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
-        self._known = np.concatenate([self._known, ways[~known]])[-MAX_KNOWN:]
-        return known
+        is_again = np.isin(ways, self._known)
+        is_again[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
+        self._known = np.concatenate([self._known, ways[~is_again]])[-MAX_TRACKED:]
+        return is_again
 
     def summaries(self) -> list[LatencySummary]:
-        """How long it took, by group."""
+        """The latencies of each group."""
         return self._latencies.summaries(PERCENTS, len(self.sums))
 
 
 class Talkers:
-    """Connections, messages and payload bytes by client, server and protocol, of all connections, ours or not."""
+    """Connections, messages and payload bytes by client, server and protocol, also of foreign protocols."""
 
     names = ("connections", *(f"{what}_{side}" for what in ("messages", "bytes") for side in ("c2s", "s2c")))
 

@@ -1,8 +1,8 @@
-"""Who produces and who consumes: messages and exchanges counted by topic and client.
+"""Counts messages and exchanges of producers and consumers, by topic and client.
 
-The protocols say which operations publish, deliver and ask (``schema.requests.Roles``).
-A producer sends a message that publishes. A consumer asks for messages, or gets one: pushed by the server, or in the
-reply to its request, which then says the topic.
+Protocols declare which operations publish, deliver and request messages (``schema.requests.Roles``). A producer sends
+publishes. A consumer requests messages, or receives them: pushed by the server, or in the reply to its request, whose
+topic then counts.
 """
 
 from collections.abc import Sequence
@@ -15,36 +15,36 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in, true
 from mqpcap.protocols import protocols
-from mqpcap.statistics.groups import MAX_OPEN, NO_GROUP, Sums, WaitingReplies
+from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingReplies, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
 from mqpcap.tables.places import message_places, reply_places
 
 ASKS = ("poll", "lock", "subscribe")
-"""The roles by which a client asks for messages."""
+"""Roles of operations that request messages."""
 BY = ("protocol", "topic", "client", "name")
 
 
 SEVERAL = "\0"
-"""In place of a topic: the connection has several. No topic is this text in a table of ours."""
+"""Stands for the topic of a connection with several topics; no protocol has such a topic."""
 MAX_POLLING = 1 << 16
-"""Connections whose topic is noted, and requests without one; those of the longest silent count without a topic."""
+"""Connections that are tracked; beyond it the requests of the longest idle connection count without a topic."""
 
 
 @dataclass(slots=True)
 class _Polls:
-    """Requests of a connection that name no topic, by group, and the topic that it has."""
+    """Requests of a connection that name no topic, counted by group, and the topic of the connection."""
 
     counts: dict[int, int]
     topic: str | None = None
 
 
 class Producers:
-    """What clients publish."""
+    """Messages that clients publish."""
 
     names = ("messages", "body_bytes", "errors")
 
-    def __init__(self, by: Sequence[str] = BY) -> None:
-        self.sums = Sums(by, self.names)
+    def __init__(self, key_names: Sequence[str] = BY) -> None:
+        self.sums = Sums(key_names, self.names)
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``."""
@@ -54,28 +54,28 @@ class Producers:
         self.sums.add("body_bytes", groups, _body_bytes(rows))
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Count failures, rows of ``exchanges``."""
+        """Count errors, rows of ``exchanges``."""
         has_request = true(rows["request_offset"].is_valid())
         rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["status"], "error") & has_request))
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
 
 class Consumers:
-    """What clients ask for and get.
+    """Messages that clients request and receive.
 
-    A request that names no topic, as a POLL of BlipMQ, counts for the topic of its connection, if that has one only.
+    A request that names no topic counts for the topic of its connection, if the connection has exactly one topic.
     """
 
     names = ("asked", "received", "body_bytes")
 
-    def __init__(self, by: Sequence[str] = BY) -> None:
-        self.sums = Sums(by, self.names)
-        self._replies = WaitingReplies()
+    def __init__(self, key_names: Sequence[str] = BY) -> None:
+        self.sums = Sums(key_names, self.names)
+        self._replies = PendingReplies()
         self._polls: dict[int, _Polls] = {}
         """By connection_id, the newest last."""
 
     def take_messages(self, rows: pa.Table) -> None:
-        """Count rows of ``messages``: what is asked for, and what is pushed; replies wait for their requests."""
+        """Count rows of ``messages``: requests and pushed messages; replies wait for their requests."""
         from_client = is_in(rows["direction"], "c2s")
         asked = rows.filter(pa.array(_has_role(rows, *ASKS) & from_client))
         groups = self.sums.groups(OF_MESSAGES, asked)
@@ -90,29 +90,29 @@ class Consumers:
         replies = _replies(rows)
         self._wait(replies, self.sums.groups(OF_MESSAGES, replies))
 
-    def take_others(self, rows: pa.Table) -> None:
-        """Take rows of ``messages`` that are not counted: replies among them may be to requests that are."""
+    def take_unfiltered(self, rows: pa.Table) -> None:
+        """Keep replies among all rows of ``messages``: their requests may be selected."""
         self._learn_topics(rows)
         replies = _replies(rows)
         self._wait(replies, np.full(replies.num_rows, NO_GROUP))
 
     def _wait(self, replies: pa.Table, groups: NDArray[np.int64]) -> None:
         self._replies.add(message_places(replies), groups, _body_bytes(replies))
-        self._receive(*self._replies.given_up(MAX_OPEN))
+        self._receive(*self._replies.pop_oldest(MAX_PENDING_REPLIES))
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Take the replies to what was asked, rows of ``exchanges``."""
+        """Count the replies to requests, rows of ``exchanges``."""
         rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
-        at, sizes = self._replies.found(reply_places(rows))
-        self._receive(self.sums.groups(OF_EXCHANGES, rows)[at], sizes)
+        row_indices, sizes = self._replies.pop_matched(reply_places(rows))
+        self._receive(self.sums.groups(OF_EXCHANGES, rows)[row_indices], sizes)
 
     def end_of_capture(self) -> None:
-        """What has found no request finds none."""
-        self._receive(*self._replies.given_up(0))
+        """Count replies without a request, and requests without a topic."""
+        self._receive(*self._replies.pop_oldest(0))
         self._count_polls(0)
 
     def _learn_topics(self, rows: pa.Table) -> None:
-        """Note the topics that connections subscribe to, or get messages of."""
+        """Record the topics that connections subscribe to or receive."""
         from_client = is_in(rows["direction"], "c2s")
         mask = (_has_role(rows, "subscribe") & from_client) | (_has_role(rows, "deliver") & ~from_client)
         rows = rows.filter(pa.array(mask & true(rows["destination"].is_valid())))
@@ -134,7 +134,7 @@ class Consumers:
         return polls
 
     def _count_polls(self, at_most: int) -> None:
-        """Count the requests of the connections that were silent the longest, of all but ``at_most``."""
+        """Count the requests of the longest idle connections, until ``at_most`` are left."""
         while len(self._polls) > at_most:
             polls = self._polls.pop(next(iter(self._polls)))
             for group, count in polls.counts.items():
@@ -149,11 +149,11 @@ class Consumers:
 
 
 def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
-    """The rows whose operation has one of the roles; all of them are of one protocol, as they come."""
+    """Rows whose operation has one of the roles; each batch of rows is of a single protocol."""
     if not rows.num_rows:
         return np.zeros(0, np.bool_)
-    of = protocols()[rows["protocol"][0].as_py()].roles
-    return is_in(rows["op"], *(op for role in roles for op in getattr(of, role)))
+    roles_of_protocol = protocols()[rows["protocol"][0].as_py()].roles
+    return is_in(rows["op"], *(op for role in roles for op in getattr(roles_of_protocol, role)))
 
 
 def _has_body(rows: pa.Table) -> NDArray[np.bool_]:
@@ -161,7 +161,7 @@ def _has_body(rows: pa.Table) -> NDArray[np.bool_]:
 
 
 def _replies(rows: pa.Table) -> pa.Table:
-    """Those that bring what was asked for."""
+    """Replies that carry requested messages."""
     return rows.filter(pa.array(_has_role(rows, *ASKS) & is_in(rows["direction"], "s2c") & _has_body(rows)))
 
 

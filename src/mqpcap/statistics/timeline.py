@@ -1,4 +1,4 @@
-"""Messages over time: in all, and in steps that grow with the time there is."""
+"""Counts messages over time: in total, and in steps that grow with the length of the capture."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +9,11 @@ from mqpcap.arrays import factorize, is_in
 
 FIRST_STEP_NS = 1_000_000
 MAX_STEPS = 1 << 12
-"""With more steps from the first message to the last, two become one."""
+"""Steps from the first message to the last; beyond it pairs of steps are merged."""
 
 
 class Total:
-    """How many messages there are, and when the first and the last came."""
+    """The number of messages, and the times of the first and the last."""
 
     columns = frozenset({"ts_ns"})
 
@@ -57,13 +57,13 @@ class Timeline:
                 wider[step // 2] = wider.get(step // 2, 0) + amounts
             self._steps = wider
 
-    def series(self, most: int) -> tuple[int, NDArray[np.int64]]:
-        """How long each step is, from the first message on, and (2, n) messages and errors of n <= ``most``."""
+    def series(self, max_steps: int) -> tuple[int, NDArray[np.int64]]:
+        """The length of a step, and messages and errors by step from the first message: (2, n), n <= ``max_steps``."""
         if not self._steps:
             return self.step_ns, np.zeros((2, 0), np.int64)
-        first, last = min(self._steps), max(self._steps)
-        together = -(-(last - first + 1) // most)
-        out = np.zeros((2, (last - first) // together + 1), np.int64)
+        first_step, last_step = min(self._steps), max(self._steps)
+        together = -(-(last_step - first_step + 1) // max_steps)
+        sums = np.zeros((2, (last_step - first_step) // together + 1), np.int64)
         for step, amounts in self._steps.items():
-            out[:, (step - first) // together] += amounts
-        return together * self.step_ns, out
+            sums[:, (step - first_step) // together] += amounts
+        return together * self.step_ns, sums
