@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from capture_files import pcap
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
@@ -188,3 +189,29 @@ def test_times_before_which_rows_begin() -> None:
 
     assert found is not None
     assert found(1000) == 2_000_000_000 + 1000 + 1
+
+
+def test_an_ipv4_client_is_found_where_it_is_written_as_ipv6(tmp_path: Path) -> None:
+    """A server that listens on both families is captured so behind NAT64 and on BSD."""
+    data, at, packets = (ROOT / "pcaps/blipmq/qos1.pcap").read_bytes(), 24, []
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "little")
+        frame, at = data[at + 16 : at + 16 + size], at + 16 + size
+        mapped = b"".join(bytes(10) + b"\xff\xff" + frame[start : start + 4] for start in (26, 30))
+        tcp = frame[34 : 14 + int.from_bytes(frame[16:18], "big")]
+        head = b"\x60\0\0\0" + len(tcp).to_bytes(2, "big") + b"\6\x40"
+        packets.append((len(packets) * 1000, frame[:12] + b"\x86\xdd" + head + mapped + tcp))
+    path = tmp_path / "mapped.pcap"
+    path.write_bytes(pcap(packets))
+
+    for address, is_client in (
+        ("127.0.0.1", True),
+        ("127.0.0.0/8", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+    ):
+        some, _ = rows(query(f"client_ip == {address}"), str(path), True)
+        every, _ = rows(query(f"client_ip == {address}"), str(path), False)
+
+        assert some == every and bool(some) == is_client
+    assert {row["src_ip"] for row in rows(query("op == PUBLISH"), str(path), True)[0]} == {"::ffff:127.0.0.1"}

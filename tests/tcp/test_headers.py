@@ -90,6 +90,11 @@ def test_ipv6_addresses_keep_their_top_bit():
     assert texts == ["2001:db8::1", "fe80::ff"]
 
 
+def test_mapped_ipv4_has_one_text_in_every_python():
+    assert address_text(6, 0, 0xFFFFC000020A) == "::ffff:192.0.2.10"  # RFC 5952, 5
+    assert address_text(6, 0, 0xC000020A) == "::c000:20a"
+
+
 def test_key_is_the_same_for_both_directions_and_differs_between_connections():
     back = IP(src="192.168.0.254", dst="10.1.2.3") / TCP(sport=9092, dport=40000)
     swapped_ports = V4 / TCP(sport=9092, dport=40000)

@@ -54,6 +54,17 @@ def remarks(source: Headed) -> Remarks:
     return found
 
 
+def ip_text(packed: bytes) -> str:
+    """An address in the form of RFC 5952, whatever the version of Python.
+
+    >>> ip_text(bytes((192, 0, 2, 10))), ip_text(bytes(10) + bytes((255, 255, 192, 0, 2, 10)))
+    ('192.0.2.10', '::ffff:192.0.2.10')
+    """
+    address = ipaddress.ip_address(packed)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return f"::ffff:{mapped}" if mapped is not None else str(address)
+
+
 def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
     """Byte order, type and bytes of each block."""
     file, order = io.BufferedReader(PythonFile(source), READ_BYTES), "<"
@@ -72,6 +83,6 @@ def _take_names(found: Remarks, area: bytes, order: str) -> None:
     for kind, record in options(area, order):
         address_len = {1: 4, 2: 16}.get(kind)
         if address_len is not None and len(record) > address_len:
-            address = str(ipaddress.ip_address(record[:address_len]))
+            address = ip_text(record[:address_len])
             names = [one.decode("utf-8", "replace") for one in record[address_len:].split(b"\0") if one]
             found.names.setdefault(address, []).extend(names)

@@ -14,7 +14,7 @@ begins at or behind a byte. Its packets are numbered from 1; who reads all parts
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -52,6 +52,8 @@ _PCAP_MAGICS: dict[bytes, tuple[Order, int]] = {
 _SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 _PCAP_HEADER_BYTES = 24
+_UNKNOWN_COUNT = b"\xff" * 8
+_MAX_COUNT = (1 << 63) - 1
 
 _INTERFACE_BLOCK = 1
 
@@ -225,8 +227,8 @@ class WindowReader:
             captured_bytes=said.captured_bytes,
             first_ts_ns=said.first_ts_ns,
             last_ts_ns=said.last_ts_ns,
-            received_count=sum(said.received.values()) if said.received else None,
-            drop_count=sum(said.dropped.values()) if said.dropped else None,
+            received_count=_sum(said.received),
+            drop_count=_sum(said.dropped),
         )
 
     @property
@@ -316,6 +318,11 @@ class WindowReader:
 
     def _note(self, kind: NoteKind, text: str) -> None:
         self.notes.append(Note(self.name, self._base, kind, text))
+
+
+def _sum(counts: Mapping[tuple[int, int], int]) -> int | None:
+    """The sum of interface counters, at most what tables can hold; None if there is none."""
+    return min(sum(counts.values()), _MAX_COUNT) if counts else None
 
 
 def _fresh_rows(start: int, end: int) -> NDArray[np.int64]:
@@ -422,7 +429,7 @@ class _Pcapng(_Records):
         found = _first_options(block[20:-4], order)
         # The counters run on, so the last block of an interface holds them all.
         for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
-            if len(found.get(code, b"")) == 8:
+            if len(found.get(code, b"")) == 8 and found[code] != _UNKNOWN_COUNT:
                 count = struct.unpack(order + "Q", found[code])[0]
                 totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
 

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -227,8 +227,13 @@ def _tested(array: pa.Array, kind: ValueKind, relation: str, values: Sequence[Va
 def _in_networks(array: pa.Array, networks: Sequence[Network]) -> pa.BooleanArray:
     encoded = dictionary(array)
     addresses = map(ipaddress.ip_address, encoded.dictionary.to_pylist())
-    hits = [any(address in network for network in networks) for address in addresses]
+    hits = [any(map(partial(_is_inside, address), networks)) for address in addresses]
     return pa.array(hits, pa.bool_()).take(encoded.indices)
+
+
+def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address, network: Network) -> bool:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address in network or (mapped is not None and mapped in network)
 
 
 def checked_pattern(pattern: str) -> None:

@@ -102,6 +102,9 @@ def _inside(network: Network, version: NDArray[np.integer], end: End) -> NDArray
     address, mask = int(network.network_address), int(network.netmask)
     hi, lo = end.hi.view(np.uint64), end.lo.view(np.uint64)
     here: NDArray[np.bool_] = version == network.version
+    if network.version == 4:
+        # An IPv4 address written as IPv6 (::ffff:192.0.2.10) is inside, too.
+        here |= (version == 6) & (hi == 0) & (lo >> np.uint64(32) == np.uint64(0xFFFF))
     here &= lo & np.uint64(mask & _HALF) == np.uint64(address & _HALF)
     if network.version == 6:
         here &= hi & np.uint64(mask >> 64) == np.uint64(address >> 64)

@@ -11,7 +11,6 @@ IP fragments are buffered until their datagram is whole (``fragments``). The dat
 header and walked like a packet of its own, with the time and number of the packet that completed it.
 """
 
-import ipaddress
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.capture.remarks import ip_text
 from mqpcap.capture.windows import Window
 from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
@@ -173,11 +173,10 @@ def address_text(version: int, hi: int, lo: int) -> str:
 
 @lru_cache(ADDRESSES)
 def _address_text(key: bytes) -> str:
-    version, hi, lo = struct.unpack(">bqq", key)
+    version, _, lo = struct.unpack(">bqq", key)
     if version == 4:
         return f"{lo >> 24 & 255}.{lo >> 16 & 255}.{lo >> 8 & 255}.{lo & 255}"
-    halves = (int(hi) & 0xFFFFFFFFFFFFFFFF, int(lo) & 0xFFFFFFFFFFFFFFFF)
-    return str(ipaddress.IPv6Address((halves[0] << 64) | halves[1]))
+    return ip_text(key[1:])
 
 
 @cython.cclass
