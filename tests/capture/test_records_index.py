@@ -184,6 +184,19 @@ def test_blocks_that_wireshark_counts_as_packets_are_counted(tmp_path):
     assert capture.facts[0].packet_count == 3
 
 
+@pytest.mark.parametrize(
+    ("dropped", "sum_"), [((2**64 - 1,), None), ((2**63, 5), 2**63 - 1), ((2**62, 2**62), 2**63 - 1)]
+)
+def test_drop_counts_that_no_table_can_hold(tmp_path, dropped, sum_):
+    """2^64-1 is what a counter of unknown value is written as; the sum of others is as large as a column can say."""
+    content = section() + interface() + interface()
+    for number, count in enumerate(dropped):
+        content += block(5, struct.pack("<III", number, 0, 0) + option(5, struct.pack("<Q", count)))
+    _, capture = read(tmp_path, content + enhanced(0, 5, b"a"))
+
+    assert capture.facts[0].drop_count == sum_
+
+
 def test_pcapng_statistics_and_names_are_facts(tmp_path):
     def statistics(received, dropped):
         options = option(4, struct.pack("<Q", received)) + option(5, struct.pack("<Q", dropped))

@@ -4,9 +4,11 @@ import json
 import struct
 from pathlib import Path
 
+import capture_files
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from running import run
+from running import ROOT, run
 from torture import ACK, FIN, SYN, Segment, blipmq_message, pcap
 
 from mqpcap.capture import FileFacts
@@ -250,3 +252,42 @@ def test_a_verdict_tells_all_that_stands_against_a_capture() -> None:
     assert report(0, None).verdict() == "empty: there is no packet"
     assert report(3, None).verdict() == "nothing ours: there is no TCP connection"
     assert (report(3, None).decoded_share, report(3, None).dropped_count, damaged.dropped_count) == (None, None, 2)
+
+
+def test_packets_that_are_not_read_are_named_and_counted_everywhere(tmp_path: Path) -> None:
+    """IPsec (ESP, protocol 50) may carry TCP: that there is no connection is not said."""
+    ip = b"\x45\0\0\x3c" + bytes(5) + b"\x32\0\0\x0a\0\0\1\x0a\0\0\2" + bytes(40)
+    arp = bytes(12) + b"\x08\x06" + bytes(46)
+    path = tmp_path / "esp.pcap"
+    path.write_bytes(capture_files.pcap([(n, bytes(12) + b"\x08\0" + ip) for n in range(12)] + [(99, arp)]))
+
+    (told,) = json.loads(run("info", "-q", "--json", path).stdout)["captures"]
+    shown = run("show", path)
+    run("export", "-q", path, "--out", tmp_path / "out")
+
+    assert (told["not_read"], told["not_tcp"]) == ({"ESP": 12}, {"ARP": 1})
+    assert told["verdict"] == "nothing ours: 12 packets not read"
+    assert f"note: {path}: 12 packets: ESP, not read" in shown.stderr
+    (row,) = pq.read_table(tmp_path / "out/captures").to_pylist()
+    assert (row["status"], row["reason"]) == ("read", "12 packets: ESP, not read")
+
+
+def test_a_file_that_is_given_up_early_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path, content = tmp_path / "damaged.pcap", (ROOT / QOS1).read_bytes()
+    path.write_bytes(content + b"\xff" * 40)
+
+    (told,) = json.loads(run("info", "-q", "--json", path).stdout)["captures"]
+
+    assert told["verdict"].startswith("not read to its end; ")
+
+
+def test_a_pcap_shorter_than_its_header_has_a_verdict_and_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "short.pcap"
+    path.write_bytes(capture_files.pcap([])[:10])
+
+    (told,) = json.loads(run("info", "-q", "--json", path).stdout)["captures"]
+    run("export", "-q", path, "--out", tmp_path / "out")
+
+    assert told["verdict"] == "empty: there is no packet"
+    (row,) = pq.read_table(tmp_path / "out/captures").to_pylist()
+    assert (row["status"], row["packets"]) == ("cut short", 0)

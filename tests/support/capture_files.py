@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import lzma
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -100,4 +101,4 @@ def zstd(data):
     return out.getvalue().to_pybytes()
 
 
-COMPRESSORS = {"gzip": gzip.compress, "bz2": bz2.compress, "zstd": zstd, "lz4": lz4}
+COMPRESSORS = {"gzip": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zstd": zstd, "lz4": lz4}

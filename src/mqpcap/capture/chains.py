@@ -23,7 +23,7 @@ from itertools import groupby
 Span = tuple[int, int]
 """Times of a file's first and last packet, ns."""
 
-_COMPRESSOR = re.compile(r"\.(gz|bz2|zst|zstd|lz4|z)$", re.IGNORECASE)
+_COMPRESSOR = re.compile(r"\.(gz|bz2|xz|zst|zstd|lz4|z)$", re.IGNORECASE)
 
 # Longest first: a date with a time, a date, a time with separators, seconds since 1970.
 _YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"

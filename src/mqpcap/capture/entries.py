@@ -23,6 +23,8 @@ HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that are read for its interfaces and its first packet."""
 TAIL_BYTES = 2 * LONGEST_BYTES
 """Bytes at the end of a file that are read for its last packet."""
+USUAL_HEADER_BYTES = 16
+"""Bytes of a pcap record's header; files with longer ones are read from their beginning only."""
 SPAN_NS = 366 * 86_400 * 1_000_000_000
 """A last packet that is later than this after the first is not believed."""
 
@@ -40,6 +42,8 @@ def entry(name: str, source: Headed, position: int) -> Entry | None:
     is_end = position + len(buffer) == source.size_bytes
     big = facts.byte_order == "big"
     is_pcap = facts.format == "pcap"
+    if is_pcap and state.interfaces[-1] != USUAL_HEADER_BYTES:
+        return None
     # The lengths of blocks are multiples of four.
     found = records_index.border(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
     return None if found < 0 else replace(state, position=position + found)

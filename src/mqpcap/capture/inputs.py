@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 from mqpcap.capture import chains, entries
 from mqpcap.capture.sources import Headed, InputWait, open_path, plain_bytes
-from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, capture_format
+from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, capture_format, other_format
 from mqpcap.errors import CaptureError
 
 STDIN = "-"
@@ -286,6 +286,8 @@ def _why_none(source: Headed) -> str | None:
     inside = f" (inside {source.compression})" if source.compression else ""
     if source.failure:
         return f"not a capture: {source.failure}"
+    if (name := other_format(head)) is not None:
+        return f"not a capture: a file of {name}{inside}; editcap -F pcap converts it"
     if not head:
         return f"empty{inside}"
     return f"not a capture: it begins with {head[:4].hex(' ')}{inside}"

@@ -27,6 +27,8 @@ NO_INTERFACE = 6
 """The packet names an interface that was not described."""
 OVERRUN = 7
 """The packet's captured length passes its block."""
+FILE_HEADER = 8
+"""The header of another pcap file begins at the position: files that were joined by ``cat``."""
 
 LINES = ("offset", "caplen", "wirelen", "ts_ns", "number", "link_type")
 """What is known of each packet, a line of the arrays each."""
@@ -54,6 +56,8 @@ _STEP_S = cython.declare(cython.longlong, STEP_S)
 # Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
 _RANGE = cython.declare(cython.longlong, 0x100000000)
+_MICROSECONDS = cython.declare(cython.longlong, 0xA1B2C3D4)
+_NANOSECONDS = cython.declare(cython.longlong, 0xA1B23C4D)
 _SECONDS_MAX = cython.declare(cython.longlong, 9223372035)
 _TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
 
@@ -86,12 +90,13 @@ def pcap_records(
     end: cython.Py_ssize_t,
     big: cython.bint,
     tick_ns: cython.longlong,
+    head: cython.Py_ssize_t,
     limit: cython.longlong,
     rows: cython.longlong[:, ::1],
 ) -> tuple[int, int, int, int]:
-    """(rows, position, stop, need) after walking pcap records from start, which is the border of one.
+    """(rows, position, stop, need) after walking pcap records from start, which is a record boundary.
 
-    ``rows`` gets the first four of LINES.
+    head: bytes of a record's header. ``rows`` gets the first four of LINES.
     need is the whole length of the record at the position, 0 where it is not known.
     """
     at: cython.Py_ssize_t = start
@@ -99,20 +104,34 @@ def pcap_records(
     row: cython.Py_ssize_t = 0
     captured: cython.longlong
     while row < room:
-        if end - at < 16:
-            return row, at, 1, 16
+        if end - at < head:
+            return row, at, 1, head
         captured = _u32(buffer, at + 8, big)
+        if captured == 0 and _is_file_header(buffer, at):
+            return row, at, 8, 24
         if captured > limit:
-            return row, at, 2, captured + 16
-        if captured > end - at - 16:
-            return row, at, 1, captured + 16
-        rows[0, row] = at + 16
+            return row, at, 2, captured + head
+        if captured > end - at - head:
+            return row, at, 1, captured + head
+        rows[0, row] = at + head
         rows[1, row] = captured
         rows[2, row] = _u32(buffer, at + 12, big)
         rows[3, row] = _u32(buffer, at, big) * 1000000000 + _u32(buffer, at + 4, big) * tick_ns
         row += 1
-        at += 16 + captured
+        at += head + captured
     return row, at, 0, 0
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _is_file_header(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
+    """Whether a pcap header of version 2.4 stands there; as a record it would be of 2055 or have impossible times."""
+    magic: cython.longlong = _u32(buffer, at, False)
+    version: cython.longlong = _u32(buffer, at + 4, False)
+    if magic == _MICROSECONDS or magic == _NANOSECONDS:
+        return version == 0x00040002
+    magic = _u32(buffer, at, True)
+    return (magic == _MICROSECONDS or magic == _NANOSECONDS) and version == 0x04000200
 
 
 @cython.cfunc

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import lzma
 import os
 import select
 import stat
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -37,6 +38,8 @@ MAX_PIECE_BYTES = 1 << 20
 """Plain bytes taken from gzip and bz2 at a time, so that a small input cannot blow up."""
 ARROW_READ_BYTES = 1 << 12
 """Plain bytes asked of zstd and lz4 at a time; also the most that is lost where the input breaks off."""
+MAX_XZ_MEMORY_BYTES = 128 << 20
+"""Memory of xz's dictionary: `xz -9` takes 65 MB. A stream that asks for more is not unpacked."""
 MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
 """Compressed members in a row that hold nothing, before the file counts as damaged."""
 MAX_SAID_LENGTH = 200
@@ -49,7 +52,20 @@ QUIET_S = 0.005
 GATHER_S = 0.02
 """What comes within it is read with what came before."""
 
-_MAGICS = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
+_MAGICS = {
+    "gzip": b"\x1f\x8b",
+    "bz2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "lz4": b"\x04\x22\x4d\x18",
+}
+
+
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "gzip": lambda: zlib.decompressobj(wbits=31),
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +203,7 @@ class _Unpacked(Headed):
     def __init__(self, inner: Headed, compression: str) -> None:
         self.compression = compression
         self._inner = inner
-        self._pieces = (_members if compression in ("gzip", "bz2") else _frames)(inner, compression)
+        self._pieces = (_members if compression in _DECOMPRESSORS else _frames)(inner, compression)
         self._piece = memoryview(b"")
 
     def _fill(self, view: memoryview) -> int:
@@ -212,7 +228,7 @@ class _Unpacked(Headed):
 
 
 def _members(inner: Headed, name: str) -> Iterator[bytes]:
-    """Plain bytes, in pieces, of the gzip or bz2 members that follow one another. Raises _BrokenOff."""
+    """Plain bytes, in pieces, of the gzip, bz2 or xz members that follow one another. Raises _BrokenOff."""
     magic, left, empty_count = _MAGICS[name], b"", 0
     while left := left or inner.read(COMPRESSED_CHUNK_BYTES):
         if len(left) < len(magic):
@@ -221,16 +237,16 @@ def _members(inner: Headed, name: str) -> Iterator[bytes]:
             if left.strip(b"\0"):
                 raise _BrokenOff(f"bytes that are no {name} follow the {name} stream")
             return
-        plain, member = b"", zlib.decompressobj(wbits=31) if name == "gzip" else bz2.BZ2Decompressor()
+        plain, member = b"", _DECOMPRESSORS[name]()
         while not member.eof:
             if not left and getattr(member, "needs_input", True):
                 left = inner.read(COMPRESSED_CHUNK_BYTES)
                 if not left:
                     raise _BrokenOff(inner.failure or f"the {name} stream is cut off")
-            before = None if isinstance(member, bz2.BZ2Decompressor) else member.copy()
+            before = member.copy() if name == "gzip" else None
             try:
                 plain = member.decompress(left, MAX_PIECE_BYTES)
-            except (zlib.error, OSError, EOFError) as error:
+            except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
                 if before is not None:
                     yield _bytewise(before, left)
                 raise _BrokenOff(f"the {name} stream is damaged ({error})") from error
@@ -291,7 +307,7 @@ def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed
 
 
 def _decompressed(raw: Headed) -> Headed:
-    first = raw.peek(4)
+    first = raw.peek(max(map(len, _MAGICS.values())))
     return next((_Unpacked(raw, name) for name, magic in _MAGICS.items() if first.startswith(magic)), raw)
 
 

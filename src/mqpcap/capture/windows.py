@@ -48,7 +48,26 @@ _PCAP_MAGICS: dict[bytes, tuple[Order, int]] = {
     b"\xa1\xb2\xc3\xd4": ("big", 1000),
     b"\x4d\x3c\xb2\xa1": ("little", 1),
     b"\xa1\xb2\x3c\x4d": ("big", 1),
+    b"\x34\xcd\xb2\xa1": ("little", 1000),
+    b"\xa1\xb2\xcd\x34": ("big", 1000),
 }
+_RECORD_HEADER_BYTES = {0xA1B2C3D4: (16, 24, 20), 0xA1B23C4D: (16,), 0xA1B2CD34: (24, 28)}
+"""By magic number the lengths that a record's header may have, the usual one first.
+
+Kuznetsov's patches to libpcap (magic a1b2cd34) added an interface, a protocol and a direction; Red Hat 6.1 and Nokia
+added fields without another magic number (wiretap/libpcap.c of Wireshark).
+"""
+MAX_PROBED_STEP_S = 366 * 86_400
+"""Seconds between the first two packets of a file, at most, by which its format is told."""
+MAX_PROBED_BYTES = 1 << 18
+"""Captured bytes of the first packet, at most, behind which the second is looked at to tell the formats apart."""
+_OTHER_FORMATS = {
+    b"snoop\0\0\0": "snoop", b"GMBU": "Network Monitor", b"RTSS": "Network Monitor", b"TRSNIFF data    \x1a": "Sniffer",
+    b"XCP\0": "Sniffer", b"\x05VNF": "Shomiti Surveyor", b"iptrace ": "iptrace", b"btsnoop\0": "btsnoop",
+    b"\x7fver": "EtherPeek", b"5VIEW": "5View",
+}  # fmt: skip
+ERF_SECONDS = 631_152_000, 4_102_444_800
+"""Times that are believed of a file without a magic number: 1990 to 2100."""
 _SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 _PCAP_HEADER_BYTES = 24
@@ -90,7 +109,8 @@ class Window:
 class Entry:
     """The border of a record, and what a reader that begins there must know of the bytes before it.
 
-    Of pcapng: the section's byte order, its rows of the interface table, the time of the last packet with one.
+    Of pcapng: the section's byte order, its rows of the interface table, the time of the last packet with one. Of pcap:
+    the byte order, and link type, nanoseconds of a tick and bytes of a record's header as ``interfaces``.
     """
 
     position: int
@@ -187,6 +207,17 @@ def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
     return None
 
 
+def other_format(head: bytes) -> str | None:
+    """The program whose capture format begins with these (at least 16) bytes; None if it is not known."""
+    name = next((name for magic, name in _OTHER_FORMATS.items() if head.startswith(magic)), None)
+    if name is None and len(head) >= 16:
+        # ERF has no magic number: time in 1/2^32 s, type, flags, length of the record, lost packets, length sent.
+        seconds, kind, length = int.from_bytes(head[4:8], "little"), head[8] & 0x7F, int.from_bytes(head[10:12], "big")
+        if ERF_SECONDS[0] <= seconds <= ERF_SECONDS[1] and 1 <= kind <= 48 and length >= 16 and length % 8 == 0:
+            return "Endace ERF"
+    return name
+
+
 class WindowReader:
     """One pass over one file, or a part of it: windows, and notes and facts once they are read.
 
@@ -246,9 +277,10 @@ class WindowReader:
 
         ``waiting``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
         """
-        self._records = records = self._opened()
+        records = self._opened()
         if records is None:
             return
+        self._records = records
         buffer = np.empty(WINDOW_BYTES, np.uint8)
         held = 0
         while True:
@@ -287,10 +319,11 @@ class WindowReader:
         kind = capture_format(head[:12])
         if kind is None:
             raise CaptureError(f"{self.name} is not a capture: it begins with {head[:4].hex() or 'nothing'}")
+        records = _Pcap(head, _record_header_bytes(self._source, head)) if kind == "pcap" else _Pcapng()
         if kind == "pcap" and len(head) < _PCAP_HEADER_BYTES:
             self._note("cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
+            self._records = records
             return None
-        records = _Pcap(head) if kind == "pcap" else _Pcapng()
         if self._entry is None:
             self._base = len(self._source.read(_PCAP_HEADER_BYTES)) if kind == "pcap" else 0
         else:
@@ -314,10 +347,38 @@ class WindowReader:
             because = f" ({failure})" if failure else ""
             self._note("cut_short", f"the last record needs {walk.need} bytes but {left} are left{because}")
         elif failure:
-            self._note("cut_short", failure)
+            self._note("cut_short" if "cut off" in failure else "damaged", failure)
 
     def _note(self, kind: NoteKind, text: str) -> None:
         self.notes.append(Note(self.name, self._base, kind, text))
+
+
+def _record_header_bytes(source: Headed, head: bytes) -> int:
+    """The length of the headers of a pcap file's records, by what stands where the second record would begin.
+
+    Of a pipe only the usual length is tried: nothing is waited for.
+    """
+    order, tick_ns = _PCAP_MAGICS[head[:4]]
+    lengths = _RECORD_HEADER_BYTES[int.from_bytes(head[:4], order)]
+    first = b"" if source.is_pipe or len(lengths) == 1 else source.peek(_PCAP_HEADER_BYTES + 16)[_PCAP_HEADER_BYTES:]
+    if len(first) == 16:
+        captured = int.from_bytes(first[8:12], order)
+        for length in lengths if captured <= MAX_PROBED_BYTES else ():
+            second_at = _PCAP_HEADER_BYTES + length + captured
+            second = source.peek(second_at + 16)[second_at:]
+            is_end = not second and len(source.peek(second_at)) == second_at
+            if is_end or (len(second) >= 4 and _may_follow(first, second, order, tick_ns)):
+                return length
+    return lengths[0]
+
+
+def _may_follow(first: bytes, second: bytes, order: Order, tick_ns: int) -> bool:
+    """Whether bytes can be a record's header behind another; it may be cut off by the end of the file."""
+    before_s, after_s, fraction, captured = (
+        int.from_bytes(part, order) for part in (first[:4], second[:4], second[4:8], second[8:12])
+    )
+    is_near = abs(after_s - before_s) <= MAX_PROBED_STEP_S
+    return is_near and fraction * tick_ns < 1_000_000_000 and captured <= MAX_RECORD_BYTES
 
 
 def _sum(counts: Mapping[tuple[int, int], int]) -> int | None:
@@ -335,23 +396,50 @@ class _Pcap(_Records):
 
     format = "pcap"
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, record_header_bytes: int) -> None:
         super().__init__()
+        self._record_header_bytes = record_header_bytes
+        self._link_type = 0
+        self._set_header(head)
+
+    def _set_header(self, head: bytes) -> None:
+        """Go on as the header of a file says; one that is cut off says nothing but the order."""
         self.order, self.tick_ns = _PCAP_MAGICS[head[:4]]
-        self.snaplen, network = struct.unpack(_ORDERS[self.order] + "II", head[16:24])
-        # The upper half holds the length of the frame check sequence.
-        self._link_type = network & 0xFFFF
-        self.link_types[self._link_type] = None
+        if len(head) == _PCAP_HEADER_BYTES:
+            self.snaplen, network = struct.unpack(_ORDERS[self.order] + "II", head[16:24])
+            # The upper half holds the length of the frame check sequence.
+            self._link_type = network & 0xFFFF
+            self.link_types[self._link_type] = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
         rows = _fresh_rows(start, end)
         count, position, stop, need = records_index.pcap_records(
-            buffer.data, start, end, self.order == "big", self.tick_ns, MAX_RECORD_BYTES, rows.data
+            buffer.data,
+            start,
+            end,
+            self.order == "big",
+            self.tick_ns,
+            self._record_header_bytes,
+            MAX_RECORD_BYTES,
+            rows.data,
         )
         rows[4, :count] = np.arange(self.number_count + 1, self.number_count + 1 + count)
         rows[5, :count] = self._link_type
         self.number_count += count
+        if stop == records_index.FILE_HEADER:
+            stop = records_index.MORE
+            if end - position >= need:
+                self._set_header(buffer[position : position + need].tobytes())
+                position, stop = position + need, records_index.FULL
         return _Walk(rows[:, :count], position, stop, need)
+
+    def enter(self, entry: Entry) -> None:
+        if entry.interfaces:  # else as the file's header says
+            self.order = entry.order
+            self._link_type, self.tick_ns, self._record_header_bytes = entry.interfaces
+
+    def entry(self, position: int) -> Entry:
+        return Entry(position, self.order, (self._link_type, self.tick_ns, self._record_header_bytes))
 
 
 class _Pcapng(_Records):
