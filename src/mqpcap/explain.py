@@ -181,6 +181,18 @@ def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
     return Hidden((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
 
 
+def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[tuple[int, int]]:
+    """The (start, end) spans of bodies after their first ``kept`` bytes.
+
+    All after the header is one span if the message does not fit, or its bodies are inflated or not all listed.
+    """
+    bodies = [] if best is None else [item for item in best.items if item.body]
+    if best is None or not best.fits or any(item.inflated or not item.name for item in bodies):
+        header = None if best is None else protocol.layout(best.layout).header
+        return [(0 if header is None else fields.smallest(header), _NO_END)]
+    return [(item.offset + kept, item.offset + item.length) for item in bodies if item.length > kept]
+
+
 def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
     """All of a message behind its fixed header: after a lost segment or a changed byte a secret may stand anywhere.
 
@@ -318,7 +330,7 @@ class _Walk:
             return
         if not self.is_cut:
             self.is_cut = True
-            rest = Item(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed")
+            rest = Item(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
             self.items.append(replace(rest, inflated=self.inflated))
         if item.secret:
             self.mask_unlisted()
@@ -369,12 +381,14 @@ class _Walk:
         if isinstance(kind, fields.Sized):
             self.size(kind, pkt, depth)
         start, self.at = self.at, end
-        about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body
+        is_late = isinstance(kind, fields.Late)
+        about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body or is_late  # bodies may be inside
         self.add(Item(start, end - start, depth, kind.name, value, *about))  # the byte that ends a span belongs to it
         # The parts of a late kind; where they end too early the engine's verdict explains why.
         for part in kind.inside(bytes(self.data[start:end])) if isinstance(kind, fields.Late) else ():
             offset, inner = start + part.offset, depth + 1 + part.depth
-            self.add(Item(offset, part.length, inner, part.name, part.value, part.meaning, named=part.named))
+            about_part = part.name, part.value, part.meaning
+            self.add(Item(offset, part.length, inner, *about_part, body=True, named=part.named))
         return value
 
     def size(self, kind: fields.Sized, pkt: object, depth: int) -> None:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from message_rows import merged
 from running import run
 
-from mqpcap.cli.dumps import bytes_behind_a_hole, dump, explained, hidden
+from mqpcap.cli.dumps import bytes_behind_a_hole, dump, explained, hidden, left_out
+from mqpcap.cli.lines import body_columns
 from mqpcap.cli.options import Choices
 from mqpcap.decode.detection import DecodeAs
 
@@ -31,6 +32,37 @@ def test_a_dump_has_every_byte_but_those_that_are_hidden(data: bytes, spans: lis
         assert texts[at] == ("*" if is_hidden else chr(byte) if 32 <= byte < 127 else ".")
     assert len(cells) == len(texts) == len(data)
     assert [line[:6] for line in said] == [f"  {at:04x}" for at in range(0, len(data), 16)]
+
+
+@pytest.mark.parametrize("name", ["blipmq/qos1", "flymq/core", "fq/session", "kokaq/go1_session"])
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_dump_leaves_out_the_bodies_that_are_not_kept(name: str, kept: int) -> None:
+    """All other bytes stand as they are."""
+    count = 0
+    for row in merged(name, with_bytes=True):
+        bodies = [x for column in body_columns(row.protocol) if isinstance(x := row.fields.get(column), bytes)]
+        if not bodies or row.message["flaw"] is not None:
+            continue
+        spans = left_out(row, Choices(bodies=kept))
+        count += 1
+        assert b"".join(row.data[begin:end] for begin, end in spans) == bodies[0][kept:]
+        assert left_out(row, Choices()) == ()
+    assert count
+
+
+def test_the_command_leaves_bodies_out_of_dumps() -> None:
+    """FlyMQ's first PRODUCE of this capture: topic ``test``, no key, the value in front of the partition."""
+    said = run("show", "-q", "-x", "--bodies", "none", "--op", "PRODUCE", "-c", "1", "pcaps/flymq/core.pcap").stdout
+
+    assert "    0010  00 00 00 00 00 05 -- --  -- -- -- ff ff ff ff     ......-----...." in said
+
+
+def test_bodies_inside_of_a_tree_are_left_out_with_it() -> None:
+    (row, *_) = [row for row in merged("msgq/flat_session", with_bytes=True) if row.message["op"] == "send"]
+    begin, end = left_out(row, Choices(bodies=0))[0]
+
+    assert row.data[begin - 4 : begin] == b"Skan"
+    assert end == len(row.data)
 
 
 @pytest.mark.parametrize(

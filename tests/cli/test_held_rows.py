@@ -175,7 +175,7 @@ def test_json_has_the_exchange_on_both_sides() -> None:
     for row in rows:
         asks = row["direction"] == "c2s"
         other = by_packet[row["exchange"].pop("reply_packet" if asks else "request_packet")]
-        assert row["exchange"] == {"state": "answered", "latency_ns": abs(other["ts_ns"] - row["ts_ns"])}
+        assert row["exchange"] == {"state": "answered", "latency_ns": abs(int(other["ts_ns"]) - int(row["ts_ns"]))}
         assert other["direction"] != row["direction"]
 
 

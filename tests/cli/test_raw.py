@@ -3,9 +3,11 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from running import COMMAND, ROOT, environment, run
+from torture import ACK, SYN, Segment, pcap
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 CORE = "pcaps/flymq/core.pcap"
@@ -70,3 +72,20 @@ def test_raw_bytes_behind_a_gap_go_on_and_it_is_told() -> None:
     )  # fmt: skip
     at = row["stream_offset"]
     assert data == whole[: at - 21] + whole[at:]
+
+
+def test_raw_bytes_of_a_connection_that_nobody_recognises_are_hidden_unless_asked(tmp_path: Path) -> None:
+    """It may be a login whose first bytes are damaged."""
+    packets = [
+        Segment(seq=999, flags=SYN), Segment(b"", 4999, 1000, SYN | ACK, from_server=True),
+        Segment(b"\xcc\x51\xca\xfe", 1000, 5000), Segment(b"\xaa\xaa\0\0\0\5alice\0\1q\0\6secret", 1004, 5000),
+    ]  # fmt: skip
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(pcap(packets, 8765))
+
+    hidden, said = raw(str(path), "--connection", "c1", "--raw", "c2s")
+    bare, _ = raw(str(path), "--connection", "c1", "--raw", "c2s", "--show-secrets")
+
+    assert bare.endswith(b"\0\6secret")
+    assert hidden == b"*" * len(bare)
+    assert "--show-secrets" in said

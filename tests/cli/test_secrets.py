@@ -393,6 +393,19 @@ def test_a_login_with_a_changed_operation_or_length_shows_no_secret(
         assert leaks(output, secrets) == [], name
 
 
+@pytest.mark.parametrize("op", sorted(TWO_TEXTS))
+def test_a_longer_login_as_a_request_of_two_texts_shows_no_secret(op: int, tmp_path: Path) -> None:
+    """What follows the two texts shows that they may be user and password."""
+    key = token(random.Random(SEED))
+    body = text(b"alice") + text(key) + text(token(random.Random(0))) + struct.pack(">I", 0) + b"\1"
+    frame = struct.pack(">BBBBI", 0xAF, 1, op, 1, len(body)) + body
+    packets = segments(Session("flymq", ((False, frame),), ()), 40000, random.Random(0))
+    path = written(tmp_path, 9092, packets)
+
+    for name, output in outputs(path, [], tmp_path):
+        assert leaks(output, [key]) == [], name
+
+
 # -- places of their own -----------------------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def test_bytes_are_those_that_the_client_wrote_and_read() -> None:
 def test_intervals_add_up_and_quiet_ones_are_rows_of_zeros() -> None:
     found = rows("--interval", "500ms", QOS1)
 
-    starts = [row["start_ns"] for row in found]
+    starts = [int(row["start_ns"]) for row in found]
     assert starts == list(range(starts[0], starts[-1] + 1, 500_000_000))
     assert all(start % 500_000_000 == 0 for start in starts)
     assert any(row["messages"] == 0 for row in found)
@@ -157,7 +157,7 @@ def test_numbers_without_a_unit_are_seconds(tmp_path: Path) -> None:
     assert counted("-Y", both + "latency > 0.04") == counted("--op", "PING", "--slower-than", "0.04") == [1]
     assert counted("-Y", both + "latency > 40") == counted("-Y", both + "latency > 1") == []
     begin = json.loads(running.run("info", "--json", tmp_path / "pings.pcap").stdout)["captures"][0]["files"][0]
-    seconds, ns = divmod(begin["first_ts_ns"], 1_000_000_000)
+    seconds, ns = divmod(int(begin["first_ts_ns"]), 1_000_000_000)
     # The second PING is asked 34 ms after the first packet.
     assert counted("-Y", both + "ts", "--since", f"{seconds}.{ns + 34_000_000:09d}") == [1]
     assert counted("--op", "PING", "--since", f"{seconds + 1}") == []

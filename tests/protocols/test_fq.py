@@ -11,6 +11,7 @@ from reading import end_of, observe, row, scapy_row
 from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.protocols.fq import (
+    MAX_KEY_LEN,
     PROTOCOL,
     REFUSED,
     Code,
@@ -596,7 +597,13 @@ def test_late_connection_is_of_a_kind_when_only_one_fits(layouts: tuple[str, str
 
 
 def enveloped(rows: list[tuple[str | None, int | None, bytes | None]]) -> dict[str, list[Any]]:
-    columns = [("op", pa.string()), ("binding_id", pa.int64()), ("message_id", pa.binary())]
+    columns = [
+        ("op", pa.string()),
+        ("binding_id", pa.int64()),
+        ("message_id", pa.binary()),
+        ("error_text", pa.string()),
+    ]
+    rows = [(*row, "why" if row[0] == "error" else None) for row in rows]
     table = pa.table({name: pa.array([r[i] for r in rows], t) for i, (name, t) in enumerate(columns)})
     assert PROTOCOL.envelope.derive is not None
     return {name: array.to_pylist() for name, array in PROTOCOL.envelope.derive(table).items()}
@@ -608,7 +615,8 @@ def test_status_and_id_of_the_envelope() -> None:
         ("bind", 1, None, "ok"),
         ("bind", REFUSED, None, "error"),
         ("bind", None, None, None),  # its id was not captured
-        ("unbind", REFUSED, None, "ok"),
+        ("unbind", 1, None, "ok"),
+        ("unbind", REFUSED, None, "error"),
         ("auth_response", None, None, "ok"),
         ("status", None, None, "ok"),
         ("heartbeat", None, None, None),
@@ -619,8 +627,17 @@ def test_status_and_id_of_the_envelope() -> None:
     made = enveloped([r[:3] for r in rows])
 
     assert made["status"] == [r[3] for r in rows]
-    assert made["message_id"] == [None] * 9 + ["101112131415161718191a1b1c1d1e1f", None]
+    assert made["error_text"] == ["why", None, "refused", None, None, "refused"] + [None] * 6
+    assert made["message_id"] == [None] * 10 + ["101112131415161718191a1b1c1d1e1f", None]
+
+
+def test_an_error_as_long_as_a_key_may_be_one() -> None:
+    """An AUTH_RESPONSE whose code was damaged; errors of the broker are sentences of other lengths."""
+    key, text = (b"\xee\xee" + len(x).to_bytes(2, "big") + x for x in (b"k" * MAX_KEY_LEN, b"e" * (MAX_KEY_LEN - 1)))
+
+    assert row(PROTOCOL, "command_s2c", key)[0] == {"client_key": b"k" * MAX_KEY_LEN}
+    assert row(PROTOCOL, "command_s2c", text)[0] == {"error_text": "e" * (MAX_KEY_LEN - 1)}
 
 
 def test_envelope_of_no_rows() -> None:
-    assert enveloped([]) == {"status": [], "message_id": []}
+    assert enveloped([]) == {"status": [], "error_text": [], "message_id": []}

@@ -17,5 +17,5 @@ def test_a_derived_column_that_is_not_declared_is_an_error(monkeypatch: pytest.M
     short = replace(fq, envelope=replace(fq.envelope, derives=("status",)))
     monkeypatch.setattr("mqpcap.pipeline.protocols", lambda: {**protocols(), "fq": short})
 
-    with pytest.raises(ValueError, match=r"fq: derive makes \['message_id', 'status'\]"):
+    with pytest.raises(ValueError, match=r"fq: derive makes \['error_text', 'message_id', 'status'\]"):
         dissect(captures([str(ROOT / "pcaps" / "fq" / "session.pcap")]).captures[0])

@@ -151,12 +151,13 @@ def _cells(change: "Change", columns: Sequence[Column]) -> Cells:
 
 def _as_json(parts: "Mapping[str, Sequence[Change]]", sides: Sequence[Side], every: bool) -> "Mapping[str, Json]":
     from mqpcap.statistics.changes import SLOWER_LEAST, SLOWER_NS, SLOWER_PERCENTS, SLOWER_RATIO
+    from mqpcap.tables.json_lines import json_object
 
     out: dict[str, Json] = {
         x.letter.lower(): {
-            "input": x.name, "messages": x.total.messages, "first_ts_ns": x.total.first_ns,
-            "last_ts_ns": x.total.last_ns, "verdicts": [report.verdict() for report in x.reports],
-            "loss_percent": x.loss_percent,
+            "input": x.name, "messages": x.total.messages,
+            **json_object({"first_ts_ns": x.total.first_ns, "last_ts_ns": x.total.last_ns}),
+            "verdicts": [report.verdict() for report in x.reports], "loss_percent": x.loss_percent,
         } for x in sides
     }  # fmt: skip
     out["slower"] = {

@@ -1,9 +1,10 @@
-"""The bytes of a message as people read them: offset, hex, text; what must not be seen is ``**``."""
+"""The bytes of a message as people read them: offset, hex, text; secrets are ``**``, bodies left out are ``--``."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mqpcap.cli.options import Choices
+from mqpcap.protocols import protocols
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
@@ -11,21 +12,23 @@ if TYPE_CHECKING:
     from mqpcap.schema.protocol import Direction
 
 WIDTH = 16
+Spans = Sequence[tuple[int, int]]
 
 
-def dump(data: bytes, hidden: Sequence[tuple[int, int]] = (), indent: int = 4) -> Iterator[str]:
-    """Lines of 16 bytes; the bytes of the (start, end) spans in ``hidden`` show as ``**``.
+def dump(data: bytes, hidden: Spans = (), indent: int = 4, left_out: Spans = ()) -> Iterator[str]:
+    """Lines of 16 bytes; bytes of the (start, end) spans show as ``**`` if hidden, as ``--`` if left out.
 
-    >>> list(dump(b"ab", [(1, 2)], indent=0))
-    ['0000  61 **                                            a*']
+    >>> list(dump(b"abc", [(1, 2)], indent=0, left_out=[(2, 3)]))
+    ['0000  61 ** --                                         a*-']
     """
-    covered = bytearray(len(data))
-    for start, end in hidden:
-        covered[max(start, 0) : max(end, 0)] = b"\x01" * len(covered[max(start, 0) : max(end, 0)])
+    marks = bytearray(len(data))
+    for mark, spans in ((b"-", left_out), (b"*", hidden)):
+        for start, end in spans:
+            marks[max(start, 0) : max(end, 0)] = mark * len(marks[max(start, 0) : max(end, 0)])
     for at in range(0, len(data), WIDTH):
-        row = data[at : at + WIDTH]
-        cells = ["**" if covered[at + i] else f"{byte:02x}" for i, byte in enumerate(row)]
-        text = "".join("*" if covered[at + i] else chr(byte) if 32 <= byte < 127 else "." for i, byte in enumerate(row))
+        row = [(byte, chr(marks[at + i]) if marks[at + i] else "") for i, byte in enumerate(data[at : at + WIDTH])]
+        cells = [2 * mark if mark else f"{byte:02x}" for byte, mark in row]
+        text = "".join(mark or (chr(byte) if 32 <= byte < 127 else ".") for byte, mark in row)
         left, right = " ".join(cells[:8]), " ".join(cells[8:])
         yield f"{' ' * indent}{at:04x}  {left:<23}  {right:<23}  {text}"
 
@@ -37,7 +40,6 @@ def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
     the wrong one.
     """
     from mqpcap import explain as explanation
-    from mqpcap.protocols import protocols
     from mqpcap.schema.protocol import ANY
     from mqpcap.tables.messages import SECRET
 
@@ -55,11 +57,19 @@ def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
     return explanation.hidden(protocol, row.data, explained(row, inside=False).best)
 
 
+def left_out(row: "MessageRow", choices: Choices) -> Spans:
+    """The bytes of bodies that ``--bodies`` leaves out: all after the header where the bodies are not known."""
+    from mqpcap.explain import body_spans
+
+    if choices.bodies is None:
+        return ()
+    return body_spans(protocols()[row.protocol], explained(row, inside=False).best, choices.bodies)
+
+
 def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
     from mqpcap.numbered_pipeline import LAYOUT, VARIANT
-    from mqpcap.protocols import protocols
 
     direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
     read_as = str(row.message[LAYOUT]), str(row.message[VARIANT])

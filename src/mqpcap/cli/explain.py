@@ -231,7 +231,7 @@ class Telling:
     def _as_json(self) -> "Mapping[str, Json]":
         from mqpcap.cli.held_rows import exchange_object
         from mqpcap.numbered_pipeline import BYTES, LAYOUT, VARIANT
-        from mqpcap.tables.json_lines import json_object
+        from mqpcap.tables.json_lines import json_object, json_time
         from mqpcap.tables.schemas import NUMBER
 
         told, best, row = self.told, self.told.best, self.row
@@ -239,6 +239,7 @@ class Telling:
         if row is not None:
             ours = (BYTES, LAYOUT, VARIANT, NUMBER)
             out = json_object({name: value for name, value in row.message.items() if name not in ours})
+            out["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
             if row.exchange is not None:
                 out["exchange"] = exchange_object(row.exchange)
         out["protocol"] = told.protocol
@@ -271,6 +272,8 @@ class Telling:
     def _as_text(self) -> Iterator[str]:
         from mqpcap.cli.dumps import dump
         from mqpcap.cli.lines import Paint, Style, line
+        from mqpcap.explain import body_spans
+        from mqpcap.protocols import protocols
         from mqpcap.tables.schemas import NUMBER
 
         told, best, row = self.told, self.told.best, self.row
@@ -295,7 +298,9 @@ class Telling:
                 yield "offsets with + are in the inflated body"
             if best.why is not None:
                 yield paint("red", f"does not fit: {shown(str(self._why(best)))}")
-                yield from dump(told.data, () if self.veil is None else self.veil.spans)
+                kept = self.outcome.choices.bodies
+                bodies = () if kept is None else body_spans(protocols()[told.protocol], best, kept)
+                yield from dump(told.data, () if self.veil is None else self.veil.spans, left_out=bodies)
             if told.left:
                 yield f"{told.left} bytes follow the message"
         others = [x for x in told.attempts[1:] if self.look.readings or x.fits or best is None or not best.fits]

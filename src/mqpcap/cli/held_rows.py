@@ -18,8 +18,8 @@ from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
 from mqpcap.query import SelectedMessages, exchanges_of
-from mqpcap.tables.json_lines import Json, json_object, json_text, json_time
-from mqpcap.tables.schemas import KEYS
+from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
+from mqpcap.tables.schemas import KEYS, MESSAGES
 
 LOOKAHEAD_NS = 1_000_000_000
 """Rows wait until the capture is so much later."""
@@ -77,10 +77,15 @@ class MessageRow(NamedTuple):
         return self.message[BYTES]  # type: ignore[return-value]  # a column of bytes
 
 
+EXACT = tuple(field.name for field in MESSAGES if is_exact(field.name))
+"""Columns of ``messages`` whose numbers are strings in JSON."""
+
+
 def json_line(row: MessageRow) -> str:
     """The message as one JSON object: its columns, the fields that they do not say, and its exchange."""
     out: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
-    out["connection_id"] = str(out["connection_id"])
+    for name in EXACT:
+        out[name] = str(out[name])
     out["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
     fields = json_object(row.fields).items()
     out["fields"] = {name: value for name, value in fields if name not in out or str(value) != str(out[name])}

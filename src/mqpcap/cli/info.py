@@ -330,7 +330,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     A verdict in one line; files, packets and messages; what was lost, cut, sent again or not understood; comments and
     names that the file has; and its connections, with the short names that show and --connection use.
     """
-    from mqpcap.tables.json_lines import json_text
+    from mqpcap.tables.json_lines import json_text, with_exact_numbers
 
     outcome = Outcome(choices, tells_notes=False)
     reports: list[Json] = []
@@ -355,7 +355,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
             name: [{"file": file, "reason": reason} for file, reason in some]
             for name, some in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
         }
-        put(json_text({"captures": reports, **strangers}))
+        put(json_text(with_exact_numbers({"captures": reports, **strangers})))
     finish(outcome)
 
 

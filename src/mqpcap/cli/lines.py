@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqpcap.cli.console import coloured, plural, shown, width_of
-from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden
+from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden, left_out
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
 from mqpcap.statistics.keys import endpoint
@@ -360,7 +360,7 @@ class Lines:
 
     def _bytes(self, row: "MessageRow") -> Iterator[str]:
         veil = hidden(row, self._choices)
-        yield from dump(row.data, () if veil is None else veil.spans)
+        yield from dump(row.data, () if veil is None else veil.spans, left_out=left_out(row, self._choices))
         behind = bytes_behind_a_hole(row)
         if behind:
             yield f"    and {plural(behind, 'byte')} behind missing ones"

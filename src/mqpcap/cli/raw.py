@@ -72,7 +72,9 @@ def _of_side(
 def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
     """Where stretches of a side that may be shown begin, and where they end: all, or messages but for their secrets."""
     protocol = one.row["protocol"]
-    if outcome.choices.show_secrets or protocol is None or not holds_secrets(protocols()[str(protocol)]):
+    if not outcome.choices.show_secrets and protocol is None:
+        return np.zeros((2, 0), np.int64)  # type: ignore[return-value]  # a damaged login may be anywhere in it
+    if outcome.choices.show_secrets or not holds_secrets(protocols()[str(protocol)]):
         return np.array([[0], [np.iinfo(np.int64).max]])  # type: ignore[return-value]  # two rows
     spans: list[Span] = []
 

@@ -94,7 +94,7 @@ _CLIENT_KEY = Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, sec
 _WORDS = U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})
 
 FqConnect = _message("FqConnect", "fq", "The word a client opens a connection with (fqd_listener.c:80-139).", _WORDS)
-_CONNECT: dict[int, tuple[type[Message]]] = {}
+_CONNECT: dict[int, tuple[type[Message], ...]] = {}
 _AFTER_CONNECT: dict[int, str] = {}
 
 
@@ -121,11 +121,11 @@ _opening(
 FqCommand = _message(
     "FqCommand", "fq command", "The code every command begins with.", U16("code", column=None, names=CODE_NAMES)
 )
-_REQUESTS: dict[int, tuple[type[Message]]] = {}
-_ANSWERS: dict[int, tuple[type[Message]]] = {}
+_REQUESTS: dict[int, tuple[type[Message], ...]] = {}
+_ANSWERS: dict[int, tuple[type[Message], ...]] = {}
 
 
-def _command(bodies: dict[int, tuple[type[Message]]], code: Code, about: str, *fields: Kind) -> None:
+def _command(bodies: dict[int, tuple[type[Message], ...]], code: Code, about: str, *fields: Kind) -> None:
     """The class of what follows a code; the code gives the name."""
     name = CODE_NAMES[code]
     bodies[int(code)] = (_message("Fq" + name.title().replace("_", ""), f"fq {name}", about, *fields),)
@@ -149,7 +149,8 @@ _command(
     U16("bind_flags", names=BIND_FLAGS),  # fq.h:51-53; the document calls it Peer Mode
     Text("exchange", prefix=2), Text("program", prefix=2),
 )  # fmt: skip
-_BINDING_ID = U32("binding_id", names={REFUSED: "refused"})
+REFUSAL = "refused"
+_BINDING_ID = U32("binding_id", names={REFUSED: REFUSAL})
 _command(_ANSWERS, Code.BIND, "The answer to a bind request; all bits set is a refusal.", _BINDING_ID)
 _EXCHANGE = Text("exchange", prefix=2)
 _command(_REQUESTS, Code.UNBIND_REQUEST, "Gives a binding up.", U32("binding_id"), _EXCHANGE)
@@ -166,6 +167,10 @@ _command(_REQUESTS, Code.HEARTBEAT, "A sign of life; nothing answers it.")
 _ANSWERS[Code.HEARTBEAT] = _REQUESTS[Code.HEARTBEAT]
 _ERROR_TEXT = Text("error_text", prefix=2)
 _command(_ANSWERS, Code.ERROR, "Why the broker ends the session; not in the document (fqd.h.in:224-227).", _ERROR_TEXT)
+# A text as long as a key may be the key of an AUTH_RESPONSE whose code was damaged.
+_KEY_AS_ERROR = Bytes("client_key", prefix=2, at_least=MAX_KEY_LEN, at_most=MAX_KEY_LEN, secret=True)
+_KEY_ERROR = _message("FqErrorKey", "fq error, maybe a key", "An error whose text is as long as a key.", _KEY_AS_ERROR)
+_ANSWERS[Code.ERROR] = (_KEY_ERROR, *_ANSWERS[Code.ERROR])
 
 # -- data frames
 
@@ -346,14 +351,16 @@ _REPLIES = tuple(CODE_NAMES[code] for code in _ANSWERS if code not in (Code.HEAR
 
 
 def envelope(table: pa.Table) -> dict[str, pa.Array]:
-    """The id as text, and whether an answer grants or refuses; a refused unbind had nothing to do and is no error."""
+    """The id as text; whether a reply grants or refuses, and the error text. A refusal is named by its binding id."""
     op, binding_id = table["op"], table["binding_id"]
-    bind = is_in(op, "bind")
-    refused = is_in(op, "error") | bind & true(pc.equal(binding_id, REFUSED))
-    # A bind whose id was not captured may be either.
-    granted = is_in(op, *_REPLIES) & ~(bind & true(pc.is_null(binding_id)))
+    binds = is_in(op, "bind", "unbind")
+    refused = binds & true(pc.equal(binding_id, REFUSED))
+    # A reply whose id was not captured may be either.
+    granted = is_in(op, *_REPLIES) & ~(binds & true(pc.is_null(binding_id)))
+    error_text = table["error_text"].combine_chunks()
     return {
-        "status": case_when({"ok": granted, "error": refused}),
+        "status": case_when({"ok": granted, "error": refused | is_in(op, "error")}),
+        "error_text": pc.if_else(pa.array(refused), REFUSAL, error_text),
         "message_id": _hex(table["message_id"].combine_chunks()),
     }
 
@@ -414,10 +421,9 @@ PROTOCOL = MessageQueue(
     envelope=Envelope(
         destination="exchange",
         body="body",
-        error_text="error_text",
         derive=envelope,
-        derives=("status", "message_id"),
-        reads=("binding_id", "message_id"),
+        derives=("status", "error_text", "message_id"),
+        reads=("binding_id", "error_text", "message_id"),
     ),
     rule=RULE,
     roles=Roles(

@@ -16,8 +16,8 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 def json_object(values: Mapping[str, object]) -> dict[str, Json]:
     """Columns and their values as an object: without nulls, and bytes that are no UTF-8 as hex digits, ``NAME_hex``.
 
-    A decimal is an integer; a time is ISO 8601 in UTC with ``Z``; an id of 64 bits is a string, as most readers of JSON
-    would round it.
+    A decimal is an integer; a time is ISO 8601 in UTC with ``Z``. Ids of 64 bits and absolute times in nanoseconds are
+    strings: see `is_exact`.
 
     >>> json_object({"op": "PING", "topic": None, "key": b"k", "body": b"\\xff", "connection_id": 7})
     {'op': 'PING', 'key': 'k', 'body_hex': 'ff', 'connection_id': '7'}
@@ -27,7 +27,7 @@ def json_object(values: Mapping[str, object]) -> dict[str, Json]:
         kind = type(value)
         if value is None:
             continue
-        if name == "connection_id":
+        if is_exact(name):
             out[name] = str(value)
         elif kind is str or kind is int or kind is bool:
             out[name] = value  # type: ignore[assignment]  # as asked
@@ -38,6 +38,30 @@ def json_object(values: Mapping[str, object]) -> dict[str, Json]:
         else:
             out[f"{name}_hex"] = _hex(value)
     return out
+
+
+@lru_cache
+def is_exact(name: str) -> bool:
+    """Whether numbers of this name are strings in JSON: most readers round integers above 2**53.
+
+    These are ids of connections and nanoseconds since 1970, not latencies and other durations.
+
+    >>> [name for name in ("connection_id", "reply_ts_ns", "start_ns", "latency_ns") if is_exact(name)]
+    ['connection_id', 'reply_ts_ns', 'start_ns']
+    """
+    return name.endswith(("connection_id", "ts_ns")) or name == "start_ns"
+
+
+def with_exact_numbers(value: Json) -> Json:
+    """The value with strings for all numbers whose names are exact, at any depth."""
+    if isinstance(value, Mapping):
+        return {
+            name: str(x) if is_exact(name) and isinstance(x, int) else with_exact_numbers(x)
+            for name, x in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [with_exact_numbers(x) for x in value]
+    return value
 
 
 def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
@@ -72,13 +96,14 @@ def _with_file_texts(value: Json) -> Json:
 
 
 def json_time(ts_ns: int) -> str:
-    """A time in microseconds, as ISO 8601 in UTC.
+    """A time as ISO 8601 in UTC: to the microsecond, to the nanosecond where it has any.
 
-    >>> json_time(1_700_000_000_000_001_999)
-    '2023-11-14T22:13:20.000001Z'
+    >>> json_time(1_700_000_000_000_001_000), json_time(1_700_000_000_000_001_999)
+    ('2023-11-14T22:13:20.000001Z', '2023-11-14T22:13:20.000001999Z')
     """
     seconds, ns = divmod(ts_ns, 1_000_000_000)
-    return f"{_second(seconds)}.{ns // 1000:06d}Z"
+    digits = f"{ns:09d}" if ns % 1000 else f"{ns // 1000:06d}"
+    return f"{_second(seconds)}.{digits}Z"
 
 
 @lru_cache

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, relisted, whole
+from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, relisted, true, whole
 from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
@@ -149,6 +149,8 @@ def message_rows(
         shown = _shown(protocol, program, records.table, policy)
         columns |= {f"f.{name}": array for name, array in shown.items()}
     columns |= _said(columns, known.facts, place)
+    if not policy.show_secrets:
+        columns |= _without_misread_secrets(protocol, columns, records.table)
     for name in REPEATING & columns.keys():
         columns[name] = _repeating(columns[name])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
@@ -324,11 +326,11 @@ def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> froze
     named = (getattr(envelope, name) for name in names)
     paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_up else ()
     read = envelope.reads if policy.wants(envelope.derives) else ()
-    return frozenset(read).union(paired, *((one,) if isinstance(one, str) else one for one in named))
+    return frozenset(read).union(paired, protocol.spare, *map(_names, named))
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
-    wanted = [names] if isinstance(names, str) else list(names)
+    wanted = _names(names)
     if not wanted:
         return pa.nulls(table.num_rows, pa.int64())
     lengths = [pc.binary_length(whole(table[name])).cast(pa.int64()) for name in wanted]
@@ -349,9 +351,6 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
             out[derived.name] = masked(out[derived.name])
         if derived.body:
             out[derived.name] = shortened(out[derived.name], policy.bodies)
-    for name, least in {} if policy.show_secrets else protocol.spare.items():
-        if out[name].null_count < len(out[name]):
-            out[name] = veiled(out[name], least)
     return out
 
 
@@ -390,11 +389,36 @@ def masked(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(array), secret, pa.scalar(None, array.type))
 
 
-def veiled(array: pa.Array, least: int) -> pa.Array:
-    """``***`` for bytes that the protocol does not describe, where they may be a secret: see ``MessageQueue.spare``."""
-    long_ = pc.greater_equal(pc.binary_length(array), least)
-    doubtful = pc.fill_null(pc.or_(long_, pc.starts_with(array, b"\0")), False)
-    return pc.if_else(doubtful, pa.scalar(SECRET.encode(), array.type), array)
+def _without_misread_secrets(
+    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table
+) -> dict[str, pa.Array]:
+    """Text and bytes of rows that may be a login with a damaged operation byte: masked, except destination and client.
+
+    Such rows have bytes that the protocol does not describe: see ``MessageQueue.spare``.
+    """
+    may_be_secret: NDArray[np.bool_] = np.zeros(table.num_rows, np.bool_)
+    for name, min_length in protocol.spare.items():
+        array = whole(table[name])
+        is_long = pc.greater_equal(pc.binary_length(array), min_length)
+        may_be_secret |= true(pc.or_(is_long, pc.starts_with(array, b"\0")))
+    if not may_be_secret.any():
+        return {}
+    rows, out = pa.array(may_be_secret), {}
+    kept = {"destination", "client_name"}
+    for names in (protocol.envelope.destination, protocol.envelope.client_name):
+        kept.update(f"f.{name}" for name in _names(names))
+    read = {name for name in ENVELOPE_TYPES if name != "status"} | {f"f.{name}" for name in table.column_names}
+    for name in (columns.keys() & read) - kept:
+        text = columns[name]
+        if pa.types.is_dictionary(text.type):
+            text = text.cast(text.type.value_type)
+        if pa.types.is_string(text.type) or pa.types.is_binary(text.type):
+            out[name] = pc.if_else(rows, masked(text), text)
+    return out
+
+
+def _names(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
 
 
 def shortened(array: pa.Array, keep: int | None) -> pa.Array:
