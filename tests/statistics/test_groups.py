@@ -6,6 +6,7 @@ import pytest
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
+from mqpcap.statistics import groups
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.groups import GroupRow, Groups
 from mqpcap.statistics.keys import OF_MESSAGES
@@ -20,14 +21,14 @@ SAMPLES = (
 
 
 def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[GroupRow]:
-    groups = Groups((by,), errors=errors)
+    counter = Groups((by,), errors=errors)
     tables = OPTIONAL_TABLES if errors else frozenset()
-    counters = Counters(groups, without=() if errors else ("exchanges",))
+    counters = Counters(counter, without=() if errors else ("exchanges",))
     (capture,) = captures([str(PCAPS / name)]).captures
     options = Options(policy=Policy(columns=columns), optional_tables=tables)
     CapturePipeline(capture, options, counters.take).run()
     counters.end_of_capture()
-    return groups.rows()
+    return counter.rows()
 
 
 @pytest.mark.parametrize("by", OF_MESSAGES)
@@ -54,3 +55,14 @@ def test_the_columns_of_several_counters_are_enough(name: str) -> None:
 
     assert read is not None and whole[0]
     assert told(read) == whole
+
+
+def test_texts_of_keys_are_bounded_as_their_number_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics of 600, 300 and 300 characters where 1,000 may be kept: the third one is not distinguished."""
+    monkeypatch.setattr(groups, "MAX_KEY_CHARS", 1000)
+    sums = groups.Sums(("topic",), ("messages",))
+
+    numbers = [sums.number((letter * length,)) for letter, length in (("a", 600), ("b", 300), ("c", 300), ("a", 600))]
+
+    assert numbers == [0, 1, 2, 0]
+    assert list(sums.sums()) == [("a" * 600,), ("b" * 300,), groups.OTHER]

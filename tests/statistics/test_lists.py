@@ -41,6 +41,16 @@ def answered(offset: int, topic: str = "orders") -> dict[str, object]:
     return of | {"status": "error", "error_code": 3}
 
 
+def test_texts_of_errors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "MAX_KEY_CHARS", 1000)
+    errors = Errors()
+    errors.take_messages(rows_of("messages", *(error(n, destination=str(n) * 600) for n in range(4))))
+    errors.end_of_capture()
+
+    assert [row.count for row in errors.rows().values()] == [1, 3]
+    assert OTHER in errors.rows()
+
+
 def test_an_error_is_its_requests_and_its_first_place_is_told() -> None:
     made = Errors()
     made.take_messages(rows_of("messages", {"status": "ok"}, error(40), error(20)))

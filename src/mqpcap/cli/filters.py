@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 MOST_WORDS = 12
 """So many values of a column are named where none of them was wanted."""
 MAX_WORDS = 1 << 12
-"""So many are remembered."""
+"""Values of a column that are remembered, up to the last batch."""
+MAX_WORD_LENGTH = 200
+"""Characters of a value that are remembered."""
 MAX_ASKING_BYTES = 256 << 20
 """Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
 MAX_OPEN = 1 << 21
@@ -65,7 +67,8 @@ class Tally:
             mask = pc.fill_null(part.mask(rows, first_ns), part.asks_exchanges)
             self._met[i] += pc.sum(mask).as_py() or 0
             if not self._met[i] and len(self._words[i]) < MAX_WORDS:
-                self._words[i].update(next(part.conditions).words(rows))
+                words = next(part.conditions).words(rows)[:MAX_WORDS]
+                self._words[i].update(word[:MAX_WORD_LENGTH] for word in words)
 
     def _widen(self, span_ns: tuple[int, ...]) -> None:
         times = (*(self._span_ns or ()), *span_ns)

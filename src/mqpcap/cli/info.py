@@ -29,6 +29,8 @@ CONNECTIONS_SHOWN = 20
 MAX_CONNECTIONS = 10_000
 """So many connections are listed, in JSON too; the rest is counted."""
 REMARKS_SHOWN = 20
+MAX_NAME_LENGTH = 1024
+"""Characters of a client's name that are kept."""
 
 
 SUMS = (
@@ -101,7 +103,7 @@ class Report:
             pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
             # Threads would tell the names of a connection in any order; the first counts.
             for pair in pairs.group_by([NUMBER, "name"], use_threads=False).aggregate([]).to_pylist():
-                self._names.setdefault(pair[NUMBER], pair["name"])
+                self._names.setdefault(pair[NUMBER], pair["name"][:MAX_NAME_LENGTH])
         errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
         self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
         flaws = rows["flaw"].cast(pa.string())

@@ -23,6 +23,8 @@ MAX_GROUPS = 1 << 16
 """Groups that are distinguished; about 300 bytes each."""
 MAX_TIME_GROUPS = 1 << 17
 """The same limit for groups by time."""
+MAX_KEY_CHARS = 1 << 25
+"""Characters of the keys of all groups; beyond it rows of new groups count in OTHER."""
 MAX_PENDING_REPLIES = 1 << 18
 """Replies that wait for their exchange. Beyond it the oldest count in their own group; an error is counted twice if its
 exchange still comes."""
@@ -35,6 +37,11 @@ OTHER: Key = ("(other)",)
 PERCENTS = (50, 95, 99, 100)
 
 
+def chars(key: Key) -> int:
+    """The number of characters in the texts of a key."""
+    return sum(len(value) for value in key if isinstance(value, str))
+
+
 class Sums:
     """Sums by group: ``names`` are the sums, ``key_names`` the columns that group rows, besides time if asked."""
 
@@ -45,6 +52,7 @@ class Sums:
         """Rows that count in OTHER."""
         self._most = max_groups
         self._ids: dict[Key, int] = {}
+        self._key_chars = 0
         self._sums = dict.fromkeys(names, np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -71,7 +79,11 @@ class Sums:
         """The number of the group of a key."""
         group = self._ids.get(key)
         if group is None:
-            key = key if len(self._ids) < self._most else OTHER
+            key_chars = self._key_chars + chars(key)
+            if len(self._ids) >= self._most or key_chars > MAX_KEY_CHARS:
+                key = OTHER
+            else:
+                self._key_chars = key_chars
             group = self._ids.setdefault(key, len(self._ids))
         return group
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import FileFacts
-from mqpcap.statistics.groups import MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums
+from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.places import message_places, places, reply_places
@@ -105,6 +105,7 @@ class Errors:
         self._found: dict[Key, ErrorRow] = {}
         self._open: dict[int, tuple[Key, ErrorRow, bool]] = {}
         """Errors that wait for their requests, by message key."""
+        self._found_chars = self._open_chars = 0
 
     def take_messages(self, rows: pa.Table) -> None:
         """Keep the errors among rows of ``messages`` until their exchange comes."""
@@ -122,8 +123,11 @@ class Errors:
             text = row["error_text"]
             error_key: Key = (row["error_code"], None if text is None else text[:ERROR_TEXT_LENGTH])
             error = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
-            self._open[place] = (*request, *error_key), error, is_own
-        while len(self._open) > MAX_PENDING_REPLIES:
+            key = (*request, *error_key)
+            if place not in self._open:  # a selected error comes twice
+                self._open_chars += chars(key)
+            self._open[place] = key, error, is_own
+        while len(self._open) > MAX_PENDING_REPLIES or self._open_chars > MAX_KEY_CHARS:
             self._settle(next(iter(self._open)), None)
 
     def take_exchanges(self, rows: pa.Table) -> None:
@@ -141,10 +145,16 @@ class Errors:
         if place not in self._open:
             return
         key, error, is_own = self._open.pop(place)
+        self._open_chars -= chars(key)
         if request is None and not is_own:
             return
         key = key if request is None else (*request, *key[len(request) :])
-        key = key if key in self._found or len(self._found) < MAX_ERRORS else OTHER
+        if key not in self._found:
+            found_chars = self._found_chars + chars(key)
+            if len(self._found) >= MAX_ERRORS or found_chars > MAX_KEY_CHARS:
+                key = OTHER
+            else:
+                self._found_chars = found_chars
         total = self._found.setdefault(key, ErrorRow(0, error.first_ts_ns, error.capture_file, error.packet))
         total.count += 1
         if (error.first_ts_ns, error.packet) < (total.first_ts_ns, total.packet):
