@@ -248,12 +248,28 @@ class Pipeline:
     # -- frames to records ---------------------------------------------------------------------------------
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        for frames in sorted(found, key=lambda f: f.protocol):
-            protocol = self.protocols[frames.protocol]
-            for some in self._resolved(protocol, frames) if protocol.evidence is not None else [frames]:
-                some = self._wanted(some)
-                if len(some.start):
-                    yield from self._decoded(protocol, some)
+        parts_by_protocol: dict[str, list[Frames]] = {}
+        for frames in found:
+            parts_by_protocol.setdefault(frames.protocol, []).append(frames)
+        for name, parts in sorted(parts_by_protocol.items()):
+            protocol = self.protocols[name]
+            for frames in self._time_ordered(parts) if protocol.evidence is not None else parts:
+                for some in self._resolved(protocol, frames) if protocol.evidence is not None else [frames]:
+                    some = self._wanted(some)
+                    if len(some.start):
+                        yield from self._decoded(protocol, some)
+
+    def _time_ordered(self, parts: list[Frames]) -> list[Frames]:
+        """Messages of the window and of copied bytes; of connections with open evidence together, in order of time."""
+        if len(parts) == 1:
+            return parts
+        flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
+        is_open = [np.isin(part.flow, [f for f in flows if not self.evidence(f).is_fixed]) for part in parts]
+        if sum(mask.any() for mask in is_open) < 2:
+            return parts
+        together = [_copied(part, np.flatnonzero(mask)) for part, mask in zip(parts, is_open, strict=True)]
+        others = [taken_frames(part, np.flatnonzero(~mask)) for part, mask in zip(parts, is_open, strict=True)]
+        return [_joined(together), *(part for part in others if len(part.start))]
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""

@@ -1,11 +1,13 @@
 """One direction: in step, after a gap, and a message with a hole."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mqpcap.decode.frames import FoundMessages
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
-from mqpcap.decode.side import SEARCH, SYNC, Side
+from mqpcap.decode.side import SYNC, Side
 from mqpcap.decode.stream_chunk import StreamChunk
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -18,7 +20,7 @@ LAYOUTS = [*BLIPMQ.values()]
 
 def begun() -> Side:
     side = Side(7, 0)
-    side.begin(BLIPMQ["c2s"].place, start_seen=True)
+    side.begin(BLIPMQ["c2s"].place, is_at_start=True)
     return side
 
 
@@ -65,11 +67,15 @@ def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:
     assert (problem.offset, problem.length, problem.reason, problem.ts_ns) == (30, 12, "search", 1030)
 
 
-def test_where_the_start_was_not_captured_a_message_is_searched_for() -> None:
-    side = Side(7, 0)
-    side.begin(BLIPMQ["c2s"].place, start_seen=False)
+def test_where_the_start_is_not_known_a_message_is_searched_for() -> None:
+    """The first bytes say whether it is: its SYN may be recorded between the other side's bytes and them."""
+    for start_known in (True, False):
+        side, found = Side(7, 0), FoundMessages()
+        side.begin(BLIPMQ["c2s"].place)
+        side.take(replace(chunk(0, 42), start_known=start_known), LAYOUTS, found)
 
-    assert side.step is SEARCH
+        (frames,) = found.taken(np.frombuffer(STREAM, np.uint8))
+        assert frames.resynced.tolist() == [not start_known, False]
 
 
 def test_a_side_given_up_skips_all_and_says_why() -> None:

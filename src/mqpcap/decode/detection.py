@@ -69,7 +69,7 @@ _UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
 
 
 class Origin(NamedTuple):
-    """How a connection began: its endpoints (A, B), and whether each side's SYN was captured.
+    """How a connection began: its endpoints (A, B), and whether each side's start is known.
 
     ``oriented``: the handshake says that A is the client. hi and lo are the halves of the addresses.
     """
@@ -81,7 +81,16 @@ class Origin(NamedTuple):
     hi: tuple[int, int]
     lo: tuple[int, int]
     ports: tuple[int, int]
-    syn: tuple[bool, bool]
+    start_known: tuple[bool, bool]
+
+    def starts(self, first: int, second: int) -> tuple[bool, bool]:
+        """Whether what each side begins with is the start of the connection, by the offsets of their first bytes.
+
+        A side without a byte (-1) begins as the other does: its SYN may be recorded behind the other's bytes.
+        """
+        known = self.start_known
+        one, two = known[0] and first <= 0, known[1] and second <= 0
+        return one or (first < 0 and known[1]), two or (second < 0 and known[0])
 
     def server(self, choice: Choice) -> Server:
         """The server as a choice has it."""
@@ -95,7 +104,7 @@ def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
     if not numbers:
         return {}
     of = flows.columns(np.array(numbers, np.int64))
-    columns = of.known_id, of.first_ts_ns, of.oriented, of.version, of.hi, of.lo, of.port, of.syn
+    columns = of.known_id, of.first_ts_ns, of.oriented, of.version, of.hi, of.lo, of.port, of.start_known
     return dict(zip(numbers, map(Origin._make, zip(*(x.tolist() for x in columns), strict=True)), strict=True))
 
 
@@ -199,9 +208,10 @@ class Hold:
 
     def openings(self, of: Origin, final: bool) -> Openings:
         """What each side began with: its bytes up to the first gap."""
+        starts = of.starts(self.sides[0].first, self.sides[1].first)
         sides = (
-            _SideOpening(bytes(x.data), of.syn[side] and x.first <= 0, x.is_closed or final, x.looked)
-            for side, x in enumerate(self.sides)
+            _SideOpening(bytes(x.data), start, x.is_closed or final, x.looked)
+            for start, x in zip(starts, self.sides, strict=True)
         )
         return _openings(of, sides, [x.first == 0 for x in self.sides])
 
@@ -281,12 +291,12 @@ class Detector:
         length = 0 if chunk is None else chunk.packets.value(SIZE, 0)
         if chunk is None or not 0 < length < OPENING_BYTES:
             return Hold()
-        data, side, is_start = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0) <= 0
-        starts = of.syn[0] and (is_start or side != 0), of.syn[1] and (is_start or side != 1)
+        data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0)
+        starts = of.starts(offset, -1) if side == 0 else of.starts(-1, offset)
         alike = data, side, starts, self._client_by_port(of), *self._known_of(of)
         choice = self._alike.get(alike, _UNASKED)
         if choice is _UNASKED:
-            is_first = chunk.packets.value(AT, 0) == 0
+            is_first = offset == 0
             sides = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
             choice = self._choice(of, _openings(of, sides, (is_first, is_first)), [], False)
             if length <= ALIKE_BYTES:

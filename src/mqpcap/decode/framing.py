@@ -207,6 +207,6 @@ class Framer:
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                side.begin(layouts[layout].place, of.syn[number] or (is_proxied and number == connection.client))
+                side.begin(layouts[layout].place, is_proxied and number == connection.client)
             else:
                 side.give_up("bad_framing")

@@ -1,9 +1,9 @@
 """One direction of a connection: its chunks to messages.
 
-The hard part is its state. A side is in step (``SYNC``), searching (``SEARCH``: after a gap, where the start was not
-captured, after bad framing where the protocol allows it) or given up (``STOP``). A message cut by a gap waits as
-``cut``: where its length is known, the bytes behind the gap still belong to it, and the next message begins at its end
-without a search.
+The hard part is its state. A side has a layout but no byte yet (``BEGIN``), is in step (``SYNC``), searching
+(``SEARCH``: after a gap, where the start is not known, after bad framing where the protocol allows it) or given up
+(``STOP``). A message cut by a gap waits as ``cut``: where its length is known, the bytes after the gap still belong to
+it, and the next message begins at its end without a search.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,11 @@ class Step(IntEnum):
     SYNC = 0
     SEARCH = 1
     STOP = 2
+    BEGIN = 3
 
 
 # A name of its own is read five times as fast as a member of its class (Python 3.11).
-SYNC, SEARCH, STOP = Step
+SYNC, SEARCH, STOP, BEGIN = Step
 
 
 @dataclass(slots=True)
@@ -81,11 +82,9 @@ class Side:
         since = [self.open_since_ns, None if self.cut is None else self.cut.row["ts_ns"]]
         return min(ns for ns in since if ns is not None)
 
-    def begin(self, layout: int, start_seen: bool) -> None:
-        """Read what comes in a layout; where the start was not captured, a message must be searched for first."""
-        self.layout = layout
-        if not start_seen:
-            self.step = SEARCH
+    def begin(self, layout: int, is_at_start: bool = False) -> None:
+        """Read what comes in a layout; unless the first byte is known to begin a message, it must be searched for."""
+        self.layout, self.step = layout, SYNC if is_at_start else BEGIN
 
     def give_up(self, reason: str) -> None:
         """Skip whatever comes."""
@@ -95,6 +94,8 @@ class Side:
         """Frame a chunk; returns how many of its bytes are done with."""
         if self.left is not None:
             return self._take_behind(self.left, chunk, layouts, found)
+        if self.step is BEGIN:
+            self.step = SYNC if chunk.start_known else SEARCH
         stop = chunk.offset + chunk.length
         if chunk.offset > self.at:
             self._pass_gap(chunk.offset, found)

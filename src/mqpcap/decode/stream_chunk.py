@@ -21,7 +21,8 @@ class StreamChunk:
     """Contiguous bytes of one side: ``length`` bytes from ``start`` of ``buffer``, at ``offset`` of the stream.
 
     A buffer of type bytes is a copy; else it is that of the window and gone with it. ``is_last``: no later chunk goes
-    on where this one ends, as bytes are missing there or the side has ended (``ended``).
+    on where this one ends, as bytes are missing there or the side has ended (``ended``). ``start_known``: offset 0 of
+    the side is the first byte of its connection.
     """
 
     side: int
@@ -32,6 +33,7 @@ class StreamChunk:
     packets: ChunkPackets
     is_last: bool
     ended: bool
+    start_known: bool = True
 
     @property
     def data(self) -> bytes | memoryview:
@@ -44,7 +46,7 @@ class StreamChunk:
         first, last = self.packets.holding(self.offset + one), self.packets.holding(self.offset + two - 1)
         index = PacketIndex(self.packets.array()[:, first : last + 1].copy())
         packets = ChunkPackets(index, 0, last + 1 - first)
-        return StreamChunk(self.side, data, 0, two - one, self.offset + one, packets, False, False)
+        return StreamChunk(self.side, data, 0, two - one, self.offset + one, packets, False, False, self.start_known)
 
     def payload(self, k: int, at_most: int) -> bytes:
         """The first ``at_most`` bytes of its k-th packet."""
@@ -85,11 +87,11 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
     bounds = chunks.piece_first
     columns = (
         chunks.flow, chunks.side, chunks.start, chunks.length, chunks.offset, bounds[:-1], bounds[1:] - bounds[:-1],
-        chunks.gap_after | chunks.ended, chunks.ended,
+        chunks.gap_after | chunks.ended, chunks.ended, chunks.start_known,
     )  # fmt: skip
     new: list[StreamChunk] = []
     number = -1
-    for flow, side, start, length, offset, first, count, is_last, ended in zip(
+    for flow, side, start, length, offset, first, count, is_last, ended, start_known in zip(
         *(x.tolist() for x in columns), strict=True
     ):
         if flow != number:
@@ -97,7 +99,7 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
                 yield number, new
             number, new = flow, []
         packets = ChunkPackets(index, first, count)
-        new.append(StreamChunk(side, buffer, start, length, offset, packets, is_last, ended))
+        new.append(StreamChunk(side, buffer, start, length, offset, packets, is_last, ended, start_known))
     if new:
         yield number, new
 

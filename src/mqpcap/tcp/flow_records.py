@@ -76,7 +76,7 @@ class SideRecord(ctypes.Structure):
     ended: Flag
     syn_seen: Flag
     rst_seen: Flag
-    base_known: Flag  # from a handshake: no byte is below
+    base_known: Flag  # from a handshake: no byte is below; fixed before the first byte is given out
 
 
 @_record

@@ -246,7 +246,7 @@ class Handshakes:
                 flow.oriented = 1
         mine: SideRecord = self._table.sides[side]
         self._start_at(side, base)
-        if mine.base == base:
+        if mine.base == base and mine.next == 0:
             mine.base_known = 1
         mine.syn_seen = 1
         if mine.next == 0:

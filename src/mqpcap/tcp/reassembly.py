@@ -406,6 +406,7 @@ class Reassembler:
             gap_after=gap_after,
             ended=last & (sides["ended"][side] != 0),
             snapped=snapped & gap_after,
+            start_known=sides["base_known"][side] != 0,
             piece_first=bounds,
             piece_offset=rows["offset"].copy(),
             piece_length=rows["length"].copy(),

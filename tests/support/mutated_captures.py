@@ -1,0 +1,128 @@
+"""Captures changed at random, and what must hold of their rows, whatever the bytes are.
+
+A stretch of packets of a sample capture has packets dropped, duplicated, swapped, truncated, or bytes flipped. The rows
+of what comes out must obey the law of conservation, and be the same if each packet is a window of its own.
+"""
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torture import broken_laws, made
+
+from mqpcap.capture import captures, windows
+from mqpcap.pipeline import Dissection, dissect
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+STRETCH = 60
+"""Packets of a capture that is changed."""
+PAIRED = ("exchanges", "deliveries")
+Record = tuple[bytes, int, bytes]
+"""Time as the file has it, length on the wire, bytes."""
+
+
+def records(data: bytes) -> list[Record]:
+    """The packets of a classic little-endian capture."""
+    out, at = [], 24
+    while at + 16 <= len(data):
+        size, wire = struct.unpack_from("<II", data, at + 8)
+        out.append((data[at : at + 8], wire, data[at + 16 : at + 16 + size]))
+        at += 16 + size
+    return out
+
+
+def capture_bytes(head: bytes, packets: list[Record]) -> bytes:
+    """A capture with a file header and these packets."""
+    return head + b"".join(ts + struct.pack("<II", len(body), wire) + body for ts, wire, body in packets)
+
+
+def stretch(data: bytes, rnd: random.Random, loss: float = 0.0) -> list[Record]:
+    """Consecutive packets of a capture, every other time from its begin, with some lost."""
+    packets = records(data)
+    first = 0 if rnd.random() < 0.5 else rnd.randrange(max(1, len(packets) - STRETCH))
+    return [packet for packet in packets[first : first + STRETCH] if rnd.random() >= loss]
+
+
+def _flip(packets: list[Record], k: int, rnd: random.Random) -> None:
+    ts, wire, body = packets[k]
+    changed = bytearray(body)
+    # Behind the addresses: which connection a packet belongs to stays.
+    at = rnd.randrange(min(38, len(body) - 1), len(body))
+    changed[at] ^= 1 << rnd.randrange(8)
+    packets[k] = ts, wire, bytes(changed)
+
+
+def _drop(packets: list[Record], k: int, rnd: random.Random) -> None:
+    del packets[k]
+
+
+def _duplicate(packets: list[Record], k: int, rnd: random.Random) -> None:
+    packets.insert(min(len(packets), k + rnd.choice((1, 1, 5, 40))), packets[k])
+
+
+def _swap(packets: list[Record], k: int, rnd: random.Random) -> None:
+    other = min(len(packets) - 1, k + rnd.choice((1, 1, 2, 5, 20)))
+    packets[k], packets[other] = packets[other], packets[k]
+
+
+def _truncate(packets: list[Record], k: int, rnd: random.Random) -> None:
+    ts, wire, body = packets[k]
+    packets[k] = ts, wire, body[: rnd.randrange(len(body) + 1)]
+
+
+CHANGES: tuple[Callable[[list[Record], int, random.Random], None], ...] = _flip, _drop, _duplicate, _swap, _truncate
+
+
+def mutant(data: bytes, rnd: random.Random) -> bytes:
+    """A stretch of a capture with one to eight changes."""
+    packets = stretch(data, rnd)
+    for _ in range(rnd.randint(1, 8)):
+        if len(packets) > 1:
+            k = rnd.randrange(len(packets))
+            if packets[k][2]:
+                rnd.choice(CHANGES)(packets, k, rnd)
+    return capture_bytes(data[:24], packets)
+
+
+@contextmanager
+def one_packet_windows() -> Iterator[None]:
+    """Every packet is a window of its own."""
+    before, windows.MAX_WINDOW_PACKETS = windows.MAX_WINDOW_PACKETS, 1
+    try:
+        yield
+    finally:
+        windows.MAX_WINDOW_PACKETS = before
+
+
+def _dissected(path: Path) -> Dissection:
+    (capture,) = captures([str(path)]).captures
+    return dissect(capture)
+
+
+def tables(dissection: Dissection) -> dict[str, Counter[str]]:
+    """The rows of all tables as text, how often each."""
+    names = ("exchanges", "deliveries", "connections", "problems")
+    rows: dict[str, list[Any]] = {name: dissection.table(name).to_pylist() for name in names}
+    rows["messages"] = [
+        (message, fields)
+        for chunk in dissection.chunks
+        for message, fields in zip(chunk.messages.to_pylist(), chunk.fields.to_pylist(), strict=True)
+    ]
+    return {name: Counter(map(repr, some)) for name, some in rows.items()}
+
+
+def differences(path: Path, paired: bool = True) -> dict[str, list[str]]:
+    """What is wrong with a capture's rows: laws that are broken; rows of windows (-) and of one-packet windows (+)."""
+    whole = _dissected(path)
+    with one_packet_windows():
+        packet_by_packet = _dissected(path)
+    wrong = {"laws": broken_laws(made(whole)) + broken_laws(made(packet_by_packet))}
+    one, two = tables(whole), tables(packet_by_packet)
+    for name in one:
+        if paired or name not in PAIRED:
+            wrong[name] = [f"- {row}" for row in one[name] - two[name]] + [f"+ {row}" for row in two[name] - one[name]]
+    return {name: rows for name, rows in wrong.items() if rows}

@@ -1,0 +1,59 @@
+"""Captures changed at random, or with packets missing: no traceback, nothing lost, the same rows in any windows.
+
+``tests/bench/captures.py`` tries thousands.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+from mutated_captures import PCAPS, capture_bytes, differences, mutant, records, stretch
+from torture import read
+
+from mqpcap.capture import windows
+
+CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")
+
+
+@pytest.mark.parametrize("loss", [0, 0.05])
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_rows_do_not_depend_on_windows(path: Path, loss: float, tmp_path: Path) -> None:
+    """Exchanges and deliveries are left out: the matcher in use pairs by what comes in a window."""
+    data = path.read_bytes()
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], stretch(data, random.Random(f"{path.stem} {loss}"), loss)))
+
+    assert differences(capture, paired=False) == {}
+
+
+def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word (packet 4, 4 bytes) comes in two segments, the second of which begins the second window."""
+    data = (PCAPS / "fq" / "session.pcap").read_bytes()
+    packets = records(data)
+    ts, _, word = packets[3]
+    tcp = 34
+    seq = (int.from_bytes(word[tcp + 4 : tcp + 8], "big") + 2).to_bytes(4, "big")
+    shorter = word[:16] + (int.from_bytes(word[16:18], "big") - 2).to_bytes(2, "big") + word[18:]
+    halves = shorter[:-2], shorter[: tcp + 4] + seq + shorter[tcp + 8 : -4] + shorter[-2:]
+    split = [(ts, 0, b"")] * 996 + [*packets[:3], *((ts, len(half), half) for half in halves), *packets[4:]]
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], split))
+
+    def names(path: Path) -> list[tuple[str, str]]:
+        rows = read(path).messages
+        return sorted((m["client_name"] or "", m["group_name"] or "") for m in rows)
+
+    expected = names(PCAPS / "fq" / "session.pcap")
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1000)
+    assert names(capture) == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_mutant_obeys_the_laws_in_any_windows(seed: int, tmp_path: Path) -> None:
+    rnd = random.Random(seed)
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(mutant(rnd.choice(CAPTURES).read_bytes(), rnd))
+
+    assert differences(capture, paired=False) == {}
