@@ -890,7 +890,7 @@ def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> 
         packets += [packet(b"", 5555, port, 999, "S"), packet(HELLO, 5555, port), packet(b"", port, 5555, 1, "R")]
         packets[-1][IP].src, packets[-1][IP].dst = "10.0.0.2", "10.0.0.1"
     for i, one in enumerate(packets):
-        one.time = 1_700_000_000 + i / 1000
+        one.time = 1_700_000_000 + i
     source, session = Wire(packets), MqSession()
 
     found = [m for _ in range(len(packets)) for m in session.recv(source)]

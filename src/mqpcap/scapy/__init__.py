@@ -14,6 +14,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,11 +31,14 @@ from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
 from mqpcap.scapy import display, session
 from mqpcap.scapy.session import MqSession, Seen, top
+from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, MessageCut
 from mqpcap.schema.protocol import Direction, Layout, MessageQueue
 
+show_secrets = False
+"""Whether ``repr``, ``show`` and tables of notebooks show passwords and keys, instead of ``***``. Bytes have them."""
 MAX_MESSAGES = 65536
 """Of one packet; an IP packet has no more bytes."""
 
@@ -115,11 +119,26 @@ def cuts(payload: bytes, tcp: Packet) -> Sequence[MessageCut]:
 
 
 def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[Layout]]]:
-    """The protocols of a packet's ports, its direction and the layouts that a stream may be read with."""
+    """The protocols of a packet's ports, its direction and the layouts that a stream may be read with.
+
+    On another port, a class that users bound there with ``bind_layers`` says which: ``MqDispatch`` means any protocol,
+    ``dport`` a packet of the client.
+    """
     for protocol in protocols().values():
         if tcp.dport in protocol.ports or tcp.sport in protocol.ports:
             direction: Direction = "c2s" if tcp.dport in protocol.ports else "s2c"
             yield protocol, direction, _ways_in(protocol, direction)
+    for ports, cls in tcp.payload_guess:
+        if cls is not MqDispatch and not issubclass(cls, Message):
+            continue
+        if not ports or any(tcp.getfieldval(name) != port for name, port in ports.items()):
+            continue
+        if any(port in protocol.ports for protocol in protocols().values() for port in ports.values()):
+            continue  # it was one of the above
+        direction = "c2s" if "dport" in ports else "s2c"
+        for protocol in protocols().values():
+            if cls is MqDispatch or cls.of_protocol is protocol:
+                yield protocol, direction, _ways_in(protocol, direction)
 
 
 def _ways_in(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
@@ -129,7 +148,7 @@ def _ways_in(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
 
 
 def tcp_reassemble(
-    cls: type[Message], data: bytes, metadata: Mapping[str, Any], session: Mapping[str, Any]
+    cls: type[Message], data: bytes, metadata: Mapping[str, Any], session: dict[str, Any]
 ) -> Message | None:
     """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
 
@@ -142,8 +161,15 @@ def tcp_reassemble(
         return cls.read(data, direction) if data else None
     ways = _ways_in(protocol, direction)
     own = [x for x in ways if x.splitter or x in cls.layouts or (x.header is None and cls in x.messages())]
+    layout = session.get("mqpcap layout")  # fq's connect says what follows
+    own = own if layout is None else [protocol.layout(layout)]
     found = _first(protocol, own, own, data, False)
-    return cls.read(data, direction) if found is None else _whole(found, data, False)
+    if found is None:
+        return cls.read(data, direction)
+    packet = _whole(found, data, False)
+    if packet is not None and found.then:
+        session["mqpcap layout"] = found.then
+    return packet
 
 
 def _first(
@@ -258,12 +284,33 @@ def _bind_port(cls: type[Message], port: int) -> None:
         bind_top_down(TCP, each, **{"sport" if from_server else "dport": port})
 
 
+@cache
+def _is_from_server(header: type[Message], body: type[Packet]) -> bool:
+    """Whether only servers send a header with this body."""
+    return {layout.direction for layout in header.layouts if body in layout.messages()} == {"s2c"}
+
+
+def add_payload(message: Message, payload: Any) -> None:
+    """Scapy's ``add_payload``; below a message that only a server sends, TCP has its port as the source."""
+    Packet.add_payload(message, payload)
+    if not isinstance(payload, Message) or not _is_from_server(type(message), type(payload)):  # type: ignore[arg-type]  # classes have a hash
+        return
+    ports = message.overload_fields.get(TCP, {})
+    if "dport" in ports:
+        from_server = {"sport": ports["dport"]}
+        message.overload_fields = {**message.overload_fields, TCP: from_server}
+        if isinstance(message.underlayer, TCP):
+            message.underlayer.overloaded_fields = from_server
+
+
 def bind() -> None:
     """Bind the ports of every protocol. A second call does nothing."""
     if Message.cuts is cuts:
         return
     Message.cuts = cuts
     setattr(Message, "tcp_reassemble", classmethod(tcp_reassemble))  # noqa: B010 - to mypy it is no method
+    setattr(Message, "add_payload", add_payload)  # noqa: B010
+    fields.shows_secrets = lambda: show_secrets
     display.install()
     session.install()
     for protocol in protocols().values():

@@ -4,15 +4,17 @@ The line is that of ``mqpcap show`` without time and packet: ``BlipMQ PUBLISH q1
 gave it says what the tables say, and who sent it to whom; of one that somebody built, what its fields say.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
 from scapy.config import conf
-from scapy.packet import NoPayload, Packet
+from scapy.packet import NoPayload, Packet, Raw
 from scapy.plist import PacketList, QueryAnswer, SndRcvList
 
-from mqpcap.schema.fields import Prefix
+from mqpcap.schema import fields
+from mqpcap.schema.fields import MASK, Prefix
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY
 from mqpcap.statistics.keys import endpoint
@@ -114,8 +116,10 @@ def _word(value: Any) -> str:
 
 def message_html(message: Message) -> str:
     """The fields of a message as a table, a part for each layer."""
-    rows = []
-    layer: Packet = message
+    rows: list[str] = []
+    layer: Packet
+    message = _masked(message)
+    layer = message
     while not isinstance(layer, NoPayload):
         rows.append(f'<tr><th colspan="2" style="text-align:left">{escape(str(layer.name))}</th></tr>')
         rows += list(_fields(layer, ""))
@@ -164,6 +168,65 @@ def _of(entry: Any) -> tuple[Packet, ...]:
     return (entry.query, entry.answer) if isinstance(entry, QueryAnswer) else (entry,)
 
 
+# -- secrets ----------------------------------------------------------------------------------------------
+
+
+def _masked(message: Message) -> Message:
+    """The message; where bytes that nothing read may hold a secret, a copy with these masked."""
+    rest = message.payload
+    if fields.shows_secrets() or not isinstance(rest, Raw) or not _may_be_secret(message):
+        return message
+    shown = message.copy()
+    shown.payload.load = MASK.encode()
+    return shown
+
+
+def _may_be_secret(message: Message) -> bool:
+    """Whether the message, whose body was not read, may have a secret: by its operation if it has one."""
+    protocol = message.of_protocol
+    layouts = protocol.layouts if protocol is not None else ()
+    bodies: set[type[Message]] = set()
+    for layout in layouts:
+        if layout.op is not None and layout in message.layouts and message.fields.get(layout.op) is not None:
+            bodies.update(variant.message for variant in layout.variants_of(message.fields[layout.op]))
+        elif layout.op is None or not message.fields:
+            bodies.update(layout.messages())
+    return any(field.secret for cls in bodies for field in cls.fields_desc)
+
+
+def message_repr(message: Message) -> str:
+    """Scapy's ``repr``, secrets masked."""
+    return str(Packet.__repr__(_masked(message)))
+
+
+def show_or_dump(message: Message, *arguments: Any, **options: Any) -> str | None:
+    """Scapy's ``show``, secrets masked."""
+    return Packet._show_or_dump(_masked(message), *arguments, **options)  # type: ignore[no-any-return]
+
+
+# -- pairs ------------------------------------------------------------------------------------------------
+
+
+def sr(packets: PacketList, multi: bool = False, lookahead: int | None = None) -> tuple[SndRcvList, PacketList]:
+    """Scapy's ``sr``; in one pass where a session knows the pairs of all messages."""
+    messages = [packet for packet in packets.res if isinstance(packet, Message) and packet.mq is not None]
+    index = {message.mq.key: i for i, message in enumerate(messages)}
+    if lookahead or len(index) < len(packets.res) or not all(message.mq.pair.told()[1] for message in messages):
+        pairs, others = _sr(packets, multi, lookahead)
+        return pairs, others
+    matched: set[int] = set()
+    answers = []
+    for i, message in enumerate(messages):
+        reply = index.get(message.mq.reply, -1)
+        if reply > i and i not in matched and reply not in matched:
+            matched |= {i, reply}
+            answers.append(QueryAnswer(message, messages[reply]))
+    return SndRcvList(answers), PacketList([message for i, message in enumerate(messages) if i not in matched])
+
+
+_sr = PacketList.sr
+
+
 # -- who sent it -------------------------------------------------------------------------------------------
 
 
@@ -192,8 +255,24 @@ def getlayer(message: Message, cls: Any, nb: int = 1, _track: Any = None, _subcl
     return found
 
 
+_CLASS = re.compile(r"(?<=[%,{!])(\w+)(?=(?::\d+)?\.\w+%|:[^{}]*})")
+"""Class names in a format of ``sprintf``."""
+
+
 def sprintf(message: Message, fmt: str, relax: int = 1) -> str:
-    """Scapy's ``sprintf``, with the ends of a message of a session."""
+    """Scapy's ``sprintf``, with the ends of a message of a session.
+
+    As in ``message[BlipMQPublish]``, the name of a class stands for the newer form that derives from it, too.
+    """
+    names: dict[str, str] = {}
+    for cls in message.layers():
+        names.update(dict.fromkeys((base.__name__ for base in cls.__mro__), cls.__name__))
+    names.update((cls.__name__, cls.__name__) for cls in message.layers())
+
+    def own_name(match: re.Match[str]) -> str:
+        return names.get(match[1], match[1])
+
+    fmt = _CLASS.sub(own_name, fmt)
     if not _has_ends(message):
         return str(Packet.sprintf(message, fmt, relax))
     under = ends(message) / message
@@ -209,11 +288,12 @@ def install() -> None:
     """Give messages, and Scapy's lists of them, these faces."""
     for name, function in (
         ("mysummary", mysummary), ("_do_summary", do_summary), ("_repr_html_", message_html), ("haslayer", haslayer),
-        ("getlayer", getlayer), ("sprintf", sprintf),
+        ("getlayer", getlayer), ("sprintf", sprintf), ("__repr__", message_repr), ("_show_or_dump", show_or_dump),
     ):  # fmt: skip
         setattr(Message, name, function)
     for cls in (PacketList, SndRcvList):
         cls._repr_html_ = list_html
+    PacketList.sr = sr
     conf.layers.ldict["scapy.contrib.mqpcap"] = sorted(
         (x for x in conf.layers if issubclass(x, Message) and x is not Message), key=lambda x: str(x.__name__)
     )

@@ -21,6 +21,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from scapy.config import conf
 from scapy.data import MTU
+from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet
 from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
@@ -305,17 +307,37 @@ _write_packets = GenericRawPcapWriter.write
 
 
 def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
-    """Scapy's ``write``; of messages of a session the packets that carried them are written, each once."""
+    """Scapy's ``write``; a message of a session is written as the packets that carried it, each once.
+
+    A message that was changed is one packet, with the headers of its first.
+    """
     if isinstance(packets, bytes):
         _write_packets(writer, packets)
         return
     written: dict[CapturedPacket | int, Packet] = {}
-    for number, one in enumerate(IterSocket(packets).iter):
-        carriers = one.mq.carriers if isinstance(one, Message) and one.mq is not None else ()
-        written.update({carrier: as_scapy(carrier) for carrier in carriers if carrier not in written})
-        if not carriers:
-            written[number] = one
+    for number, packet in enumerate(IterSocket(packets).iter):
+        seen = packet.mq if isinstance(packet, Message) else None
+        if seen is None or not seen.carriers:
+            written[number] = packet
+        elif bytes(packet) != packet.original:
+            written[number] = _edited(packet)
+        else:
+            written.update({carrier: as_scapy(carrier) for carrier in seen.carriers if carrier not in written})
     _write_packets(writer, list(written.values()))
+
+
+def _edited(message: Message) -> Packet:
+    """A message of a session that was changed, in the headers of its first packet."""
+    packet = as_scapy(message.mq.carriers[0])
+    if TCP in packet:
+        packet[TCP].remove_payload()
+        for layer, name in ((IP, "len"), (IP, "chksum"), (IPv6, "plen"), (TCP, "chksum")):
+            if layer in packet:
+                packet[layer].delfieldval(name)
+        packet[TCP].add_payload(conf.raw_layer(bytes(message)))
+        packet = type(packet)(bytes(packet))
+        packet.time = message.time
+    return packet
 
 
 def _next(packets: IterSocket) -> Packet:

@@ -46,6 +46,17 @@ HOSTILE_SHARE = 4
 """fuzz() draws one value in so many at an edge of its bounds."""
 
 
+MASK = "***"
+
+
+def _shows_no_secrets() -> bool:
+    return False
+
+
+shows_secrets: Callable[[], bool] = _shows_no_secrets
+"""Whether values of secret fields are shown; ``mqpcap.scapy`` replaces it by its switch."""
+
+
 class Broken(Exception):
     """The bytes do not fit the description; never leaves a Message.
 
@@ -118,6 +129,12 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
                     return number
         raise ValueError(f"{name!r} is no {self.name}; there are {', '.join(named.values()) or 'only numbers'}")
 
+    def numbers(self, pkt: Packet | None, value: Any) -> Any:
+        """A value with numbers for names; Scapy makes a packet of each item of a list."""
+        if isinstance(value, list):
+            return [self.numbers(pkt, item) for item in value]
+        return self.number(pkt, value) if isinstance(value, str) else value
+
     def takes(self, pkt: Packet, value: Any) -> bytes:
         """The bytes of a value, for building. Raises ValueError for one that does not fit."""
         raise NotImplementedError
@@ -137,6 +154,11 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         return s + self.takes(pkt, val)
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        """The value for people; a secret is masked."""
+        return MASK if self.secret and x and not shows_secrets() else self.value_text(pkt, x)
+
+    def value_text(self, pkt: Packet | None, x: Any) -> str:
+        """The value for people, also if it is secret."""
         name = self.named(pkt).get(x) if isinstance(x, int) else None
         return repr(x) if name is None else f"{name} ({x})"
 
@@ -222,7 +244,7 @@ class Number(Kind):
         raise Broken(f"{{}} is not within {f'{low} to {high}'.strip()}", value)
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
-        return self.number(pkt, x) if isinstance(x, str) else x
+        return self.numbers(pkt, x)
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         if len(s) < self.size:
@@ -326,7 +348,7 @@ class Bits(Kind):
         return number & ~(self.mask << self.shift) | value << self.shift
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
-        return self.number(pkt, x) if isinstance(x, str) else x
+        return self.numbers(pkt, x)
 
 
 class Prefix(Kind):
@@ -346,7 +368,7 @@ class Prefix(Kind):
     def takes(self, pkt: Packet, value: Any) -> bytes:
         return b""
 
-    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+    def value_text(self, pkt: Packet | None, x: Any) -> str:
         if x is not None or pkt is None or pkt.getfieldval(self.of) is None:
             return repr(x)
         return repr(pkt.get_field(self.of).measure(pkt))
@@ -472,7 +494,7 @@ class Address(Bytes):
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
         return IPv4Address(x).packed if isinstance(x, str) else x
 
-    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+    def value_text(self, pkt: Packet | None, x: Any) -> str:
         return str(IPv4Address(x)) if isinstance(x, bytes) and len(x) == self.size else repr(x)
 
 
@@ -544,7 +566,7 @@ class Array(Sized):
         items = list(x) if isinstance(x, list | tuple) else [x]
         return [self.item.any2i(pkt, item) for item in items] if isinstance(self.item, Kind) else items
 
-    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+    def value_text(self, pkt: Packet | None, x: Any) -> str:
         shown = isinstance(x, list) and isinstance(self.item, Address)
         return f"[{', '.join(self.item.i2repr(pkt, item) for item in x)}]" if shown else repr(x)
 

@@ -240,6 +240,7 @@ class Message(Packet):
     def copy(self) -> "Message":
         """A copy with what a session said of it; what nobody set is not set in the copy either."""
         clone: Message = super().copy()
+        clone.overload_fields, clone.original = self.overload_fields, self.original
         # Scapy counts lists and parts as set where nobody set them; then fuzz() could not give them values.
         for kind in () if self.explicit else self.fields_desc:
             name = kind.name
@@ -272,6 +273,7 @@ class Message(Packet):
     def clone_with(self, payload: Any = None, **fields: Any) -> "Message":
         """A message with these fields: each volatile value becomes one, so that lengths are right."""
         clone: Message = super().clone_with(payload, **{n: _fixed(self.get_field(n), x) for n, x in fields.items()})
+        clone.original = self.original
         clone.__dict__.update(self.__dict__)
         return clone
 

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import case_when, group_ids, is_in, true
-from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message
+from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message, with_word
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, Octets, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
@@ -93,6 +93,23 @@ class MsgQForm(Message):
         inner = content if isinstance(content, dict) else {}
         return words.get(attr.removesuffix("_"), inner.get(attr) if attr in _ANSWERS else None)
 
+    def __setattr__(self, attr: str, value: Any) -> None:
+        """Set a field, or a word: the bytes that say it are written anew. None takes the word away."""
+        word = attr.removesuffix("_")
+        if word not in _WORDS or attr in self.fieldtype:
+            super().__setattr__(attr, value)
+            return
+        words, content = self.parts()
+        if attr == "msg" and not isinstance(self, MsgQFlat):
+            raise ValueError("msg is the body here: set the field body")
+        if word in _ANSWERS and word not in words and isinstance(content, dict) and word in content:
+            raise ValueError(f"{word} stands in the body here: set the field body")
+        self.write(word, value)
+
+    def write(self, word: str, value: Any) -> None:
+        """Write one word anew. Raises ValueError if the message does not decode."""
+        raise NotImplementedError
+
 
 class MsgQFlat(MsgQForm):
     """The magic, then the pairs of the outer hash without a TyLen of their own (Message.py:39-40)."""
@@ -104,6 +121,13 @@ class MsgQFlat(MsgQForm):
         """The outer hash, and what ``msg`` says."""
         words = _object(_text(self.getfieldval("tree")))
         return words, words.get("msg")
+
+    def write(self, word: str, value: Any) -> None:
+        """A pair of the outer hash; ``msg`` given as a dict is a message of its own."""
+        tree: bytes = self.getfieldval("tree")
+        typed = _is_typed(MAGIC + tree)
+        item = message(value, typed) if word == "msg" and isinstance(value, dict) else value
+        self.setfieldval("tree", with_word(tree, word, item, typed))
 
 
 class MsgQHeader(Message):
@@ -130,6 +154,13 @@ class MsgQSplit(MsgQForm):
         words = _object(_text(self.getfieldval("header").getfieldval("tree")))
         return words, (body or None) if told is None else json.loads(told)
 
+    def write(self, word: str, value: Any) -> None:
+        """A pair of the header."""
+        header = self.getfieldval("header").copy()
+        header.setfieldval("tree", with_word(header.getfieldval("tree"), word, value, True))
+        self.setfieldval("header", header)
+        self.setfieldval("header_len", None)
+
 
 class MsgQJson(MsgQForm):
     """Header and body as JSON (message.py:26-38 at 3797c1639)."""
@@ -145,6 +176,14 @@ class MsgQJson(MsgQForm):
             return words, json.loads(body)
         except (ValueError, RecursionError):
             return words, body or None
+
+    def write(self, word: str, value: Any) -> None:
+        """A word of the header."""
+        words = {**self.parts()[0], word: value}
+        self.setfieldval(
+            "header", json.dumps({name: x for name, x in words.items() if name != word or x is not None}).encode()
+        )
+        self.setfieldval("header_len", None)
 
 
 def _text(pairs: bytes) -> str | None:

@@ -31,7 +31,7 @@ class Tree(Late):
         """The bytes of a tree given as a dict; other values are kept."""
         return self.magic + encode(x, self.with_types) if isinstance(x, dict) else super().any2i(pkt, x)
 
-    def i2repr(self, pkt: Any, x: Any) -> str:
+    def value_text(self, pkt: Any, x: Any) -> str:
         """The tree as JSON, its bytes where it does not decode."""
         from mqpcap.protocols.msgq.tree import text
 
@@ -115,6 +115,26 @@ def encode(value: dict[str, Value], typed: bool = False) -> bytes:
         tag = key.encode()
         out += bytes([len(tag)]) + tag + _item(item, typed)
     return out
+
+
+def with_word(pairs: bytes, word: str, value: Value, typed: bool) -> bytes:
+    """The pairs of a hash with one written anew, in its place or at the end; None leaves it out, others are unchanged.
+
+    Raises ValueError if the pairs do not decode.
+    """
+    pair = b"" if value is None else encode({word: value}, typed)
+    out, at, is_written = b"", 0, False
+    while at < len(pairs):
+        key_end = at + 1 + pairs[at]
+        head = _head(pairs, key_end, len(pairs))
+        if head is None:
+            raise ValueError("the pairs of the message do not decode: set the field with its bytes")
+        if pairs[at + 1 : key_end] != word.encode():
+            out += pairs[at : head[2]]
+        elif not is_written:
+            out, is_written = out + pair, True
+        at = head[2]
+    return out if is_written else out + pair
 
 
 def message(value: dict[str, Value], typed: bool = False) -> bytes:
