@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.capture.sources import Headed, plain_bytes
+from mqpcap.capture.sources import PeekableStream, plain_bytes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
@@ -206,7 +206,7 @@ class PacketLocator:
 
     def _read_packets(self, rows: I64) -> list[CapturedPacket]:
         table, found = self._table(), []
-        files: dict[int, Headed] = {}
+        files: dict[int, PeekableStream] = {}
         try:
             for row in rows.tolist():
                 file, position, caplen, wirelen, ts_ns, link_type = (
@@ -225,7 +225,7 @@ class PacketLocator:
                     source.close()
         return found
 
-    def _opened(self, file: int) -> Headed:
+    def _opened(self, file: int) -> PeekableStream:
         """The file's plain bytes, which can be entered anywhere."""
         if file in self._unpacked:
             return _whole(self._unpacked[file])
@@ -241,7 +241,7 @@ class PacketLocator:
         return _whole(unpacked)
 
 
-def _whole(file: BinaryIO) -> Headed:
+def _whole(file: BinaryIO) -> PeekableStream:
     file.flush()
     size = file.seek(0, 2)
     file.seek(0)

@@ -640,7 +640,7 @@ class CapturePipeline(Tables):
 
     def _windows(self) -> Iterator[tuple[Window, Segments]]:
         """The capture's windows with their segments; those of a file that is whole are read ahead."""
-        grows = self.capture.is_pipe or self.capture.following is not None
+        grows = self.capture.is_pipe or self.capture.next_file is not None
         windows = self.capture.windows()
         dissected = ((window, self.dissector.segments(window)) for window in windows)
         return dissected if grows else self.background.ahead(dissected)

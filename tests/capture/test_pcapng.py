@@ -7,8 +7,8 @@ import pytest
 from capture_files import T0, only, packets, written
 from scapy.utils import RawPcapNgReader
 
+from mqpcap.capture.annotations import annotations
 from mqpcap.capture.pcapng import MAX_COMMENT_BYTES, PacketFile
-from mqpcap.capture.remarks import remarks
 from mqpcap.capture.sources import plain_bytes
 
 PACKETS = [(1, T0 + 7, b"abc", 3), (101, 0, b"", 60), (1, 2**63 - 1, bytes(range(250)), 1500)]
@@ -44,5 +44,5 @@ def test_scapy_reads_the_same() -> None:
 def test_comments_of_any_length_are_kept_as_far_as_an_option_holds(length: int) -> None:
     content = made(("x" * length, "behind it"))
 
-    found = remarks(plain_bytes(io.BytesIO(content), len(content))).comments
+    found = annotations(plain_bytes(io.BytesIO(content), len(content))).comments
     assert found == [("packet 3", "x" * min(length, MAX_COMMENT_BYTES)), ("packet 3", "behind it")]

@@ -9,7 +9,7 @@ from capture_files import packets, seconds, written
 
 from mqpcap.capture import rotation
 from mqpcap.capture.inputs import Capture
-from mqpcap.capture.rotation import followed
+from mqpcap.capture.rotation import follow_rotation
 from mqpcap.capture.sources import InputWait
 from mqpcap.errors import CaptureError
 
@@ -20,7 +20,7 @@ class Story:
     def __init__(self, *steps: object) -> None:
         self._steps = [*steps]
         self.told: list[str] = []
-        self.waiting = InputWait(self._idle, lambda: not self._steps)
+        self.wait = InputWait(self._idle, lambda: not self._steps)
 
     def _idle(self) -> None:
         step = self._steps.pop(0)
@@ -28,7 +28,7 @@ class Story:
             step()
 
     def follow(self, path: Path) -> Capture:
-        return followed(str(path), self.waiting, self.told.append)
+        return follow_rotation(str(path), self.wait, self.told.append)
 
 
 def add(path: Path, *times: int) -> None:

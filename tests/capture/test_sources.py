@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import sources, windows
-from mqpcap.capture.sources import Headed, InputWait, growing, open_path, plain_bytes
+from mqpcap.capture.sources import InputWait, PeekableStream, growing, open_path, plain_bytes
 
 MANY = [(T0 + n * 1000, struct.pack(">I", n * 2654435761 % 2**32) * 20) for n in range(5000)]
 
@@ -82,7 +82,7 @@ class Slow(io.BytesIO):
 
 @given(st.binary(max_size=60), st.lists(st.tuples(st.sampled_from(["peek", "read", "seek"]), st.integers(0, 25))))
 def test_what_is_looked_at_is_read_all_the_same(data: bytes, steps: list[tuple[str, int]]) -> None:
-    source, at = Headed(Slow(data), len(data), owned=False), 0
+    source, at = PeekableStream(Slow(data), len(data), owned=False), 0
     for what, n in steps:
         if what == "seek":
             source.seek(n)
@@ -111,7 +111,7 @@ def test_a_file_that_is_still_written_ends_when_another_took_over(tmp_path: Path
         with path.open("ab") as file:
             file.write(body)
 
-    def is_left(file: object) -> bool:
+    def has_successor(file: object) -> bool:
         if idle == [1]:
             idle.append(2)
             write(b"last")
@@ -121,7 +121,7 @@ def test_a_file_that_is_still_written_ends_when_another_took_over(tmp_path: Path
         idle.append(1)
         write(b"two")
 
-    source = growing(path, InputWait(wait), is_left)
+    source = growing(path, InputWait(wait), has_successor)
 
     assert (source.read(99), idle, source.size_bytes) == (b"onetwolast", [1, 2], None)
     source.close()
@@ -131,10 +131,10 @@ def test_of_a_pipe_what_is_at_hand_is_read_until_nothing_more_is_wanted() -> Non
     ours, theirs = os.pipe()
     over, room = list[int](), memoryview(bytearray(9))
     with open(ours, "rb", buffering=0) as file:
-        source, waiting = Headed(file, None, owned=False), InputWait(lambda: over.append(1), lambda: bool(over))
+        source, wait = PeekableStream(file, None, owned=False), InputWait(lambda: over.append(1), lambda: bool(over))
         os.write(theirs, b"abcde")
         head = source.peek(2)
-        counts = [source.read_ready(room, waiting) for _ in range(3)]
+        counts = [source.read_ready(room, wait) for _ in range(3)]
         os.close(theirs)
 
     assert (head, counts, over) == (b"ab", [2, 3, 0], [1])
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_no_exception(tmp_path: Path
         def readinto(self, buffer: Any) -> int:
             raise OSError(5, "Input/output error")
 
-    source = Headed(Broken(), 9, owned=False)
+    source = PeekableStream(Broken(), 9, owned=False)
 
     assert (source.read(5), source.failure) == (b"", "reading failed (Input/output error)")
 

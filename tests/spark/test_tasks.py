@@ -11,7 +11,7 @@ import pytest
 from capture_files import pcap
 from rows import of_dissections, texts
 
-from mqpcap.capture import Capture, Entry, captures
+from mqpcap.capture import Capture, ResumePoint, captures
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.distribute import FileRange, RangeResult
@@ -45,7 +45,9 @@ def test_result_comes_out_of_its_json_as_it_was() -> None:
     told = SharedKnowledge(
         frozenset({(("fq", "10.0.0.1", 8765), 12)}), {"fq": (("key", "10.0.0.1", 8765, 5, "user", 7),)}
     )
-    ranges = [RangeResult(FileRange(0, 24), None, Entry(99), "packets/x", 4, None, ("a note",), (((0, 7), (1, 0)),))]
+    ranges = [
+        RangeResult(FileRange(0, 24), None, ResumePoint(99), "packets/x", 4, None, ("a note",), (((0, 7), (1, 0)),))
+    ]
     one = Result("dissect-00000", [FILE], [], ranges, told, [("fq", "10.0.0.1", 8765)], [("fq", "key")])
     one.messages, one.failed = {"a\udcff.pcap": 3}, [(0, "gone", ["a\udcff.pcap"])]
 
@@ -65,7 +67,7 @@ def test_what_is_no_result_is_an_error_of_two_kinds(text: bytes) -> None:
 ])  # fmt: skip
 def test_result_is_whole_where_all_its_files_are(sizes: dict[str, int], is_whole: bool) -> None:
     """A range in which nothing was found has none."""
-    ranges = [RangeResult(FileRange(0, 0), None, Entry(24), name) for name in ("packets/x", "")]
+    ranges = [RangeResult(FileRange(0, 0), None, ResumePoint(24), name) for name in ("packets/x", "")]
 
     assert Result("a", keys=[FILE], ranges=ranges).is_whole(sizes) is is_whole
 

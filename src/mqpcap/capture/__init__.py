@@ -2,6 +2,16 @@
 
 from mqpcap.capture.inputs import Capture, FoundCaptures, captures
 from mqpcap.capture.sources import InputWait
-from mqpcap.capture.windows import Entry, FileFacts, Note, Window, WindowReader
+from mqpcap.capture.windows import FileFacts, Note, ResumePoint, Window, WindowReader
 
-__all__ = ["Capture", "Entry", "FileFacts", "FoundCaptures", "InputWait", "Note", "Window", "WindowReader", "captures"]
+__all__ = [
+    "Capture",
+    "FileFacts",
+    "FoundCaptures",
+    "InputWait",
+    "Note",
+    "ResumePoint",
+    "Window",
+    "WindowReader",
+    "captures",
+]

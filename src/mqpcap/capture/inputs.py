@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import BinaryIO, cast
 
-from mqpcap.capture import chains, entries
-from mqpcap.capture.sources import Headed, InputWait, open_path, plain_bytes
+from mqpcap.capture import boundaries, file_sets
+from mqpcap.capture.sources import InputWait, PeekableStream, open_path, plain_bytes
 from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, capture_format, other_format
 from mqpcap.errors import CaptureError
 
@@ -30,16 +30,16 @@ class InputFile:
 
     name: str
     path: str
-    source: Headed | None = None
-    spent: bool = False
+    source: PeekableStream | None = None
+    consumed: bool = False
 
-    def open(self) -> Headed:
+    def open(self) -> PeekableStream:
         """Its plain bytes; raises OSError, and CaptureError where they were read and cannot be again."""
-        if self.spent:
+        if self.consumed:
             raise CaptureError(f"{self.name} is a pipe and was read already; save it to a file to read it again")
         if self.source is None:
             return open_path(self.path)
-        self.spent = True
+        self.consumed = True
         source, self.source = self.source, None
         return source
 
@@ -49,17 +49,17 @@ class Capture:
     """One recording: one file, or a chain of rotated ones in order of time.
 
     files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
-    waiting: who waits where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
+    wait: who waits where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
     dropped_count: asked when all is read, how many packets of a live capture were dropped.
-    following: asked behind the last file for one that goes on, where it is still being written.
+    next_file: asked behind the last file for one that goes on, where it is still being written.
     """
 
     _files: tuple[InputFile, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
-    waiting: InputWait | None = None
+    wait: InputWait | None = None
     dropped_count: Callable[[], int] | None = None
-    following: Callable[[], InputFile | None] | None = None
+    next_file: Callable[[], InputFile | None] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -79,14 +79,14 @@ class Capture:
         self.notes.clear()
         self.facts.clear()
         for index in count():
-            more = self.following() if index == len(self._files) and self.following is not None else None
+            more = self.next_file() if index == len(self._files) and self.next_file is not None else None
             self._files += (more,) if more is not None else ()
             if index == len(self._files):
                 return
             source = self.source(index)
             reader = WindowReader(self._files[index].name, index, source)
             try:
-                yield from reader.windows(self.waiting)
+                yield from reader.windows(self.wait)
             finally:
                 source.close()
                 self.notes.extend(reader.notes)
@@ -94,7 +94,7 @@ class Capture:
                     dropped = facts.drop_count if self.dropped_count is None else self.dropped_count()
                     self.facts.append(replace(facts, drop_count=dropped))
 
-    def source(self, index: int) -> Headed:
+    def source(self, index: int) -> PeekableStream:
         """The plain bytes of one of the files, opened; raises CaptureError if a pipe was read or a file is gone."""
         file = self._files[index]
         try:
@@ -126,9 +126,9 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptu
     return search.found()
 
 
-def file_of_source(name: str, source: Headed) -> InputFile:
+def file_of_source(name: str, source: PeekableStream) -> InputFile:
     """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
-    if (why := _why_none(source)) is not None:
+    if (why := _rejection(source)) is not None:
         source.close()
         raise CaptureError(f"{name}: {why}")
     return InputFile(name, name, source)
@@ -142,7 +142,7 @@ def _place(file: InputFile, index: int) -> tuple[str, str]:
     return os.path.realpath(directory), name
 
 
-def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
+def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan | None:
     """Times of a file's first and last packet, None without a packet or if the file went away.
 
     Only both ends of a large file are read, where they tell.
@@ -153,7 +153,7 @@ def span(name: str, opened: Callable[[], Headed]) -> chains.Span | None:
     except OSError:
         return None
     try:
-        if (both := entries.times(name, source)) is not None:
+        if (both := boundaries.first_and_last_ns(name, source)) is not None:
             return both
         if source.size_bytes is not None:
             source.seek(0)
@@ -183,7 +183,7 @@ class InputSearch:
         """The captures that the files are, and what is none."""
         files = self.files
         places = [_place(file, index) for index, file in enumerate(files)]
-        spans = chains.chains(places, lambda index: span(files[index].name, files[index].open))
+        spans = file_sets.file_sets(places, lambda index: span(files[index].name, files[index].open))
         found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
         return FoundCaptures(found, self.unreadable, self.skipped)
 
@@ -216,16 +216,16 @@ class InputSearch:
 
     def _add_directory(self, name: str) -> None:
         known_count = len(self.unreadable)
-        are_captures = [self._add_file(path, named=False) for path in self._below(name.rstrip("/") or "/")]
+        are_captures = [self._add_file(path, named=False) for path in self._files_below(name.rstrip("/") or "/")]
         # What could not be looked into may hold captures, and was told.
         if not any(are_captures) and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
-    def _below(self, directory: str) -> list[str]:
+    def _files_below(self, directory: str) -> list[str]:
         """Every file below, in order of the names on its path; no directory is entered twice."""
         entered: set[str] = set()
         found: list[str] = []
-        for folder, folders, names in os.walk(directory, onerror=self._cannot_enter, followlinks=True):
+        for folder, folders, names in os.walk(directory, onerror=self._note_unreadable, followlinks=True):
             place = os.path.realpath(folder)
             if place in entered:
                 folders.clear()
@@ -235,7 +235,7 @@ class InputSearch:
             found += [os.path.join(folder, name) for name in names]
         return sorted(found, key=lambda path: path.split("/"))
 
-    def _cannot_enter(self, error: OSError) -> None:
+    def _note_unreadable(self, error: OSError) -> None:
         self.unreadable.append((str(error.filename), _reason(error)))
 
     def _add_file(self, name: str, named: bool) -> bool:
@@ -264,9 +264,9 @@ class InputSearch:
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 
-    def add_source(self, file: InputFile, source: Headed, once: bool, named: bool) -> bool:
+    def add_source(self, file: InputFile, source: PeekableStream, once: bool, named: bool) -> bool:
         """Whether it is a capture; only one that can be read ``once`` stays open."""
-        why = _why_none(source)
+        why = _rejection(source)
         if why is None and once:
             file.source = source
         else:
@@ -278,7 +278,7 @@ class InputSearch:
         return why is None
 
 
-def _why_none(source: Headed) -> str | None:
+def _rejection(source: PeekableStream) -> str | None:
     """Why these bytes are no capture, None if they are one."""
     head = source.peek(24)
     if capture_format(head[:12]) is not None:

@@ -136,7 +136,7 @@ def _is_file_header(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _chained_bytes(
+def _record_bytes(
     buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
 ) -> cython.longlong:
     """The length of the record or block at a place, of which the header is there; 0 if it is none for a chain."""
@@ -155,7 +155,7 @@ def _chained_bytes(
     return length
 
 
-def border(
+def find_chain(
     buffer: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
     is_pcap: cython.bint,
@@ -192,7 +192,7 @@ def border(
             steps -= 1
             if steps < 0:
                 return -1
-            length = _chained_bytes(buffer, at, is_pcap, big)
+            length = _record_bytes(buffer, at, is_pcap, big)
             if length == 0:
                 break
             if is_pcap:

@@ -1,7 +1,7 @@
 """A capture file that is still being written, and the files that take its place, as one capture.
 
 The next one has the same name (the old one was moved away or cut), or a name and times with which it is of the same
-recording (``chains``), as tcpdump -C and -G and dumpcap -b write them.
+recording (``file_sets``), as tcpdump -C and -G and dumpcap -b write them.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from mqpcap.capture.chains import chains, rotated_name
+from mqpcap.capture.file_sets import file_sets, rotated_name
 from mqpcap.capture.inputs import Capture, InputFile, file_of_source, span
 from mqpcap.capture.sources import InputWait, growing, open_path
 from mqpcap.errors import CaptureError
@@ -20,7 +20,7 @@ LOOK_S = 0.1
 """So often it is looked whether another file goes on."""
 
 
-def followed(name: str, waiting: InputWait, told: Callable[[str], None]) -> Capture:
+def follow_rotation(name: str, wait: InputWait, told: Callable[[str], None]) -> Capture:
     """The capture in a file that is still being written, in a directory the one that was written last.
 
     ``told`` is called with words about each file that takes over. Raises OSError if it cannot be opened and
@@ -31,28 +31,28 @@ def followed(name: str, waiting: InputWait, told: Callable[[str], None]) -> Capt
         if not written:
             raise CaptureError(f"{name}: no capture in this directory")
         name = max(written)[1]
-    follower = _Follower(name, waiting, told)
-    capture = Capture((follower.opened(waiting),))
-    capture.following = lambda: follower.next(capture.waiting or waiting)
+    follower = _RotationFollower(name, wait, told)
+    capture = Capture((follower.opened(wait),))
+    capture.next_file = lambda: follower.next(capture.wait or wait)
     return capture
 
 
-class _Follower:
-    def __init__(self, name: str, waiting: InputWait, told: Callable[[str], None]) -> None:
+class _RotationFollower:
+    def __init__(self, name: str, wait: InputWait, told: Callable[[str], None]) -> None:
         self._name, self._told = name, told
         self._next: str | None = None
         self._looked_s = 0.0
 
-    def opened(self, waiting: InputWait) -> InputFile:
+    def opened(self, wait: InputWait) -> InputFile:
         """The file at hand."""
         self._next = None
-        source = growing(self._name, waiting, self._is_left)
+        source = growing(self._name, wait, self._has_successor)
         if source.compression is not None:
             source.close()
             raise CaptureError(f"{self._name}: a {source.compression} file cannot be followed")
         return file_of_source(self._name, source)
 
-    def next(self, waiting: InputWait) -> InputFile | None:
+    def next(self, wait: InputWait) -> InputFile | None:
         """The file that took over, None where the input is over."""
         if self._next is None:
             return None
@@ -60,13 +60,13 @@ class _Follower:
         self._told(f"{self._name}: {'begun anew' if anew else 'goes on in ' + self._next}")
         self._name = self._next
         try:
-            return self.opened(waiting)
+            return self.opened(wait)
         except CaptureError:
-            if waiting.is_over():  # before its header was written
+            if wait.is_over():  # before its header was written
                 return None
             raise
 
-    def _is_left(self, file: BinaryIO) -> bool:
+    def _has_successor(self, file: BinaryIO) -> bool:
         """Whether another file took over from this one, of which all was read."""
         if self._next is None and time.monotonic() - self._looked_s >= LOOK_S:
             self._looked_s = time.monotonic()
@@ -88,7 +88,9 @@ class _Follower:
 
     def _is_same_recording(self, other: Path) -> bool:
         paths = [Path(self._name), other]
-        found = chains([("", path.name) for path in paths], lambda k: span(str(paths[k]), lambda: open_path(paths[k])))
+        found = file_sets(
+            [("", path.name) for path in paths], lambda k: span(str(paths[k]), lambda: open_path(paths[k]))
+        )
         return found == [[0, 1]]
 
 

@@ -47,9 +47,9 @@ MAX_SAID_LENGTH = 200
 
 TICK_S = 0.03
 """Who waits for a pipe is told each time it gave nothing for so long."""
-QUIET_S = 0.005
+PIPE_IDLE_S = 0.005
 """A pipe that gives nothing for so long has no more at hand."""
-GATHER_S = 0.02
+COALESCE_S = 0.02
 """What comes within it is read with what came before."""
 
 _MAGICS = {
@@ -80,7 +80,7 @@ class InputWait:
     is_over: Callable[[], bool] = bool
 
 
-class Headed:
+class PeekableStream:
     """The bytes of a file object, of which the first can be looked at before they are read.
 
     A regular file has the size it had when opened, though it may grow. ``owned``: closing the stream closes the file.
@@ -133,11 +133,11 @@ class Headed:
         self._head = self._head[taken:]
         return taken + (self._fill(view[taken:]) if taken < len(view) else 0)
 
-    def read_ready(self, view: memoryview, waiting: InputWait) -> int:
+    def read_ready(self, view: memoryview, wait: InputWait) -> int:
         """The same; of a pipe what was looked at or is at hand, waiting for a first byte, and 0 at the end only."""
         if not self.is_pipe:
             return self.readinto(view)
-        return self.readinto(view[: len(self._head)]) if self._head else self._at_hand(view, waiting)
+        return self.readinto(view[: len(self._head)]) if self._head else self._available(view, wait)
 
     def _fill(self, view: memoryview) -> int:
         """Fill the view with what follows the head."""
@@ -156,51 +156,51 @@ class Headed:
             self._left -= got
         return got
 
-    def _at_hand(self, view: memoryview, waiting: InputWait) -> int:
+    def _available(self, view: memoryview, wait: InputWait) -> int:
         """What is at hand of a pipe behind the head, waiting for a first byte."""
-        while not waiting.is_over() and not _comes(self._file, TICK_S):
-            waiting.idle()
-        if waiting.is_over():
+        while not wait.is_over() and not _comes(self._file, TICK_S):
+            wait.idle()
+        if wait.is_over():
             return 0
         read_once = getattr(self._file, "readinto1", None) or self._file.readinto  # type: ignore[attr-defined]  # as above
         got = count = read_once(view)
-        until_s = time.monotonic() + GATHER_S
-        while count and got < len(view) and _comes(self._file, min(QUIET_S, until_s - time.monotonic())):
+        until_s = time.monotonic() + COALESCE_S
+        while count and got < len(view) and _comes(self._file, min(PIPE_IDLE_S, until_s - time.monotonic())):
             count = read_once(view[got:])
             got += count
         return int(got)
 
 
-class _Growing(Headed):
-    """A regular file that is still being written: the end is where nothing more is wanted, or ``is_left``."""
+class _Growing(PeekableStream):
+    """A regular file that is still being written: the end is where nothing more is wanted, or ``has_successor``."""
 
-    def __init__(self, file: BinaryIO, waiting: InputWait, is_left: Callable[[BinaryIO], bool]) -> None:
+    def __init__(self, file: BinaryIO, wait: InputWait, has_successor: Callable[[BinaryIO], bool]) -> None:
         super().__init__(file, None, owned=True)
-        self._waiting, self._is_left = waiting, is_left
+        self._waiting, self._has_successor = wait, has_successor
 
     def _fill(self, view: memoryview) -> int:
         got = 0
-        while got < len(view) and (count := self._at_hand(view[got:], self._waiting)):
+        while got < len(view) and (count := self._available(view[got:], self._waiting)):
             got += count
         return got
 
-    def _at_hand(self, view: memoryview, waiting: InputWait) -> int:
-        while not (count := super()._fill(view)) and not waiting.is_over():
-            if self._is_left(self._file):
+    def _available(self, view: memoryview, wait: InputWait) -> int:
+        while not (count := super()._fill(view)) and not wait.is_over():
+            if self._has_successor(self._file):
                 return super()._fill(view)  # what was written meanwhile
             time.sleep(TICK_S)
-            waiting.idle()
+            wait.idle()
         return count
 
 
-class _BrokenOff(Exception):
+class _TruncatedStream(Exception):
     """A compressed stream ends here, and why."""
 
 
-class _Unpacked(Headed):
+class _Decompressed(PeekableStream):
     """Plain bytes out of compressed ones, a piece of them held until asked for."""
 
-    def __init__(self, inner: Headed, compression: str) -> None:
+    def __init__(self, inner: PeekableStream, compression: str) -> None:
         self.compression = compression
         self._inner = inner
         self._pieces = (_members if compression in _DECOMPRESSORS else _frames)(inner, compression)
@@ -218,7 +218,7 @@ class _Unpacked(Headed):
                 got += taken
         except StopIteration:
             pass
-        except _BrokenOff as broken:
+        except _TruncatedStream as broken:
             self.failure = str(broken)
         return got
 
@@ -227,34 +227,34 @@ class _Unpacked(Headed):
         self._inner.close()
 
 
-def _members(inner: Headed, name: str) -> Iterator[bytes]:
-    """Plain bytes, in pieces, of the gzip, bz2 or xz members that follow one another. Raises _BrokenOff."""
+def _members(inner: PeekableStream, name: str) -> Iterator[bytes]:
+    """Plain bytes, in pieces, of the gzip, bz2 or xz members that follow one another. Raises _TruncatedStream."""
     magic, left, empty_count = _MAGICS[name], b"", 0
     while left := left or inner.read(COMPRESSED_CHUNK_BYTES):
         if len(left) < len(magic):
             left += inner.read(COMPRESSED_CHUNK_BYTES)
         if not left.startswith(magic):
             if left.strip(b"\0"):
-                raise _BrokenOff(f"bytes that are no {name} follow the {name} stream")
+                raise _TruncatedStream(f"bytes that are no {name} follow the {name} stream")
             return
         plain, member = b"", _DECOMPRESSORS[name]()
         while not member.eof:
             if not left and getattr(member, "needs_input", True):
                 left = inner.read(COMPRESSED_CHUNK_BYTES)
                 if not left:
-                    raise _BrokenOff(inner.failure or f"the {name} stream is cut off")
+                    raise _TruncatedStream(inner.failure or f"the {name} stream is cut off")
             before = member.copy() if name == "gzip" else None
             try:
                 plain = member.decompress(left, MAX_PIECE_BYTES)
             except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
                 if before is not None:
                     yield _bytewise(before, left)
-                raise _BrokenOff(f"the {name} stream is damaged ({error})") from error
+                raise _TruncatedStream(f"the {name} stream is damaged ({error})") from error
             yield plain
             left = member.unused_data or getattr(member, "unconsumed_tail", b"")
         empty_count = 0 if plain else empty_count + 1
         if empty_count > MAX_MEMBERS_WITHOUT_BYTES:
-            raise _BrokenOff(f"more than {MAX_MEMBERS_WITHOUT_BYTES} empty {name} members")
+            raise _TruncatedStream(f"more than {MAX_MEMBERS_WITHOUT_BYTES} empty {name} members")
 
 
 def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
@@ -266,21 +266,21 @@ def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
     return bytes(plain)
 
 
-def _frames(inner: Headed, name: str) -> Iterator[bytes]:
-    """Plain bytes, in pieces, of zstd and lz4 frames, by pyarrow. Raises _BrokenOff."""
+def _frames(inner: PeekableStream, name: str) -> Iterator[bytes]:
+    """Plain bytes, in pieces, of zstd and lz4 frames, by pyarrow. Raises _TruncatedStream."""
     stream = pa.CompressedInputStream(pa.PythonFile(PythonFile(inner), mode="r"), name)
     try:
         while plain := stream.read(ARROW_READ_BYTES):
             yield plain
     except (OSError, pa.ArrowException) as error:
         said = f"the {name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
-        raise _BrokenOff(inner.failure or said) from error
+        raise _TruncatedStream(inner.failure or said) from error
 
 
 class PythonFile(io.RawIOBase):
     """A stream as pyarrow and Python's own readers take one."""
 
-    def __init__(self, inner: Headed) -> None:
+    def __init__(self, inner: PeekableStream) -> None:
         super().__init__()
         self._inner = inner
 
@@ -301,26 +301,26 @@ def _comes(file: BinaryIO, time_s: float) -> bool:
         return True
 
 
-def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Headed:
+def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> PeekableStream:
     """The plain bytes of a file object, decompressed if its content says so; size None for a pipe."""
-    return _decompressed(Headed(file, size, owned))
+    return _decompressed(PeekableStream(file, size, owned))
 
 
-def _decompressed(raw: Headed) -> Headed:
+def _decompressed(raw: PeekableStream) -> PeekableStream:
     first = raw.peek(max(map(len, _MAGICS.values())))
-    return next((_Unpacked(raw, name) for name, magic in _MAGICS.items() if first.startswith(magic)), raw)
+    return next((_Decompressed(raw, name) for name, magic in _MAGICS.items() if first.startswith(magic)), raw)
 
 
-def open_path(path: str | Path) -> Headed:
+def open_path(path: str | Path) -> PeekableStream:
     """The plain bytes of the file at a path; raises OSError if it cannot be opened."""
     file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # the caller closes it
     status = os.fstat(file.fileno())
     return plain_bytes(file, status.st_size if stat.S_ISREG(status.st_mode) else None, owned=True)
 
 
-def growing(path: str | Path, waiting: InputWait, is_left: Callable[[BinaryIO], bool]) -> Headed:
-    """The bytes of a file that is still being written, until ``is_left`` says of it that it is no more.
+def growing(path: str | Path, wait: InputWait, has_successor: Callable[[BinaryIO], bool]) -> PeekableStream:
+    """The bytes of a file that is still being written, until ``has_successor`` says of it that it is no more.
 
     Raises OSError if it cannot be opened.
     """
-    return _decompressed(_Growing(Path(path).open("rb", buffering=0), waiting, is_left))
+    return _decompressed(_Growing(Path(path).open("rb", buffering=0), wait, has_successor))

@@ -7,8 +7,8 @@ or still being written ends with a note and never with an exception.
 Each window is read into a fresh buffer, after the bytes of the record that the window before it could not
 finish. A record longer than a buffer doubles the buffer for as long as bytes keep coming.
 
-A part of a file is read like a file: from an `Entry`, which ``entries`` finds in the middle, to the first record that
-begins at or behind a byte. Its packets are numbered from 1; who reads all parts knows how many came before.
+A part of a file is read like a file: from a `ResumePoint`, which ``boundaries`` finds in the middle of the file, to the
+first record that begins at a byte or after it. Its packets are numbered from 1; the caller adds those of earlier parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
-from mqpcap.capture.sources import Headed, InputWait
+from mqpcap.capture.sources import InputWait, PeekableStream
 from mqpcap.errors import CaptureError
 
 WINDOW_BYTES = 8 << 20
@@ -106,7 +106,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ResumePoint:
     """The border of a record, and what a reader that begins there must know of the bytes before it.
 
     Of pcapng: the section's byte order, its rows of the interface table, the time of the last packet with one. Of pcap:
@@ -190,12 +190,12 @@ class _Records:
         """The packets from start on, which is the border of a record or block."""
         raise NotImplementedError
 
-    def enter(self, entry: Entry) -> None:
+    def resume(self, point: ResumePoint) -> None:
         """Go on from there; what a pcapng file said of its interfaces besides is not known."""
 
-    def entry(self, position: int) -> Entry:
+    def resume_point(self, position: int) -> ResumePoint:
         """The border that was come to."""
-        return Entry(position)
+        return ResumePoint(position)
 
 
 def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
@@ -226,13 +226,13 @@ class WindowReader:
     """
 
     def __init__(
-        self, name: str, file: int, source: Headed, entry: Entry | None = None, until: int | None = None
+        self, name: str, file: int, source: PeekableStream, point: ResumePoint | None = None, until: int | None = None
     ) -> None:
         self.name = name
         self.notes: list[Note] = []
         self._file = file
         self._source = source
-        self._entry = entry
+        self._resume_point = point
         self._until = until
         # Bytes are asked for up to here: to the end of the last record, once it is known.
         self._limit = until
@@ -263,19 +263,19 @@ class WindowReader:
         )
 
     @property
-    def exit(self) -> Entry:
+    def end_point(self) -> ResumePoint:
         """Where reading ended: an entry for who goes on."""
-        return Entry(0) if self._records is None else self._records.entry(self._base)
+        return ResumePoint(0) if self._records is None else self._records.resume_point(self._base)
 
     @property
     def number_count(self) -> int:
         """By how much the numbers of packets behind it move."""
         return 0 if self._records is None else self._records.number_count
 
-    def windows(self, waiting: InputWait | None = None) -> Iterator[Window]:
+    def windows(self, wait: InputWait | None = None) -> Iterator[Window]:
         """The windows, in order.
 
-        ``waiting``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
+        ``wait``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
         """
         records = self._opened()
         if records is None:
@@ -286,7 +286,7 @@ class WindowReader:
         while True:
             room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
             asked = buffer[held:room].data
-            count = self._source.readinto(asked) if waiting is None else self._source.read_ready(asked, waiting)
+            count = self._source.readinto(asked) if wait is None else self._source.read_ready(asked, wait)
             filled = held + count
             at, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
@@ -299,7 +299,7 @@ class WindowReader:
             if walk.stop != records_index.MORE:
                 self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
                 return
-            if filled < room and (waiting is None or not self._source.is_pipe or not count):
+            if filled < room and (wait is None or not self._source.is_pipe or not count):
                 self._end(held, walk)
                 return
             if self._until is not None and self._base >= self._until:
@@ -313,7 +313,7 @@ class WindowReader:
             buffer = fresh
 
     def _opened(self) -> _Records | None:
-        if self._entry is not None:
+        if self._resume_point is not None:
             self._source.seek(0)
         head = self._source.peek(_PCAP_HEADER_BYTES)
         kind = capture_format(head[:12])
@@ -324,12 +324,12 @@ class WindowReader:
             self._note("cut_short", f"the file ends after {len(head)} of the {_PCAP_HEADER_BYTES} header bytes")
             self._records = records
             return None
-        if self._entry is None:
+        if self._resume_point is None:
             self._base = len(self._source.read(_PCAP_HEADER_BYTES)) if kind == "pcap" else 0
         else:
-            self._base = self._entry.position
+            self._base = self._resume_point.position
             self._source.seek(self._base)
-            records.enter(self._entry)
+            records.resume(self._resume_point)
         return records
 
     def _window(self, buffer: NDArray[np.uint8], rows: NDArray[np.int64], records: _Records) -> Window:
@@ -353,7 +353,7 @@ class WindowReader:
         self.notes.append(Note(self.name, self._base, kind, text))
 
 
-def _record_header_bytes(source: Headed, head: bytes) -> int:
+def _record_header_bytes(source: PeekableStream, head: bytes) -> int:
     """The length of the headers of a pcap file's records, by what stands where the second record would begin.
 
     Of a pipe only the usual length is tried: nothing is waited for.
@@ -433,13 +433,13 @@ class _Pcap(_Records):
                 position, stop = position + need, records_index.FULL
         return _Walk(rows[:, :count], position, stop, need)
 
-    def enter(self, entry: Entry) -> None:
-        if entry.interfaces:  # else as the file's header says
-            self.order = entry.order
-            self._link_type, self.tick_ns, self._record_header_bytes = entry.interfaces
+    def resume(self, point: ResumePoint) -> None:
+        if point.interfaces:  # else as the file's header says
+            self.order = point.order
+            self._link_type, self.tick_ns, self._record_header_bytes = point.interfaces
 
-    def entry(self, position: int) -> Entry:
-        return Entry(position, self.order, (self._link_type, self.tick_ns, self._record_header_bytes))
+    def resume_point(self, position: int) -> ResumePoint:
+        return ResumePoint(position, self.order, (self._link_type, self.tick_ns, self._record_header_bytes))
 
 
 class _Pcapng(_Records):
@@ -470,15 +470,15 @@ class _Pcapng(_Records):
         self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
         return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
 
-    def enter(self, entry: Entry) -> None:
-        self.order = entry.order
-        self._count = len(entry.interfaces) // records_index.INTERFACE_WIDTH
-        self._table.reshape(-1)[: len(entry.interfaces)] = entry.interfaces
-        self._clock_ns = entry.last_ts_ns
+    def resume(self, point: ResumePoint) -> None:
+        self.order = point.order
+        self._count = len(point.interfaces) // records_index.INTERFACE_WIDTH
+        self._table.reshape(-1)[: len(point.interfaces)] = point.interfaces
+        self._clock_ns = point.last_ts_ns
 
-    def entry(self, position: int) -> Entry:
+    def resume_point(self, position: int) -> ResumePoint:
         described = self._table[: self._count].reshape(-1).tolist()
-        return Entry(position, self.order, tuple(described), self._clock_ns)
+        return ResumePoint(position, self.order, tuple(described), self._clock_ns)
 
     def _special(self, block: bytes) -> int:
         """Read a block that says something of packets; FULL for going on behind it."""

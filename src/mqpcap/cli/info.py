@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture, FileFacts
-    from mqpcap.capture.remarks import Remarks
+    from mqpcap.capture.annotations import Annotations
     from mqpcap.pipeline import Emit, Output
     from mqpcap.tables.json_lines import Json
 
@@ -61,7 +61,7 @@ class Report:
     flaws: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SUMS, 0)))
-    remarks: list[tuple[str, "Remarks"]] = field(default_factory=list)
+    remarks: list[tuple[str, "Annotations"]] = field(default_factory=list)
     listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
     """What the list of connections says of each, by its number."""
     _errors: Counter[int] = field(default_factory=Counter)
@@ -386,15 +386,15 @@ def report_of(
     return report
 
 
-def _remarks(capture: "Capture") -> "list[tuple[str, Remarks]]":
+def _remarks(capture: "Capture") -> "list[tuple[str, Annotations]]":
     """What people wrote into the files that can be read again."""
-    from mqpcap.capture.remarks import remarks
+    from mqpcap.capture.annotations import annotations
 
     found = []
     for index, facts in enumerate(capture.facts):
         if facts.format == "pcapng" and os.path.isfile(facts.file):
             with closing(capture.source(index)) as source:
-                found.append((facts.file, remarks(source)))
+                found.append((facts.file, annotations(source)))
     return found
 
 

@@ -18,7 +18,7 @@ from mqpcap.cli.reading import Outcome, found, tell_of_speed
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.capture.live import Interface
+    from mqpcap.capture.interface import Interface
 
 DRAIN_S = 2.0
 """So long after Ctrl-C a pipe is read on: the program that writes it heard Ctrl-C, too, and has something left."""
@@ -96,7 +96,7 @@ def _is_pipe(name: str) -> bool:
 @contextmanager
 def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[Interface]":
     """The interface, while it is listened to; exits 2 where the filter is none. What it missed is the outcome's."""
-    from mqpcap.capture.live import Interface
+    from mqpcap.capture.interface import Interface
 
     tell_of_speed(outcome)
     try:
@@ -134,7 +134,7 @@ def opened(
             yield [listener.capture()]
     elif follow:
         from mqpcap.capture import InputWait
-        from mqpcap.capture.rotation import followed
+        from mqpcap.capture.rotation import follow_rotation
 
         def told(words: str) -> None:
             if not outcome.choices.quiet:
@@ -142,7 +142,7 @@ def opened(
 
         tell_of_speed(outcome)
         end.at_once = True
-        yield [followed(inputs[0], InputWait(lambda: None, end.is_over), told)]
+        yield [follow_rotation(inputs[0], InputWait(lambda: None, end.is_over), told)]
     else:
         yield found(inputs, outcome)
 

@@ -142,7 +142,7 @@ def merge(
         release()
 
     for source in sources:
-        source.capture.waiting = InputWait(partial(idle, source), is_over)
+        source.capture.wait = InputWait(partial(idle, source), is_over)
         source.windows = source.read(options, outcome, meter, with_bytes)
     try:
         while todo := [source for source in sources if source.until_ns != _END]:

@@ -5,7 +5,7 @@ tasks therefore read the capture first, each task a range of bytes of a file. Th
 packets into a file of the staging directory, share by share. The task of a share then reads its batches in all of these
 files, as a `ShareCapture`. An IP fragment does not show its connection, so every share reads all fragments.
 
-The first record of a range in the middle of a file is found by a search that may be wrong (`mqpcap.capture.entries`).
+The first record of a range in the middle of a file is found by a search that may be wrong (``capture.boundaries``).
 Its packets are counted from 1, and its pcapng interfaces are those at the start of the file. A range is therefore valid
 only if the valid range before it ended exactly at its start. Otherwise the file is read again from there, as one range.
 """
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import whole
-from mqpcap.capture import Capture, Entry, Window, WindowReader, entries
+from mqpcap.capture import Capture, ResumePoint, Window, WindowReader, boundaries
 from mqpcap.decode.columns import span_array
 from mqpcap.spark.partitions import SharePlan, pack
 from mqpcap.spark.storage import Storage
@@ -51,7 +51,7 @@ class FileRange:
     file: int
     begin: int
     until: int | None = None
-    entry: Entry | None = None
+    entry: ResumePoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class RangeResult:
     """
 
     file_range: FileRange
-    entry: Entry | None
-    exit: Entry
+    entry: ResumePoint | None
+    exit: ResumePoint
     name: str = ""
     number_count: int = 0
     first_ts_ns: int | None = None
     notes: tuple[str, ...] = ()
     batches: tuple[Batches, ...] = ()
 
-    def follows(self, exit: Entry) -> bool:
+    def follows(self, exit: ResumePoint) -> bool:
         """Whether it began where the previous range ended, with the state (interfaces, time) that was current there."""
         if self.entry is None or replace(self.entry, last_ts_ns=exit.last_ts_ns) != exit:
             return False
@@ -109,9 +109,9 @@ def _distributed(
     with closing(capture.source(file_range.file)) as source:
         entry = file_range.entry
         if entry is None and file_range.begin:
-            entry = entries.entry(file_name, source, file_range.begin)
+            entry = boundaries.find_boundary(file_name, source, file_range.begin)
             if entry is None or (file_range.until is not None and entry.position >= file_range.until):
-                return RangeResult(file_range, entry, entry or Entry(file_range.begin))
+                return RangeResult(file_range, entry, entry or ResumePoint(file_range.begin))
         reader = WindowReader(file_name, file_range.file, source, entry, file_range.until)
         for window in reader.windows():
             first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
@@ -122,7 +122,9 @@ def _distributed(
     if buffered:
         written.append(_write(buffered, writer))
     notes = tuple(map(str, reader.notes))
-    return RangeResult(file_range, entry, reader.exit, name, reader.number_count, first_ts_ns, notes, tuple(written))
+    return RangeResult(
+        file_range, entry, reader.end_point, name, reader.number_count, first_ts_ns, notes, tuple(written)
+    )
 
 
 def _write(buffered: Sequence[Sequence[pa.RecordBatch]], writer: pa.ipc.RecordBatchFileWriter) -> Batches:
@@ -190,7 +192,7 @@ class Distribution:
 
     def _accept_valid(self, results: Sequence[RangeResult]) -> FileRange | None:
         """Accept the valid ranges of a file; gives the range to read again, which begins at the first invalid range."""
-        exit: Entry | None = None
+        exit: ResumePoint | None = None
         number = 0
         for result in results:
             file_range = result.file_range

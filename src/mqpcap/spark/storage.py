@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from mqpcap.capture import FoundCaptures
 from mqpcap.capture.inputs import InputFile, InputSearch
-from mqpcap.capture.sources import Headed, plain_bytes
+from mqpcap.capture.sources import PeekableStream, plain_bytes
 from mqpcap.errors import OutputError, one_line
 from mqpcap.tables.export import remove, sizes
 
@@ -90,7 +90,7 @@ class RemoteFile(InputFile):
     size_bytes: int = 0
     modified_ns: int = 0
 
-    def open(self) -> Headed:
+    def open(self) -> PeekableStream:
         """The decompressed bytes; raises OSError if the file cannot be opened."""
         system, _ = open_filesystem(self.uri)
         return plain_bytes(system.open_input_file(self.path), self.size_bytes, owned=True)

@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
-from mqpcap.capture.chains import rotated_name
+from mqpcap.capture.file_sets import rotated_name
 from mqpcap.correlate import Batch
 from mqpcap.correlate.rules import lanes
 from mqpcap.decode.columns import Records

@@ -20,7 +20,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.capture.remarks import ip_text
+from mqpcap.capture.annotations import ip_text
 from mqpcap.capture.windows import Window
 from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 from capture_files import packets
 
-from mqpcap.capture.live import Interface
+from mqpcap.capture.interface import Interface
 from mqpcap.errors import CaptureError
 
 

@@ -7,15 +7,15 @@ import struct
 import pytest
 from capture_files import THREE, block, enhanced, interface, option, pcap, section
 
-from mqpcap.capture import remarks as module
-from mqpcap.capture.remarks import Remarks, remarks
+from mqpcap.capture import annotations as module
+from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.capture.sources import plain_bytes
 
 V4, V6 = socket.inet_aton("10.0.0.1"), socket.inet_pton(socket.AF_INET6, "2001:db8::1")
 
 
-def of(content: bytes) -> Remarks:
-    return remarks(plain_bytes(io.BytesIO(content), len(content)))
+def of(content: bytes) -> Annotations:
+    return annotations(plain_bytes(io.BytesIO(content), len(content)))
 
 
 def commented(text: bytes, order: str = "<") -> bytes:
@@ -49,7 +49,7 @@ def test_an_address_has_all_its_names(order: str) -> None:
 
 
 def test_a_pcap_and_an_empty_file_have_none() -> None:
-    assert of(pcap(THREE)) == of(b"") == Remarks()
+    assert of(pcap(THREE)) == of(b"") == Annotations()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_packet_block_too_short_for_its_head_ends_the_search() -> None:
 
 
 def test_comments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REMARKS", 2)
+    monkeypatch.setattr(module, "MAX_ANNOTATIONS", 2)
     monkeypatch.setattr(module, "MAX_TEXT_BYTES", 3)
 
     assert [text for _, text in of(section() + interface() + commented(b"abcdef") * 5).comments] == ["abc", "abc"]

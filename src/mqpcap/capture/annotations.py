@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mqpcap.capture.sources import Headed, PythonFile
+from mqpcap.capture.sources import PeekableStream, PythonFile
 from mqpcap.capture.windows import MAX_RECORD_BYTES, options
 
-MAX_REMARKS = 1000
+MAX_ANNOTATIONS = 1000
 """So many comments and names of a file are kept."""
 MAX_TEXT_BYTES = 1 << 16
 READ_BYTES = 1 << 20
@@ -26,23 +26,23 @@ _COMMENT = 1
 
 
 @dataclass(slots=True)
-class Remarks:
+class Annotations:
     """comments: where, and the text. names: of each address."""
 
     comments: list[tuple[str, str]] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
-def remarks(source: Headed) -> Remarks:
+def annotations(source: PeekableStream) -> Annotations:
     """The comments and names in the plain bytes of a capture; nothing in a pcap. Ends where the file is damaged."""
-    found, packets, order = Remarks(), 0, "<"
+    found, packets, order = Annotations(), 0, "<"
     with suppress(struct.error):
         for order, kind, block in _blocks(source):
             packets += kind in _COUNTED
-            if len(found.comments) >= MAX_REMARKS or len(found.names) >= MAX_REMARKS:
+            if len(found.comments) >= MAX_ANNOTATIONS or len(found.names) >= MAX_ANNOTATIONS:
                 break
             if kind == _NAMES:
-                _take_names(found, block[8:-4], order)
+                _add_names(found, block[8:-4], order)
                 continue
             at = _FIXED.get(kind)
             if kind == _PACKET:
@@ -65,7 +65,7 @@ def ip_text(packed: bytes) -> str:
     return f"::ffff:{mapped}" if mapped is not None else str(address)
 
 
-def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
+def _blocks(source: PeekableStream) -> Iterator[tuple[str, int, bytes]]:
     """Byte order, type and bytes of each block."""
     file, order = io.BufferedReader(PythonFile(source), READ_BYTES), "<"
     while len(head := file.read(12)) == 12:
@@ -78,7 +78,7 @@ def _blocks(source: Headed) -> Iterator[tuple[str, int, bytes]]:
         yield order, kind, block
 
 
-def _take_names(found: Remarks, area: bytes, order: str) -> None:
+def _add_names(found: Annotations, area: bytes, order: str) -> None:
     """Records of a block of names: an address of IPv4 (1) or IPv6 (2), and names that end in a zero each."""
     for kind, record in options(area, order):
         address_len = {1: 4, 2: 16}.get(kind)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from capture_files import block, enhanced, interface, option, packets, pcap, section
 
-from mqpcap.capture import Entry, WindowReader, entries, records_index
+from mqpcap.capture import ResumePoint, WindowReader, boundaries, records_index
 from mqpcap.capture.inputs import span
-from mqpcap.capture.sources import Headed, plain_bytes
+from mqpcap.capture.sources import PeekableStream, plain_bytes
 
 START_NS = 1_795_000_000 * 10**9
 
@@ -26,7 +26,7 @@ class Counted(io.BytesIO):
         return count
 
 
-def opened(content: bytes) -> Headed:
+def opened(content: bytes) -> PeekableStream:
     return plain_bytes(Counted(content), len(content))
 
 
@@ -72,7 +72,7 @@ def test_entry_is_the_next_border(name: str) -> None:
     true = borders(content)
 
     for position in range(true[2], len(content), 3):
-        found = entries.entry(name, opened(content), position)
+        found = boundaries.find_boundary(name, opened(content), position)
 
         assert found is not None
         assert found.position == next(border for border in true if border >= position), position
@@ -87,12 +87,12 @@ def test_parts_are_the_file(name: str) -> None:
     for cut in range(0, len(content), 3):
         first = WindowReader(name, 0, opened(content), until=cut)
         found = packets(list(first.windows()))
-        rest = WindowReader(name, 0, opened(content), first.exit)
+        rest = WindowReader(name, 0, opened(content), first.end_point)
         found += packets(list(rest.windows()))
 
         assert found == whole, cut
         assert first.number_count + rest.number_count == len(whole)
-        assert first.exit.position == next(b for b in borders(content) if b >= max(cut, borders(content)[0])), cut
+        assert first.end_point.position == next(b for b in borders(content) if b >= max(cut, borders(content)[0])), cut
 
 
 def test_part_ends_behind_a_record_larger_than_it() -> None:
@@ -103,7 +103,7 @@ def test_part_ends_behind_a_record_larger_than_it() -> None:
     found = packets(list(first.windows()))
 
     assert [len(data) for _, data, _, _ in found] == [1, 300_000]
-    assert first.exit.position == 24 + 17 + 300_016
+    assert first.end_point.position == 24 + 17 + 300_016
 
 
 def test_note_of_a_part_says_where_it_is_in_the_file() -> None:
@@ -111,7 +111,7 @@ def test_note_of_a_part_says_where_it_is_in_the_file() -> None:
     whole = WindowReader("x", 0, opened(content))
     list(whole.windows())
 
-    part = WindowReader("x", 0, opened(content), Entry(borders(pcap(noise(3)))[1]))
+    part = WindowReader("x", 0, opened(content), ResumePoint(borders(pcap(noise(3)))[1]))
     list(part.windows())
 
     assert [str(note) for note in part.notes] == [str(note) for note in whole.notes] != []
@@ -123,7 +123,7 @@ def test_capture_within_a_packet_is_no_border() -> None:
     content = pcap([*noise(40), (START_NS, inner), *noise(4000, seed=3)])
     border = next(b for b in borders(content) if content[b + 16 : b + 16 + len(inner)] == inner)
 
-    found = entries.entry("x", opened(content), border + 1000)
+    found = boundaries.find_boundary("x", opened(content), border + 1000)
 
     assert found is not None and found.position == border + 16 + len(inner)
 
@@ -132,17 +132,17 @@ def test_search_ends_where_nothing_is_found() -> None:
     content = pcap(noise(1)) + random.Random(4).randbytes(3 << 20)
     file = Counted(content)
 
-    assert entries.entry("x", plain_bytes(file, len(content)), 1000) is None
-    assert file.byte_count < records_index.SEARCH_BYTES + records_index.CHAIN_BYTES + 2 * entries.HEAD_BYTES
+    assert boundaries.find_boundary("x", plain_bytes(file, len(content)), 1000) is None
+    assert file.byte_count < records_index.SEARCH_BYTES + records_index.CHAIN_BYTES + 2 * boundaries.HEAD_BYTES
 
 
 def test_search_is_bounded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of one byte make each of their borders a chain of all that follow, up to the one that breaks it."""
     content = pcap([(START_NS, b"x")] * 2000) + struct.pack("<IIII", START_NS // 10**9, 0, 1 << 30, 1)
     content += bytes(3 << 20)
-    monkeypatch.setattr(entries, "CHAIN_STEPS", 50_000)
+    monkeypatch.setattr(boundaries, "CHAIN_STEPS", 50_000)
 
-    assert entries.entry("x", opened(content), 100) is None
+    assert boundaries.find_boundary("x", opened(content), 100) is None
 
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
@@ -151,7 +151,7 @@ def test_times_are_those_of_both_ends(make) -> None:
     content = make(sent)
     file = Counted(content)
 
-    found = entries.times("x", plain_bytes(file, len(content)))
+    found = boundaries.first_and_last_ns("x", plain_bytes(file, len(content)))
 
     assert found == (sent[0][0], sent[-1][0])
     assert file.byte_count < len(content) * 3 // 4
@@ -167,7 +167,7 @@ def test_end_of_a_file_is_read_as_the_whole_would_be(make) -> None:
     carried = make([*sent, (sent[-1][0] + 1, inner + bytes(-len(inner) % 4))])
 
     for content, last_ns in ((cut_off, sent[-2][0]), (carried, (sent[-1][0] + 1) // 1000 * 1000)):
-        assert entries.times("x", opened(content)) == (sent[0][0], last_ns)
+        assert boundaries.first_and_last_ns("x", opened(content)) == (sent[0][0], last_ns)
         assert span("x", lambda content=content: opened(content)) == (sent[0][0], last_ns)
 
 
@@ -179,7 +179,7 @@ def test_record_within_a_packet_that_reaches_to_the_end_is_not_the_last_one() ->
     reaching = struct.pack("<IIII", START_NS // 10**9, 0, len(inner) - 16 + len(rest), 1)
     content = outer[: -len(inner)] + reaching.ljust(len(inner), b"\0") + rest
 
-    assert entries.times("x", opened(content)) == (sent[0][0], sent[-1][0])
+    assert boundaries.first_and_last_ns("x", opened(content)) == (sent[0][0], sent[-1][0])
     assert span("x", lambda: opened(content)) == (sent[0][0], sent[-1][0])
 
 
@@ -189,22 +189,22 @@ def test_last_packet_without_a_time_or_behind_an_interface() -> None:
     simple = pcapng(sent) + block(3, struct.pack("<I", 4) + b"abcd")
     late = pcapng(sent) + interface(options=option(9, b"\x09")) + enhanced(1, START_NS + 10**10, b"x")
 
-    assert entries.times("x", opened(simple)) == (sent[0][0], sent[-1][0])
-    assert entries.times("x", opened(late)) is None
+    assert boundaries.first_and_last_ns("x", opened(simple)) == (sent[0][0], sent[-1][0])
+    assert boundaries.first_and_last_ns("x", opened(late)) is None
     assert span("x", lambda: opened(late)) == (sent[0][0], START_NS + 10**10)
 
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
 def test_end_that_is_no_record_is_not_believed(make) -> None:
     sent = noise(9000)
-    content = make(sent) + random.Random(5).randbytes(entries.TAIL_BYTES)
+    content = make(sent) + random.Random(5).randbytes(boundaries.TAIL_BYTES)
 
-    assert entries.times("x", opened(content)) is None
+    assert boundaries.first_and_last_ns("x", opened(content)) is None
 
 
 @pytest.mark.parametrize("size", [0, 10, 24, 100])
 def test_tiny_and_compressed_files_are_read_whole(size: int) -> None:
     import gzip
 
-    assert entries.times("x", opened(pcap(noise(1))[:size].ljust(min(size, 24), b"\0"))) is None
+    assert boundaries.first_and_last_ns("x", opened(pcap(noise(1))[:size].ljust(min(size, 24), b"\0"))) is None
     assert opened(gzip.compress(pcap(noise(2)))).size_bytes is None

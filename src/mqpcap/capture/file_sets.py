@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-Span = tuple[int, int]
+TimeSpan = tuple[int, int]
 """Times of a file's first and last packet, ns."""
 
 _COMPRESSOR = re.compile(r"\.(gz|bz2|xz|zst|zstd|lz4|z)$", re.IGNORECASE)
@@ -67,7 +67,7 @@ def rotated_name(name: str) -> RotatedName:
     return RotatedName(name, times, -1)
 
 
-def chains(places: Sequence[tuple[str, str]], span: Callable[[int], Span | None]) -> list[list[int]]:
+def file_sets(places: Sequence[tuple[str, str]], span: Callable[[int], TimeSpan | None]) -> list[list[int]]:
     """Indices of the files, grouped into captures, each in order of time; captures in order of first mention.
 
     places: (directory, file name) of each file. span gives the times of a file by its index, None if it holds
@@ -91,7 +91,7 @@ _Timed = tuple[int, int, int]
 """Times of a file's first and last packet, and its index."""
 
 
-def _timed(ordered: Sequence[int], span: Callable[[int], Span | None]) -> list[_Timed]:
+def _timed(ordered: Sequence[int], span: Callable[[int], TimeSpan | None]) -> list[_Timed]:
     """Files in order of time; one without packets keeps its place by name, behind its neighbour."""
     spans = [span(index) for index in ordered]
     known = [each for each in spans if each is not None]

@@ -3,7 +3,7 @@
 Feeds ``inputs`` and who reads a file in parts. Only for files that can be read from any byte on: neither compressed
 ones nor pipes. A border is told by a chain of records, each beginning where the one before ends, longer than a packet
 can be. A packet that carries a capture may still look like one, so an entry is a guess: it holds only if the reader of
-the part before comes out there (`WindowReader.exit`).
+the part before comes out there (`WindowReader.end_point`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from mqpcap.capture import records_index
 from mqpcap.capture.records_index import CHAIN_BYTES, LONGEST_BYTES, SEARCH_BYTES
-from mqpcap.capture.sources import Headed
-from mqpcap.capture.windows import Entry, FileFacts, WindowReader
+from mqpcap.capture.sources import PeekableStream
+from mqpcap.capture.windows import FileFacts, ResumePoint, WindowReader
 
 CHAIN_STEPS = 1 << 22
 """Records looked at in one search, whatever the bytes are."""
@@ -29,7 +29,7 @@ SPAN_NS = 366 * 86_400 * 1_000_000_000
 """A last packet that is later than this after the first is not believed."""
 
 
-def entry(name: str, source: Headed, position: int) -> Entry | None:
+def find_boundary(name: str, source: PeekableStream, position: int) -> ResumePoint | None:
     """The first border of a record at a byte or behind it; None if none is told within SEARCH_BYTES.
 
     Raises CaptureError if the source, which has a size, is no capture.
@@ -45,11 +45,11 @@ def entry(name: str, source: Headed, position: int) -> Entry | None:
     if is_pcap and state.interfaces[-1] != USUAL_HEADER_BYTES:
         return None
     # The lengths of blocks are multiples of four.
-    found = records_index.border(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
+    found = records_index.find_chain(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
     return None if found < 0 else replace(state, position=position + found)
 
 
-def times(name: str, source: Headed) -> tuple[int, int] | None:
+def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | None:
     """Times of the first and the last packet (ns) from both ends of a large file; None where they do not tell.
 
     Raises CaptureError if the source is no capture.
@@ -59,24 +59,24 @@ def times(name: str, source: Headed) -> tuple[int, int] | None:
     state, facts = _head(name, source)
     if facts is None or facts.first_ts_ns is None:
         return None
-    at = entry(name, source, source.size_bytes - TAIL_BYTES)
+    at = find_boundary(name, source, source.size_bytes - TAIL_BYTES)
     if at is None:
         return None
     reader = WindowReader(name, 0, source, at)
     for _ in reader.windows():
         pass
     # What is said of an interface behind the first bytes and before the last ones is not known.
-    is_read = all(note.kind == "cut_short" for note in reader.notes) and reader.exit.interfaces == state.interfaces
+    is_read = all(note.kind == "cut_short" for note in reader.notes) and reader.end_point.interfaces == state.interfaces
     last_ts_ns = None if reader.facts is None or not is_read else reader.facts.last_ts_ns
     if last_ts_ns is None or not 0 <= last_ts_ns - facts.first_ts_ns <= SPAN_NS:
         return None
     return facts.first_ts_ns, last_ts_ns
 
 
-def _head(name: str, source: Headed) -> tuple[Entry, FileFacts | None]:
+def _head(name: str, source: PeekableStream) -> tuple[ResumePoint, FileFacts | None]:
     """What the first bytes say: the state behind them, and the facts, None if they are too few."""
     source.seek(0)
     reader = WindowReader(name, 0, source, until=HEAD_BYTES)
     for _ in reader.windows():
         pass
-    return replace(reader.exit, last_ts_ns=0), reader.facts
+    return replace(reader.end_point, last_ts_ns=0), reader.facts

@@ -6,7 +6,7 @@ import pytest
 from capture_files import seconds, written
 
 from mqpcap.capture import captures
-from mqpcap.capture.chains import rotated_name
+from mqpcap.capture.file_sets import rotated_name
 
 ONE_RECORDING = [
     ["broker.pcap", "broker.pcap1", "broker.pcap2", "broker.pcap10"],

@@ -25,9 +25,9 @@ SNAP_BYTES = 1 << 18
 """So much of a packet is taken: more than any has."""
 RING_BYTES = 64 << 20
 """So much the kernel keeps for us; what comes beyond it is dropped, and counted."""
-HOLD_MS = 10
+KERNEL_TIMEOUT_MS = 10
 """The kernel hands packets over after so long, or when a block of the ring is full."""
-RETIRED_S = 0.04
+KERNEL_FLUSH_S = 0.04
 """After so long it has handed over what came before: its timer goes twice, a tick of the kernel late."""
 PIPE_BYTES = 1 << 20
 PERMISSION_DENIED = -8
@@ -62,7 +62,7 @@ class Interface:
         lib, pcap = self._lib, self._pcap
         lib.pcap_set_snaplen(pcap, SNAP_BYTES)
         lib.pcap_set_promisc(pcap, 1)
-        lib.pcap_set_timeout(pcap, HOLD_MS)
+        lib.pcap_set_timeout(pcap, KERNEL_TIMEOUT_MS)
         lib.pcap_set_buffer_size(pcap, RING_BYTES)
         status = lib.pcap_activate(pcap)
         if status < 0:
@@ -115,7 +115,7 @@ class Interface:
             while not last:
                 stopping = self._stopping
                 if stopping:
-                    time.sleep(RETIRED_S)
+                    time.sleep(KERNEL_FLUSH_S)
                 last = stopping or (until_s is not None and time.monotonic() >= until_s)
                 if not select.select([self._ready], [], [], 0 if last else TICK_S)[0] and not last:
                     continue
