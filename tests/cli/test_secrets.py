@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import cache
 from io import StringIO
 from itertools import pairwise, product
 from pathlib import Path
@@ -27,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import running
+from message_rows import merged
 from numpy.typing import NDArray
 from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
@@ -218,6 +220,84 @@ def damaged(session: Session, client_port: int, draw: random.Random) -> list[Seg
     return packets
 
 
+# -- logins of real programs -----------------------------------------------------------------------------------
+
+
+LOGINS = ("blipmq/qos1", "blipmq/errors", "flymq/login", "flymq/users", "fq/session", "fq/errors")
+MAX_SESSION_MESSAGES = 40
+SECRET_LENGTHS = range(7, 128)
+"""Shorter ones stand in other bytes by chance."""
+
+
+@cache
+def captured_sessions(name: str) -> tuple[Session, ...]:
+    """The connections of a sample capture that have secrets, message by message."""
+    from mqpcap.cli.dumps import hidden as row_secrets
+    from mqpcap.cli.options import Choices
+
+    said: dict[object, list[tuple[bool, bytes]]] = {}
+    found: dict[object, list[bytes]] = {}
+    for row in merged(name, with_bytes=True):
+        connection = row.message["connection_id"]
+        said.setdefault(connection, []).append((row.message["direction"] == "s2c", row.data))
+        spans = None if row.message["flaw"] is not None else row_secrets(row, Choices())
+        for begin, end in () if spans is None else spans.spans:
+            if end - begin in SECRET_LENGTHS:
+                found.setdefault(connection, []).append(row.data[begin:end])
+    protocol = name.partition("/")[0]
+    sessions = (Session(protocol, tuple(said[x][:MAX_SESSION_MESSAGES]), tuple(found[x])) for x in found)
+    return tuple(x for x in sessions if len(x.said) > 3)
+
+
+def with_own_secrets(session: Session, draw: random.Random) -> Session:
+    """The session with other secrets of equal length: no other session has them."""
+    said, secrets = list(session.said), []
+    for old in dict.fromkeys(session.secrets):
+        secrets.append(token(draw, len(old)))
+        said = [(side, data.replace(old, secrets[-1])) for side, data in said]
+    return Session(session.protocol, tuple(said), tuple(secrets))
+
+
+def two_text_count(data: bytes) -> int:
+    return sum(data.count(bytes([0xAF, 1, op])) for op in TWO_TEXTS)
+
+
+def mutated(name: str, count: int, draw: random.Random) -> Iterator[tuple[Session, list[Segment]]]:
+    """Damaged connections of a sample capture, without those in which a login became a request of two texts."""
+    for i in range(count):
+        session = with_own_secrets(draw.choice(captured_sessions(name)), draw)
+        packets = damaged(session, 1024 + i, draw)
+        sent = two_text_count(b"".join(data for _, data in session.said))
+        if session.protocol != "flymq" or two_text_count(b"".join(x.body for x in packets)) <= sent:
+            yield session, packets
+
+
+def leaking_outputs(name: str, count: int, seed: int, folder: Path) -> list[str]:
+    """The outputs that show a secret of mutated connections of a sample capture."""
+    draw = random.Random(f"{seed} {name}")
+    sessions = list(mutated(name, count, draw))
+    path = written(folder, sessions[0][0].port, [x for _, packets in sessions for x in packets])
+    secrets = [secret for session, _ in sessions for secret in session.secrets]
+    assert leaks(path.read_bytes(), secrets)
+    leaking = [what for what, output in outputs(path, [], folder) if leaks(output, secrets)]
+    for _ in range(RAW_COUNT):
+        words = "--connection", f"c{draw.randrange(len(sessions)) + 1}", "--raw", draw.choice(("c2s", "s2c"))
+        command = [sys.executable, "-m", "mqpcap", "follow", "-q", str(path), *words]
+        raw = subprocess.run(command, capture_output=True, check=False, timeout=running.TIMEOUT_S).stdout
+        leaking += [" ".join(words)] if leaks(raw.ljust(PIECE, b"\0"), secrets) else []
+    return leaking
+
+
+RAW_COUNT = 2
+"""Sides whose raw bytes are written, for each capture: each reads it twice."""
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_no_output_of_a_mutated_login_shows_a_secret(name: str, tmp_path: Path) -> None:
+    """More of them: ``python tests/bench/secret_mutants.py``."""
+    assert leaking_outputs(name, DAMAGED // 4, SEED, tmp_path) == []
+
+
 # -- finding -----------------------------------------------------------------------------------------------
 
 
@@ -248,7 +328,10 @@ def leaks(output: bytes, secrets: Sequence[bytes]) -> list[bytes]:
     begins = np.zeros(1 << 20, bool)  # by the top 20 bits, which few of what is no piece have, too
     begins[wanted >> np.uint64(44)] = True
     found = {*np.intersect1d(said[begins[said >> np.uint64(44)]], wanted).tolist()}
-    return [secret for secret in secrets if found.intersection(pieces(secret).tolist())] if found else []
+    out = [secret for secret in secrets if found.intersection(pieces(secret).tolist())] if found else []
+    short = [secret for secret in secrets if len(secret) < PIECE]
+    text_ = shapes(output) if short else b""
+    return out + [secret for secret in short if secret in text_]
 
 
 def test_the_finder_finds_each_shape() -> None:

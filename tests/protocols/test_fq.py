@@ -38,6 +38,7 @@ from mqpcap.protocols.fq import (
     FqUnbindRequest,
     Word,
 )
+from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Claim, Direction, Evidence, Opening, Verdict
@@ -637,6 +638,17 @@ def test_an_error_as_long_as_a_key_may_be_one() -> None:
 
     assert row(PROTOCOL, "command_s2c", key)[0] == {"client_key": b"k" * MAX_KEY_LEN}
     assert row(PROTOCOL, "command_s2c", text)[0] == {"error_text": "e" * (MAX_KEY_LEN - 1)}
+
+
+def test_a_search_takes_no_message_out_of_a_key_of_characters() -> None:
+    """Ids have zeros in them, so the end of a key and the first message may read as one: "0" is 48, "@" is 64."""
+    end_of_key = b"0" + b"k" * 48 + b"@" + b"k" * 64
+    frame = b"\x08maryland\0" + bytes(9) + b"\x0a" + bytes(6) + bytes(4)
+    stream = end_of_key + 3 * frame
+
+    found = compiled(PROTOCOL).scanner("short_found").search(memoryview(stream), 0, len(stream), True, 2)
+
+    assert found == (len(end_of_key), True)
 
 
 def test_envelope_of_no_rows() -> None:

@@ -54,6 +54,7 @@ MAX_NAME_LEN = 127  # fq_utils.c:270, 280, 296: exchange, route and sender of a 
 MAX_HOPS = 32  # fq_utils.c:306
 MAX_PAYLOAD_LEN = 1 << 28  # fqd.h.in:48
 MAX_SEARCHED_PAYLOAD_LEN = 1 << 24  # ours: a search does not wait for more behind what may be no frame
+MAX_SEARCHED_NAME_LEN = 0x1F  # ours: from 0x20 on a length is a character, so in the middle of a key all would fit
 REFUSED = 0xFFFFFFFF  # fqd_config.c:238: a bind refused; fqd_ccs.c:345: nothing unbound
 
 
@@ -185,7 +186,7 @@ def _frame(name: str, title: str, about: str, is_full: bool, is_found: bool = Fa
         Array("hops", Address("address"), count="hop_count"),  # IPv4, newest first (fqd_peer.c:166-185)
     ]
     fields = [
-        text("exchange", at_least=1 if is_found else None),
+        text("exchange", at_least=1, at_most=MAX_SEARCHED_NAME_LEN) if is_found else text("exchange"),
         text("route_"),
         Bytes("message_id", size=16),
         *(peer if is_full else []),
