@@ -78,10 +78,10 @@ class Commands(click.Group):
             result: object = super().invoke(ctx)
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            told = interruption(error)
-            if told is None:
+            interrupt = interruption(error)
+            if interrupt is None:
                 raise
-            say(f"mqpcap: {'terminated' if isinstance(told, Terminated) else 'interrupted'}")
+            say(f"mqpcap: {'terminated' if isinstance(interrupt, Terminated) else 'interrupted'}")
             # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
             # dataclasses are, Python would end by it.
             os._exit(1)

@@ -45,9 +45,9 @@ def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int6
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        at = (np.arange(len(messages)) + 0.5) * step_s
+        middles_s = (np.arange(len(messages)) + 0.5) * step_s
         for axes, values, colour, word in ((upper, messages, MESSAGES, "messages"), (lower, errors, ERRORS, "errors")):
-            axes.bar(at, values, step_s, color=colour)
+            axes.bar(middles_s, values, step_s, color=colour)
             axes.set_ylabel(word)
             axes.set_ylim(0, max(1, int(values.max(initial=0))) * 1.05)
             axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
@@ -58,7 +58,7 @@ def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int6
         return _svg(figure, "timeline")
 
 
-def latencies(some: Sequence[tuple[str, Sequence[float]]]) -> str:
+def latencies(operations: Sequence[tuple[str, Sequence[float]]]) -> str:
     """A line from the median to the largest latency of each operation, on a logarithmic scale.
 
     some: names, and p50, p95, p99 and the largest in milliseconds.
@@ -68,10 +68,10 @@ def latencies(some: Sequence[tuple[str, Sequence[float]]]) -> str:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(some)), layout="constrained")
+        figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(operations)), layout="constrained")
         axes: Axes = figure.subplots()
         least = 0.001  # a microsecond: a logarithm needs more than nothing
-        for y, (_, values) in enumerate(some):
+        for y, (_, values) in enumerate(operations):
             points = [max(x, least) for x in values]
             axes.plot([points[0], points[-1]], [y, y], color=LINE, linewidth=2, zorder=1)
             for x, colour, marker, word in zip(
@@ -79,11 +79,11 @@ def latencies(some: Sequence[tuple[str, Sequence[float]]]) -> str:
             ):
                 axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
         axes.set_xscale("log")
-        axes.set_xlim(*_decades([x for _, values in some for x in values], least))
+        axes.set_xlim(*_decades([x for _, values in operations for x in values], least))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(range(len(some)), [name for name, _ in some])
-        axes.set_ylim(len(some) - 0.5, -0.5)
+        axes.set_yticks(range(len(operations)), [name for name, _ in operations])
+        axes.set_ylim(len(operations) - 0.5, -0.5)
         axes.set_xlabel("milliseconds from request to reply")
         axes.grid(axis="x")
         axes.set_axisbelow(True)
@@ -106,10 +106,10 @@ def _svg(figure: "Figure", name: str) -> str:
     """The drawing as an element of a page, with ids that no other drawing has."""
     import matplotlib
 
-    out = StringIO()
+    file = StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = out.getvalue()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = file.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^<>]*>", lambda tag: _of_the_page(tag[0], name), svg)

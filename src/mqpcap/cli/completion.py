@@ -63,8 +63,9 @@ def one_of(names: Sequence[str]) -> Complete:
     """Some names, each once in a list with commas between."""
 
     def offered(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
-        return _beginning((f"{before}{comma}{x}" for x in names if x not in before.split(",")), before + comma + last)
+        earlier_words, comma, last_word = incomplete.rpartition(",")
+        unused = (x for x in names if x not in earlier_words.split(","))
+        return _beginning((f"{earlier_words}{comma}{x}" for x in unused), earlier_words + comma + last_word)
 
     return offered
 
@@ -75,9 +76,9 @@ def _offers(names: Callable[[Context], Iterable[str]]) -> Complete:
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Those that begin so; whatever the case where none does, as a shell would take away what was typed in another."""
-    some = sorted(names)
-    same = [name for name in some if name.startswith(incomplete)]
-    return [CompletionItem(x) for x in same or some if x.lower().startswith(incomplete.lower())]
+    sorted_names = sorted(names)
+    exact = [name for name in sorted_names if name.startswith(incomplete)]
+    return [CompletionItem(x) for x in exact or sorted_names if x.lower().startswith(incomplete.lower())]
 
 
 def _known() -> "Iterable[MessageQueue]":

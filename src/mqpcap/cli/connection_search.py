@@ -41,9 +41,9 @@ class Chosen:
         """Its place among those of the capture."""
         return int(str(self.row[NUMBER]))
 
-    def end(self, which: str) -> str:
+    def end(self, end: str) -> str:
         """Address and port of ``client`` or ``server``."""
-        return endpoint(self.row[f"{which}_ip"], self.row[f"{which}_port"])
+        return endpoint(self.row[f"{end}_ip"], self.row[f"{end}_port"])
 
     def query(self) -> Query:
         """All of its messages."""
@@ -108,17 +108,16 @@ class ChosenConnections:
 
     def tellers(self, connections: Sequence[Chosen]) -> list[Chosen]:
         """Other connections without which rows of these would differ: by those they are recognised or named."""
-        rows, known = self._connections(), {one.id for one in connections}
-        wanted = {asked.tellers[one] for asked in self._asked.values() for one in known & asked.tellers.keys()}
-        first: dict[tuple[object, ...], int] = {}  # by server and protocol the first that was recognised by itself
+        rows, connection_ids = self._connections(), {connection.id for connection in connections}
+        wanted = {asked.tellers[x] for asked in self._asked.values() for x in connection_ids & asked.tellers.keys()}
+        first_rows: dict[tuple[object, ...], int] = {}  # by server and protocol the first that was recognised by itself
         alone = rows.filter(pc.and_(pc.is_valid(rows["protocol"]), pc.not_equal(rows["identified_by"], "peer")))
         for row in alone.sort_by("first_ts_ns").to_pylist():
-            first.setdefault(_server(row), row["connection_id"])
-        servers = {_server(one.row) for one in connections if one.row["identified_by"] == "peer"}
-        wanted |= {first[server] for server in servers & first.keys()}
-        return list(
-            map(Chosen, rows.filter(pc.is_in(rows["connection_id"], pa.array(wanted - known, pa.int64()))).to_pylist())
-        )
+            first_rows.setdefault(_server(row), row["connection_id"])
+        servers = {_server(connection.row) for connection in connections if connection.row["identified_by"] == "peer"}
+        wanted |= {first_rows[server] for server in servers & first_rows.keys()}
+        is_context = pc.is_in(rows["connection_id"], pa.array(wanted - connection_ids, pa.int64()))
+        return list(map(Chosen, rows.filter(is_context).to_pylist()))
 
     def _connections(self) -> pa.Table:
         return unified(pa.concat_tables(self._rows)).combine_chunks()
@@ -136,11 +135,11 @@ class _Asked(SharedFacts):
         super().__init__()
         self.tellers: dict[int, int] = {}
 
-    def nearest(self, key: bytes, by: Evidence, ts_ns: int) -> Fact | None:
+    def nearest(self, key: bytes, evidence: Evidence, ts_ns: int) -> Fact | None:
         """The fact that a connection finds."""
-        fact = super().nearest(key, by, ts_ns)
+        fact = super().nearest(key, evidence, ts_ns)
         if fact is not None:
-            self.tellers[by.connection_id] = fact[5]
+            self.tellers[evidence.connection_id] = fact[5]
         return fact
 
 

@@ -53,12 +53,12 @@ class Side:
 
 
 @click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
-@click.argument("before", metavar="A", type=click.Path(readable=False))
-@click.argument("after", metavar="B", type=click.Path(readable=False))
+@click.argument("before_path", metavar="A", type=click.Path(readable=False))
+@click.argument("after_path", metavar="B", type=click.Path(readable=False))
 @click.option("--all", "every", is_flag=True, help="What did not change, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; times in nanoseconds.")
 @common
-def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) -> None:
+def diff(before_path: str, after_path: str, every: bool, as_json: bool, choices: Choices) -> None:
     """Compare captures: operations, errors, latencies, topics and clients.
 
     A and B are a capture or a directory of captures each; cells say A -> B. An operation is slower if its median or
@@ -71,12 +71,12 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     from mqpcap.statistics.changes import changes
     from mqpcap.statistics.timeline import Total
 
-    if before == after == "-":
+    if before_path == after_path == "-":
         raise click.UsageError("only one of A and B can be standard input")
     outcome = Outcome(choices)
     sides = [
-        Side(x, name, found([name], outcome), Total(), {p: by_group(by, METRICS) for p, by in PARTS.items()})
-        for x, name in (("A", before), ("B", after))
+        Side(x, name, found([name], outcome), Total(), {part: by_group(keys, METRICS) for part, keys in PARTS.items()})
+        for x, name in (("A", before_path), ("B", after_path))
     ]
     total_bytes = size_bytes([x for side in sides for x in side.captures])
     with metered(total_bytes, choices.quiet) as meter, background(choices, total_bytes) as worker:
@@ -87,9 +87,9 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
     outcome.notes += [f"{x.letter}: {note}" for x in sides for part in x.questions.values() for note in part.notes()]
     is_trusted = all(side.loss_percent < UNTRUSTED_LOSS_PERCENT for side in sides)
     parts = {}
-    for name, by in PARTS.items():
+    for name, key_names in PARTS.items():
         a, b = (side.questions[name].rows() for side in sides)
-        parts[name] = changes(by, a, b, name == "operations", is_trusted)
+        parts[name] = changes(key_names, a, b, name == "operations", is_trusted)
     if as_json:
         from mqpcap.tables.json_lines import json_text
 
@@ -99,8 +99,8 @@ def diff(before: str, after: str, every: bool, as_json: bool, choices: Choices) 
             put(f"{side.letter}  {shown(side.name)}: {_size(side.total)}")
             for doubt in side.doubts:
                 put(f"   {shown(doubt)}")
-        for name, some in parts.items():
-            _write_part(name, some, every)
+        for name, part in parts.items():
+            _write_part(name, part, every)
     finish(outcome)
 
 
@@ -153,28 +153,28 @@ def _as_json(parts: "Mapping[str, Sequence[Change]]", sides: Sequence[Side], eve
     from mqpcap.statistics.changes import SLOWER_LEAST, SLOWER_NS, SLOWER_PERCENTS, SLOWER_RATIO
     from mqpcap.tables.json_lines import json_object
 
-    out: dict[str, Json] = {
+    result: dict[str, Json] = {
         x.letter.lower(): {
             "input": x.name, "messages": x.total.messages,
             **json_object({"first_ts_ns": x.total.first_ns, "last_ts_ns": x.total.last_ns}),
             "verdicts": [report.verdict() for report in x.reports], "loss_percent": x.loss_percent,
         } for x in sides
     }  # fmt: skip
-    out["slower"] = {
+    result["slower"] = {
         "percents": list(SLOWER_PERCENTS), "ratio": SLOWER_RATIO, "more_ns": SLOWER_NS,
         "answered_at_least": SLOWER_LEAST,
     }  # fmt: skip
-    for name, some in parts.items():
-        out[name] = [_change_as_json(change) for change in some if every or change.words]
-    return out
+    for name, part in parts.items():
+        result[name] = [_change_as_json(change) for change in part if every or change.words]
+    return result
 
 
 def _change_as_json(change: "Change") -> "Mapping[str, Json]":
     from mqpcap.tables.json_lines import json_object
 
-    out = {**json_object(change.key), "change": list(change.words), "judgement": change.judgement}
+    result = {**json_object(change.key), "change": list(change.words), "judgement": change.judgement}
     for side, row in (("a", change.a), ("b", change.b)):
         if row is not None:
             left_out = (*change.key, "latency_exact")
-            out[side] = json_object({name: value for name, value in row.items() if name not in left_out})
-    return out
+            result[side] = json_object({name: value for name, value in row.items() if name not in left_out})
+    return result

@@ -68,6 +68,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
 @click.option(
     "--at",
+    "packet",
     callback=_packet_of,
     metavar="PACKET",
     help="The messages with bytes in this packet: 12, or broker.pcap1#12 in one of several files.",
@@ -91,7 +92,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @common
 def explain(
     capture: str | None,
-    at: PacketName | None,
+    packet: PacketName | None,
     connection: str | None,
     direction: "Direction | None",
     offset: int | None,
@@ -112,7 +113,7 @@ def explain(
     """
     outcome, look = Outcome(choices), Look(as_json, readings, color, utc)
     if hex_text is not None:
-        if capture is not None or at is not None or connection is not None or offset is not None:
+        if capture is not None or packet is not None or connection is not None or offset is not None:
             raise click.UsageError(
                 "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
             )
@@ -123,9 +124,10 @@ def explain(
     if capture is None:
         raise click.UsageError("give a CAPTURE with --at, or --hex with --protocol")
     by_offset = connection is not None and direction is not None and offset is not None
-    if (at is None) == (not by_offset) or (at is not None and (connection, direction, offset) != (None, None, None)):
+    has_place = (connection, direction, offset) != (None, None, None)
+    if (packet is None) == (not by_offset) or (packet is not None and has_place):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    _explain_captured(capture, at, (connection, direction, offset or 0), look, outcome)
+    _explain_captured(capture, packet, (connection, direction, offset or 0), look, outcome)
     finish(outcome)
 
 
@@ -150,17 +152,17 @@ def _explain_bytes(
         raise click.UsageError(f"--hex needs --protocol; there are {', '.join(protocols())}")
     protocol = protocols()[protocol_name(name)]
     if dialect is not None and dialect not in protocol.dialects:
-        said = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
-        raise click.BadParameter(said, param_hint="'--dialect'")
-    told = explanation(protocol, data, direction, dialect)
+        problem = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
+        raise click.BadParameter(problem, param_hint="'--dialect'")
+    result = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    Telling(told, None, None if shows_all else hidden(protocol, data, told.best), look, outcome).write()
-    if told.best is None or not told.best.fits:
+    Telling(result, None, None if shows_all else hidden(protocol, data, result.best), look, outcome).write()
+    if result.best is None or not result.best.fits:
         outcome.flaws["malformed"] += 1
 
 
 def _explain_captured(
-    name: str, at: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
+    name: str, packet: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
 ) -> None:
     from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
     from mqpcap.cli.message_search import PacketSearch, PlaceSearch
@@ -173,11 +175,13 @@ def _explain_captured(
     rows: list[MessageRow] = []
     misses = []
     for number, capture in enumerate(captures):
-        file = None if at is None else at.index_in(capture.files)
+        file = None if packet is None else packet.index_in(capture.files)
         if file == -1:
-            misses.append(f"there is no file {at.file}" if at is not None else "")
+            misses.append(f"there is no file {packet.file}" if packet is not None else "")
             continue
-        search = PlaceSearch(number, *key) if at is None else PacketSearch(number, at.number, capture.files, file)
+        search = (
+            PlaceSearch(number, *key) if packet is None else PacketSearch(number, packet.number, capture.files, file)
+        )
         with metered(size_bytes([capture]), outcome.choices.quiet) as meter:
             search.run(capture, outcome, meter)
         rows += search.rows()
@@ -185,9 +189,9 @@ def _explain_captured(
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
         Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
-        behind = bytes_behind_a_hole(row)
-        if behind and not look.as_json:
-            put(f"a hole: {plural(behind, 'more byte')} of the message were captured behind missing ones")
+        after_hole = bytes_behind_a_hole(row)
+        if after_hole and not look.as_json:
+            put(f"a hole: {plural(after_hole, 'more byte')} of the message were captured behind missing ones")
     if captures and not rows:
         outcome.unreadable.append((name, misses[0]))
 
@@ -234,20 +238,20 @@ class Telling:
         from mqpcap.tables.json_lines import json_object, json_time
         from mqpcap.tables.schemas import NUMBER
 
-        told, best, row = self.told, self.told.best, self.row
-        out: dict[str, Json] = {}
+        result, best, row = self.told, self.told.best, self.row
+        fields_by_name: dict[str, Json] = {}
         if row is not None:
             ours = (BYTES, LAYOUT, VARIANT, NUMBER)
-            out = json_object({name: value for name, value in row.message.items() if name not in ours})
-            out["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+            fields_by_name = json_object({name: value for name, value in row.message.items() if name not in ours})
+            fields_by_name["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
             if row.exchange is not None:
-                out["exchange"] = exchange_object(row.exchange)
-        out["protocol"] = told.protocol
+                fields_by_name["exchange"] = exchange_object(row.exchange)
+        fields_by_name["protocol"] = result.protocol
         if best is not None:
-            length = best.frame_len if best.frame_len is not None else len(told.data)
-            out["direction"] = best.direction
+            length = best.frame_len if best.frame_len is not None else len(result.data)
+            fields_by_name["direction"] = best.direction
             for name, value in (("dialect", best.dialect), ("op", best.operation), ("frame_len", length)):
-                out[name] = out.get(name) or value
+                fields_by_name[name] = fields_by_name.get(name) or value
         fields: list[Json] = []
         for item in best.items if best is not None else ():
             name, digits, shown_value = self._shown(item)
@@ -257,15 +261,15 @@ class Telling:
                 "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
             })  # fmt: skip
         return {
-            **out,
+            **fields_by_name,
             "fits": best is not None and best.fits,
             "why": self._why(best) if best is not None else "no header fits",
             "layout": best.layout if best is not None else None,
             "message": best.message if best is not None else None,
-            "bytes_left": told.left,
+            "bytes_left": result.left,
             "fields": fields,
             "readings": [
-                {**{name: getattr(x, name) for name in READING}, "why": self._why(x)} for x in told.attempts
+                {**{name: getattr(x, name) for name in READING}, "why": self._why(x)} for x in result.attempts
             ],
         }  # fmt: skip
 
@@ -276,7 +280,7 @@ class Telling:
         from mqpcap.protocols import protocols
         from mqpcap.tables.schemas import NUMBER
 
-        told, best, row = self.told, self.told.best, self.row
+        result, best, row = self.told, self.told.best, self.row
         paint = Paint(coloured(sys.stdout, self.look.color))
         if row is not None:
             connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
@@ -289,7 +293,7 @@ class Telling:
             name = f"c{row.message[NUMBER]} " if NUMBER in row.message else ""
             yield f"connection {name}{connection_id} {direction} offset {offset}, {row.message['frame_len']} bytes"
         if best is None:
-            yield f"{len(told.data)} bytes fit no header of {told.protocol}"
+            yield f"{len(result.data)} bytes fit no header of {result.protocol}"
         else:
             yield paint("bold", _title(best))
             yield paint("dim", "offset  length  bytes                     field")
@@ -299,30 +303,32 @@ class Telling:
             if best.why is not None:
                 yield paint("red", f"does not fit: {shown(str(self._why(best)))}")
                 kept = self.outcome.choices.bodies
-                bodies = () if kept is None else body_spans(protocols()[told.protocol], best, kept)
-                yield from dump(told.data, () if self.veil is None else self.veil.spans, left_out=bodies)
-            if told.left:
-                yield f"{told.left} bytes follow the message"
-        others = [x for x in told.attempts[1:] if self.look.readings or x.fits or best is None or not best.fits]
-        for attempt in others[:OTHER_READINGS]:
+                bodies = () if kept is None else body_spans(protocols()[result.protocol], best, kept)
+                yield from dump(result.data, () if self.veil is None else self.veil.spans, left_out=bodies)
+            if result.left:
+                yield f"{result.left} bytes follow the message"
+        shows_all = self.look.readings or best is None or not best.fits
+        other_readings = [x for x in result.attempts[1:] if shows_all or x.fits]
+        for attempt in other_readings[:OTHER_READINGS]:
             yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
                 f": {shown(str(self._why(attempt)))}" if attempt.why else ""
             )
-        if len(others) > OTHER_READINGS:
-            yield f"and {len(others) - OTHER_READINGS} more readings; --json lists all"
+        if len(other_readings) > OTHER_READINGS:
+            yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
 
     def _line(self, item: "Item", paint: "Paint") -> str:
         from mqpcap.cli.lines import value_text
         from mqpcap.tables.messages import SECRET
 
         name, digits, value = self._shown(item)
-        said = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
+        value_words = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
         digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
         place = f"+{item.offset}" if item.inflated else str(item.offset)
         meaning = f"  ({item.meaning})" if item.meaning else ""
         name = "  " * item.depth + paint("cyan", shown(name))
         return (
-            f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  {name}{said}{paint('dim', shown(meaning))}"
+            f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  "
+            f"{name}{value_words}{paint('dim', shown(meaning))}"
         )
 
 

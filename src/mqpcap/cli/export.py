@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @interface_options
 @click.option("--rotate", callback=period_s, metavar="TIME",
               help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip
-@click.option("--out", required=True, metavar="DIR", shell_complete=folders,
+@click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
               help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
 @allow_missing
 @utc_option
@@ -36,7 +36,7 @@ def export(
     interface: str | None,
     bpf: str | None,
     rotate: int | None,
-    out: str,
+    out_dir: str,
     allow_missing: bool,
     utc: bool,
     wanted: "Query | None",
@@ -67,7 +67,7 @@ def export(
         raise click.UsageError("--rotate goes with -i")
     outcome = Outcome(replace(choices, wanted=wanted))
     if interface is not None:
-        _listened(interface, bpf, Path(out), rotate, outcome)
+        _listened(interface, bpf, Path(out_dir), rotate, outcome)
         finish(outcome)
     captures = found(inputs, outcome)
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
@@ -76,7 +76,7 @@ def export(
     missing = list(outcome.unreadable)
     only_new = bool(outcome.unreadable) and not allow_missing
     try:
-        with Export(Path(out), only_new=only_new, keep=files, threads=choices.core_count) as tables:
+        with Export(Path(out_dir), only_new=only_new, keep=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
                 _write(grouped(captures), outcome, tables, meter)
             if not outcome.dissected_count:
@@ -89,32 +89,32 @@ def export(
         outcome.close()  # what cannot be read is told all the same
         raise
     if not choices.quiet:
-        tell(summary, outcome, out)
+        tell(summary, outcome, out_dir)
     finish(outcome)
 
 
-def _listened(interface: str, bpf: str | None, out: "Path", rotate_s: int | None, outcome: Outcome) -> None:
+def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | None, outcome: Outcome) -> None:
     """Write what comes on an interface, a folder for each period, until Ctrl-C."""
     from mqpcap.cli.parallel import written
     from mqpcap.errors import OutputError
     from mqpcap.tables.export import Export
 
     if rotate_s is not None:
-        if out.is_symlink():
-            raise OutputError(f"{out} is a symbolic link; give the folder itself")
-        out.mkdir(parents=True, exist_ok=True)
+        if out_dir.is_symlink():
+            raise OutputError(f"{out_dir} is a symbolic link; give the folder itself")
+        out_dir.mkdir(parents=True, exist_ok=True)
     end = EndOfInput(signal.SIGINT, signal.SIGTERM)  # who stops a service loses nothing
     with end, listening(interface, bpf, outcome) as listener, metered(0, outcome.choices.quiet) as meter:
         for capture in captures_of(listener, end, rotate_s):
-            folder = out if rotate_s is None else out / capture.files[0].rpartition("@")[2]
-            one = Outcome(outcome.choices, capture_count=1, file_count=1)
+            folder = out_dir if rotate_s is None else out_dir / capture.files[0].rpartition("@")[2]
+            period = Outcome(outcome.choices, capture_count=1, file_count=1)
             with Export(folder, threads=outcome.choices.core_count) as tables:
-                written([capture], one, tables, meter)
+                written([capture], period, tables, meter)
                 summary = tables.commit()
             if not outcome.choices.quiet:
                 with meter.aside():
-                    tell(summary, one, str(folder))
-            outcome.add(one)
+                    tell(summary, period, str(folder))
+            outcome.add(period)
 
 
 def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
@@ -123,15 +123,15 @@ def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", me
     if len(groups) == 1:
         written(groups[0], outcome, tables, meter)
         return
-    for folder, one in written_in_groups(groups, outcome.choices, tables.scratch, meter):
-        outcome.add(one)
+    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter):
+        outcome.add(group_outcome)
         tables.adopt_all(folder)
 
 
-def tell(summary: "ExportSummary", outcome: Outcome, out: str) -> None:
+def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:
     """Say on stderr what an export came to."""
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
-    say(f"{out}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
+    say(f"{out_dir}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
         f"{size(summary.size_bytes)}, from {read}")  # fmt: skip
     width = max((len(table.name) for table in summary.tables), default=0)
     for table in summary.tables:

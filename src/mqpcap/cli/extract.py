@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option(
     "--out",
+    "out_path",
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
     help="The new capture, pcapng; - is standard output.",
 )
-@click.option("--connections", "whole", is_flag=True, help="All packets of the connections that the messages are of.")
+@click.option(
+    "--connections", "whole_connections", is_flag=True, help="All packets of the connections that the messages are of."
+)
 @utc_option
 @filter_options
 @common_without_bodies
 def extract(
-    inputs: tuple[str, ...], out: str, whole: bool, utc: bool, wanted: "Query | None", choices: Choices
+    inputs: tuple[str, ...], out_path: str, whole_connections: bool, utc: bool, wanted: "Query | None", choices: Choices
 ) -> None:
     """Write the packets of selected messages into a new capture, which Wireshark opens.
 
@@ -47,11 +50,11 @@ def extract(
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
     read_again(captures)
-    if out != "-" and os.path.lexists(out):
-        raise OutputError(f"{out} exists; extract replaces no file")
+    if out_path != "-" and os.path.lexists(out_path):
+        raise OutputError(f"{out_path} exists; extract replaces no file")
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
         asked = wanted or query("protocol exists")  # of connections, too, those that are ours
-        parts = [Extraction(capture, asked, whole) for capture in captures]
+        parts = [Extraction(capture, asked, whole_connections) for capture in captures]
         for part in parts:
             part.find(outcome, meter)
         if not any(part.packet_count for part in parts):
@@ -59,16 +62,16 @@ def extract(
                 notes = [part.note for part in parts if part.note is not None]
                 raise MqpcapError("nothing to extract" + (f": {notes[0]}" if notes else ""))
             finish(outcome)
-        with new_file(out) as file:
+        with new_file(out_path) as file:
             written_bytes = Extraction.write(parts, file, meter)
     if not choices.quiet:
         messages, packets = (sum(getattr(part, f"{x}_count") for part in parts) for x in ("message", "packet"))
         connections = plural(sum(part.connection_count for part in parts), "connection")
-        say(f"{out}: {plural(packets, 'packet')}, {size(written_bytes)}, of {plural(messages, 'message')} "
+        say(f"{out_path}: {plural(packets, 'packet')}, {size(written_bytes)}, of {plural(messages, 'message')} "
             f"of {connections}")  # fmt: skip
-        others = sum(part.teller_count for part in parts)
-        if others:
-            say(f"note: {plural(others, 'other connection')} added, by which these are recognised or named")
+        added_count = sum(part.teller_count for part in parts)
+        if added_count:
+            say(f"note: {plural(added_count, 'other connection')} added, by which these are recognised or named")
     finish(outcome)
 
 

@@ -45,8 +45,8 @@ _Spans = tuple[I64, I64]
 class Extraction:
     """What is taken of one capture."""
 
-    def __init__(self, capture: Capture, asked: Query, whole: bool) -> None:
-        self._capture, self._asked, self._whole = capture, asked, whole
+    def __init__(self, capture: Capture, asked: Query, whole_connections: bool) -> None:
+        self._capture, self._asked, self._whole = capture, asked, whole_connections
         self._messages: list[pa.Table] = []
         self._packets: I64 = np.zeros(0, np.int64)
         """The places of packets that are taken."""
@@ -78,15 +78,15 @@ class Extraction:
             return
         self.connection_count = len(connections)
         if self._whole:
-            others = choice.tellers(connections)
-            self.teller_count = len(others)
-            found = self._notes.of_connections([*connections, *others])
+            context = choice.tellers(connections)
+            self.teller_count = len(context)
+            taken = self._notes.of_connections([*connections, *context])
         else:
-            found = self._notes.of_messages(self._messages)
+            taken = self._notes.of_messages(self._messages)
         # All fragments of a file where one is taken: no row tells which are of the same datagram.
         fragments = self._notes.fragments
-        with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(found, fragments) >> _FILE_SHIFT)
-        self._packets = np.union1d(found, fragments[with_them])
+        with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(taken, fragments) >> _FILE_SHIFT)
+        self._packets = np.union1d(taken, fragments[with_them])
 
     def packets(self, meter: Meter) -> Iterator[_TakenPacket]:
         """The packets that are taken, in the order of the capture."""
@@ -96,8 +96,8 @@ class Extraction:
         for window in self._capture.windows():
             places = _places(window, window.number)
             taken = np.flatnonzero(np.isin(places, self._packets))
-            said = comments.of(places[taken]) if comments is not None else repeat(list[str]())
-            for i, texts in zip(taken.tolist(), said, strict=False):
+            comment_texts = comments.of(places[taken]) if comments is not None else repeat(list[str]())
+            for i, texts in zip(taken.tolist(), comment_texts, strict=False):
                 start = int(window.offset[i])
                 yield (
                     int(window.ts_ns[i]), int(window.link_type[i]),
@@ -108,10 +108,10 @@ class Extraction:
     @staticmethod
     def write(parts: "Sequence[Extraction]", file: BinaryIO, meter: Meter) -> int:
         """Write all packets in order of time, those of one capture in its own order; the bytes of packets written."""
-        made, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
+        writer, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
         streams = [part.packets(meter) for part in parts]
         for ts_ns, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
-            made.write(link_type, ts_ns, data, wire_len, comments)
+            writer.write(link_type, ts_ns, data, wire_len, comments)
             written_bytes += len(data)
         return written_bytes
 
@@ -123,9 +123,9 @@ def _places(window: Window, numbers: NDArray[np.integer]) -> I64:
 class _NotingPipeline(NumberedPipeline):
     """A pipeline that notes packets: the connection and the time of each, or (not ``whole``) which bytes it brought."""
 
-    def __init__(self, capture: Capture, options: Options, emit: Emit, whole: bool) -> None:
+    def __init__(self, capture: Capture, options: Options, emit: Emit, whole_connections: bool) -> None:
         super().__init__(capture, options, emit)
-        self._whole = whole
+        self._whole = whole_connections
         self._notes: list[tuple[NDArray[np.integer], ...]] = []
         """Places; keys of connections, or numbers of their sides; what begins there, a time or bytes; and how much."""
         self._clients: dict[int, tuple[int, int]] = {}
@@ -164,9 +164,9 @@ class _NotingPipeline(NumberedPipeline):
     def of_connections(self, connections: Sequence[Chosen]) -> I64:
         """The packets of whole connections: those between their ends, and not of another there."""
         times: dict[int, list[tuple[int, int]]] = {}
-        for one in connections:
-            span = int(str(one.row["first_ts_ns"])), int(str(one.row["last_ts_ns"])) + 1
-            times.setdefault(self._keys[one.id], []).append(span)
+        for connection in connections:
+            span = int(str(connection.row["first_ts_ns"])), int(str(connection.row["last_ts_ns"])) + 1
+            times.setdefault(self._keys[connection.id], []).append(span)
         return self._met({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
 
     def of_messages(self, messages: Sequence[pa.Table]) -> I64:
@@ -177,13 +177,13 @@ class _NotingPipeline(NumberedPipeline):
             for flow, (connection_id, client) in self._clients.items()
             for side in (0, 1)
         }
-        return self._met({side: some for side, some in sides.items() if some is not None})
+        return self._met({side: message_spans for side, message_spans in sides.items() if message_spans is not None})
 
     def _met(self, spans: Mapping[int, _Spans]) -> I64:
         """The places of packets with something in the stretches, which are by connection or side."""
-        of = np.array(sorted(spans), np.int64)
-        some = [tuple(column[np.isin(part[1], of)] for column in part) for part in self._notes]
-        place, group, begin, length = (np.concatenate(columns) for columns in zip(*some, strict=True))
+        side_keys = np.array(sorted(spans), np.int64)
+        side_notes = [tuple(column[np.isin(part[1], side_keys)] for column in part) for part in self._notes]
+        place, group, begin, length = (np.concatenate(columns) for columns in zip(*side_notes, strict=True))
         hit = np.zeros(len(place), np.bool_)
         order = np.argsort(group, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(group) else ():
@@ -200,11 +200,11 @@ def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
     sides = rows.group_by(["connection_id", "direction"], use_threads=False).aggregate(
         [("stream_offset", "list"), ("frame_len", "list")]
     )
-    names, found = ("connection_id", "direction", "stream_offset_list", "frame_len_list"), {}
+    names, span_lists = ("connection_id", "direction", "stream_offset_list", "frame_len_list"), {}
     for connection_id, direction, begins, lengths in zip(*map(sides.column, names), strict=True):
         begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
-        found[connection_id.as_py(), direction.as_py()] = np.sort(begin), np.sort(begin + length)
-    return found
+        span_lists[connection_id.as_py(), direction.as_py()] = np.sort(begin), np.sort(begin + length)
+    return span_lists
 
 
 class _Comments:
@@ -222,17 +222,17 @@ class _Comments:
     def of(self, places: I64) -> Iterator[list[str]]:
         """The comments of each packet."""
         for start in range(0, len(places), COMMENTED_TOGETHER):
-            some = places[start : start + COMMENTED_TOGETHER]
-            first, last = np.searchsorted(self._places, some), np.searchsorted(self._places, some + 1)
-            told = np.minimum(last - first, MAX_COMMENTS)
-            rows = np.repeat(first - (np.cumsum(told) - told), told) + np.arange(int(told.sum()))
+            part = places[start : start + COMMENTED_TOGETHER]
+            starts, ends = np.searchsorted(self._places, part), np.searchsorted(self._places, part + 1)
+            counts = np.minimum(ends - starts, MAX_COMMENTS)
+            rows = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
             messages = iter(self._messages.take(pa.array(self._order[rows])).to_pylist())
-            for count, more in zip(told.tolist(), (last - first - told).tolist(), strict=True):
-                said = [_comment(message) for message in islice(messages, count)]
-                yield [*said, f"and {more} more messages"] if more else said
+            for count, uncommented in zip(counts.tolist(), (ends - starts - counts).tolist(), strict=True):
+                texts = [_comment(message) for message in islice(messages, count)]
+                yield [*texts, f"and {uncommented} more messages"] if uncommented else texts
 
 
 def _comment(message: dict[str, object]) -> str:
     ends = [endpoint(message[f"{end}_ip"], message[f"{end}_port"]) for end in ("src", "dst")]
-    what = f"{message['protocol']}/{message['dialect']}"
-    return "  ".join([what, *about(message, None, Paint()), " -> ".join(ends)])
+    protocol_words = f"{message['protocol']}/{message['dialect']}"
+    return "  ".join([protocol_words, *about(message, None, Paint()), " -> ".join(ends)])

@@ -57,7 +57,7 @@ class Tally:
         elif output.table == "connections" and not self.match_count and self.query.connections is not None:
             ours = output.rows.filter(pc.is_valid(output.rows["protocol"]))
             for end in ("client", "server") if len(self._words["client"]) < MAX_WORDS else ():
-                both = (ours[f"{end}_{what}"].to_pylist() for what in ("ip", "port"))
+                both = (ours[f"{end}_{column}"].to_pylist() for column in ("ip", "port"))
                 self._words[end].update(map(endpoint, *both))
 
     def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
@@ -74,13 +74,13 @@ class Tally:
         times = (*(self._span_ns or ()), *span_ns)
         self._span_ns = (min(times), max(times)) if times else None
 
-    def added(self, other: "Tally") -> "Tally":
+    def added(self, added: "Tally") -> "Tally":
         """Both."""
-        self._widen(other._span_ns or ())
-        self.message_count += other.message_count
-        self.match_count += other.match_count
-        self._met += other._met
-        for place, words in other._words.items():
+        self._widen(added._span_ns or ())
+        self.message_count += added.message_count
+        self.match_count += added.match_count
+        self._met += added._met
+        for place, words in added._words.items():
             self._words[place] |= words
         return self
 
@@ -94,16 +94,16 @@ class Tally:
                 return "no message is of that time"
             ends = [f"{end}s {_listed(self._words[end])}" for end in ("client", "server") if self._words[end]]
             return f"no connection matches; here are {', '.join(ends)}" if ends else None
-        said = f"0 of {plural(self.message_count, 'message')} match"
+        note = f"0 of {plural(self.message_count, 'message')} match"
         for i, part in enumerate(self.query.parts):
             if not self._met[i] and self._words[i]:
                 name = next(part.conditions).column.name
-                return f"{said}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
+                return f"{note}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
         if self._asks_time and self._span_ns is not None:
             from mqpcap.cli.lines import clock
 
-            said += "; messages here are from {} to {}".format(*(clock(ts_ns, True, True) for ts_ns in self._span_ns))
-        return said
+            note += "; messages here are from {} to {}".format(*(clock(ts_ns, True, True) for ts_ns in self._span_ns))
+        return note
 
     @property
     def _asks_time(self) -> bool:
@@ -111,8 +111,8 @@ class Tally:
 
 
 def _listed(words: Collection[str]) -> str:
-    some = [word or '""' for word in sorted(words)[:MOST_WORDS]]
-    return ", ".join([*some, *(["..."] if len(words) > MOST_WORDS else [])])
+    named = [word or '""' for word in sorted(words)[:MOST_WORDS]]
+    return ", ".join([*named, *(["..."] if len(words) > MOST_WORDS else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,46 +55,48 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     read_again(captures)
     with metered(size_bytes(captures), choices.quiet) as meter:
         sought = [ChosenConnections(recording, wanted) for recording in captures]
-        all_found = [(search.capture, one) for search in sought for one in search.run(outcome, meter)]
+        all_found = [(search.capture, connection) for search in sought for connection in search.run(outcome, meter)]
     if len(all_found) != 1:
         if sought and not outcome.unreadable:
-            raise MqpcapError(_why_not(sought, [one for _, one in all_found]))
+            raise MqpcapError(_why_not(sought, [connection for _, connection in all_found]))
         finish(outcome)
-    ((recording, one),) = all_found
+    ((recording, connection),) = all_found
     outcome.notes.clear()  # those of the second reading are the same
     with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
         if raw is not None:
             from mqpcap.cli.raw import write_raw
 
-            write_raw(recording, one, raw, outcome, meter)
+            write_raw(recording, connection, raw, outcome, meter)
         else:
-            _converse(recording, one, as_json, utc, outcome, meter)
+            _converse(recording, connection, as_json, utc, outcome, meter)
     finish(outcome)
 
 
 def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]") -> str:
     if all_found:
-        names = [f"c{one.number} ({one.end('client')} -> {one.end('server')})" for one in all_found[:MOST_NAMED]]
-        more = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""
-        return f"{len(all_found):,} connections match; say which with --connection: {', '.join(names)}{more}"
+        names = [f"c{x.number} ({x.end('client')} -> {x.end('server')})" for x in all_found[:MOST_NAMED]]
+        more_words = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""
+        return f"{len(all_found):,} connections match; say which with --connection: {', '.join(names)}{more_words}"
     notes = [search.tally.note for search in sought if search.tally.note is not None]
     count = sum(search.connection_count for search in sought)
     return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")
 
 
-def _converse(capture: "Capture", one: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter) -> None:
+def _converse(
+    capture: "Capture", connection: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter
+) -> None:
     from mqpcap.cli.filters import Filter
     from mqpcap.cli.held_rows import json_line
     from mqpcap.cli.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 
     if as_json:
-        only = Filter(one.query(), left_out=[NUMBER, "ts"])
+        only = Filter(connection.query(), left_out=[NUMBER, "ts"])
         merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), meter)
         return
-    talk = Conversation(one, utc, outcome.file_count > 1)
+    talk = Conversation(connection, utc, outcome.file_count > 1)
     sys.stdout.writelines(f"{line}\n" for line in talk.head())
-    merge([capture], Filter(one.query()), outcome, talk.take, meter)
+    merge([capture], Filter(connection.query()), outcome, talk.take, meter)
     talk.say(0)
 
 
@@ -106,10 +108,10 @@ def _waits(turn: "Sequence[MessageRow]") -> bool:
 class Conversation:
     """Writes the messages of a connection in order of time, each reply behind its request: in one turn."""
 
-    def __init__(self, one: "Chosen", utc: bool, filed: bool = False) -> None:
+    def __init__(self, connection: "Chosen", utc: bool, filed: bool = False) -> None:
         from mqpcap.cli.lines import Paint
 
-        self._one, self._utc, self._filed = one, utc, filed
+        self._one, self._utc, self._filed = connection, utc, filed
         self._paint = Paint(coloured(sys.stdout))
         self._turns: deque[list[MessageRow]] = deque()
         self._asking: dict[tuple[object, object], list[MessageRow]] = {}
@@ -124,8 +126,8 @@ class Conversation:
         counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
         spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
         yield self._paint("bold", f"{self._one.end('client')} -> {self._one.end('server')}  {spoken}")
-        said = f"{counts[0]} from the client, {counts[1]} from the server"
-        yield f"c{self._one.number}, connection {self._one.id}; {said}"
+        count_words = f"{counts[0]} from the client, {counts[1]} from the server"
+        yield f"c{self._one.number}, connection {self._one.id}; {count_words}"
         yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"
         missing = sum(int(str(row[f"missing_bytes_{d}"])) for d in ("c2s", "s2c"))
         if missing:
@@ -152,8 +154,8 @@ class Conversation:
         """Write what waits for nothing, and what is more than so many messages."""
         while self._turns and (not _waits(self._turns[0]) or len(self._turns) > at_most):
             turn = self._turns.popleft()
-            first = turn[0].message
-            self._asking.pop((first["direction"], first["stream_offset"]), None)
+            first_message = turn[0].message
+            self._asking.pop((first_message["direction"], first_message["stream_offset"]), None)
             for i, row in enumerate(turn):
                 sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn) > 1))
 
@@ -164,11 +166,11 @@ class Conversation:
         message = row.message
         arrow = "->" if message["direction"] == "c2s" else "<-"
         when = self._paint("dim", clock(int(str(message["ts_ns"])), self._utc, False))
-        said = about(message, None, self._paint, None if is_paired else row.exchange)
+        words = about(message, None, self._paint, None if is_paired else row.exchange)
         if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
-            said.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
+            words.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
         packet = f"{shown(str(message['capture_file'])) if self._filed else ''}#{message['first_packet']}"
-        yield "  ".join([f"{indent}{when}", f"{packet:<6}", f"{arrow} {said[0]}", *said[1:]])
+        yield "  ".join([f"{indent}{when}", f"{packet:<6}", f"{arrow} {words[0]}", *words[1:]])
         for line in body_lines(row, max(self._width - len(indent) - 8, 20)):
             yield f"{indent}        {line}"
 
@@ -203,13 +205,13 @@ def _inside(value: object, path: tuple[str, ...]) -> Iterator[tuple[bytes, str]]
 def _wrapped(value: bytes, width: int) -> Iterator[str]:
     from mqpcap.cli.dumps import dump
 
-    part, more = value[:BODY_BYTES], len(value) - BODY_BYTES
-    text = part.decode("utf-8", "ignore" if more > 0 else "replace")
+    part, more_bytes = value[:BODY_BYTES], len(value) - BODY_BYTES
+    text = part.decode("utf-8", "ignore" if more_bytes > 0 else "replace")
     if all(c.isprintable() or c in "\n\r\t" for c in text) and "\ufffd" not in text:
         for line in text.splitlines():
             safe = shown(line.expandtabs(4))
-            yield from (safe[at : at + width] for at in range(0, max(len(safe), 1), width))
+            yield from (safe[offset : offset + width] for offset in range(0, max(len(safe), 1), width))
     else:
         yield from dump(part, indent=0)
-    if more > 0:
-        yield f"and {plural(more, 'more byte')}; --json has all"
+    if more_bytes > 0:
+        yield f"and {plural(more_bytes, 'more byte')}; --json has all"

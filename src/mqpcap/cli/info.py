@@ -190,8 +190,8 @@ class Report:
     @property
     def dropped_count(self) -> int | None:
         """Packets that the capturing system says it dropped, None if no file says."""
-        said = [facts.drop_count for facts in self.files if facts.drop_count is not None]
-        return sum(said) if said else None
+        drop_counts = [facts.drop_count for facts in self.files if facts.drop_count is not None]
+        return sum(drop_counts) if drop_counts else None
 
     @property
     def packet_count(self) -> int:
@@ -211,7 +211,7 @@ class Report:
         own_bytes = sums["payload_bytes"] + sums["gap_bytes"]
         all_bytes = own_bytes + sums["foreign_payload_bytes"] + sums["foreign_gap_bytes"]
         shares = ((lost, own_bytes), (missing, all_bytes), (dropped, self.packet_count + dropped))
-        return 100 * max(part / whole if whole else 0.0 for part, whole in shares)
+        return 100 * max(part / total if total else 0.0 for part, total in shares)
 
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
@@ -261,8 +261,8 @@ class Report:
                 yield title, counted((name, count) for name, count in Counter(kinds_of_packets).most_common())
         times = [t for facts in self.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
         if times:
-            first, last = (clock(t, utc, True) for t in (min(times), max(times)))
-            yield "time", f"{first} to {last}, {(max(times) - min(times)) / 1e9:,.3f} s"
+            first_time, last_time = (clock(t, utc, True) for t in (min(times), max(times)))
+            yield "time", f"{first_time} to {last_time}, {(max(times) - min(times)) / 1e9:,.3f} s"
         dropped = self.dropped_count
         yield "dropped", "the files do not say" if dropped is None else f"{dropped:,} by the capturing system"
         named = {"other": "not ours", "tls": "TLS"}
@@ -338,14 +338,14 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     reports: list[Json] = []
     captures = found(inputs, outcome)
     total = size_bytes(captures)
-    with metered(total, choices.quiet) as meter, background(choices, total) as behind:
+    with metered(total, choices.quiet) as meter, background(choices, total) as worker:
         for capture in captures:
-            report = report_of(capture, outcome, meter, behind)
+            report = report_of(capture, outcome, meter, worker)
             if report is None:
                 continue
             if max_loss is not None and report.loss_percent > max_loss:
-                said = f"{report.loss_percent:.3g} % lost, more than --max-loss {max_loss:g}"
-                outcome.unreadable.append((capture.files[0], said))
+                problem = f"{report.loss_percent:.3g} % lost, more than --max-loss {max_loss:g}"
+                outcome.unreadable.append((capture.files[0], problem))
             if as_json:
                 reports.append(report.as_json())
                 continue
@@ -354,8 +354,8 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
                     put(folded(line, sys.stdout, 16))
     if as_json:
         strangers = {
-            name: [{"file": file, "reason": reason} for file, reason in some]
-            for name, some in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
+            name: [{"file": file, "reason": reason} for file, reason in named_files]
+            for name, named_files in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
         }
         put(json_text(with_exact_numbers({"captures": reports, **strangers})))
     finish(outcome)
@@ -365,7 +365,7 @@ def report_of(
     capture: "Capture",
     outcome: Outcome,
     meter: Meter,
-    behind: "Background",
+    worker: "Background",
     also: "Emit" = lambda output: None,
     tables: frozenset[str] = frozenset(),
 ) -> Report | None:
@@ -379,7 +379,7 @@ def report_of(
         report.take(output)
         also(output)
 
-    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, behind)
+    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, worker)
     if not read(pipeline, outcome, meter):
         return None
     report.end(capture, pipeline.counts, {rule.port for rule in outcome.choices.decode_as})
@@ -390,12 +390,12 @@ def _remarks(capture: "Capture") -> "list[tuple[str, Annotations]]":
     """What people wrote into the files that can be read again."""
     from mqpcap.capture.annotations import annotations
 
-    found = []
+    file_remarks = []
     for index, facts in enumerate(capture.facts):
         if facts.format == "pcapng" and os.path.isfile(facts.file):
             with closing(capture.source(index)) as source:
-                found.append((facts.file, annotations(source)))
-    return found
+                file_remarks.append((facts.file, annotations(source)))
+    return file_remarks
 
 
 def _format(facts: "FileFacts") -> str:
@@ -432,14 +432,15 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
 def _remarks_as_text(report: Report) -> Iterator[str]:
     from mqpcap.cli.lines import value_text
 
-    some = [one for _, one in report.remarks]
-    comments = [f"{where}: {value_text(text, 200)}" for one in some for where, text in one.comments]
-    names = [f"{address} is {shown(', '.join(names))}" for one in some for address, names in one.names.items()]
+    all_remarks = [file_remarks for _, file_remarks in report.remarks]
+    comments = [f"{where}: {value_text(text, 200)}" for remarks in all_remarks for where, text in remarks.comments]
+    pairs = (pair for remarks in all_remarks for pair in remarks.names.items())
+    names = [f"{address} is {shown(', '.join(names))}" for address, names in pairs]
     for word, lines in (("comment", comments), ("name", names)):
         yield from (f"  {word:<13} {line}" for line in lines[:REMARKS_SHOWN])
-    more = sum(max(len(lines) - REMARKS_SHOWN, 0) for lines in (comments, names))
-    if more:
-        yield f"  and {more:,} more comments and names; --json has them"
+    more_count = sum(max(len(lines) - REMARKS_SHOWN, 0) for lines in (comments, names))
+    if more_count:
+        yield f"  and {more_count:,} more comments and names; --json has them"
 
 
 def _list_as_text(report: Report) -> Iterator[str]:

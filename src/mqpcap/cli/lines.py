@@ -144,13 +144,13 @@ def fitted(parts: Sequence[Part], width: int) -> list[Part]:
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
         left.remove(max(ranked, key=lambda part: part.rank))
-    for at, part in enumerate(left):
+    for index, part in enumerate(left):
         if _width(left) > width and part.text.startswith(("=> ", "<= ")):
-            left[at] = part._replace(text=part.text.partition(" in ")[0])  # better no latency than half of it
-    while (over := _width(left) - width) > 0 and (loose := [part for part in left if not part.is_fixed]):
+            left[index] = part._replace(text=part.text.partition(" in ")[0])  # better no latency than half of it
+    while (excess := _width(left) - width) > 0 and (loose := [part for part in left if not part.is_fixed]):
         longest = max(loose, key=lambda part: len(part.text))
-        at, text = left.index(longest), _shortened(longest.text, len(longest.text) - over)
-        left[at : at + 1] = [longest._replace(text=text)] if len(text) < len(longest.text) else []
+        index, text = left.index(longest), _shortened(longest.text, len(longest.text) - excess)
+        left[index : index + 1] = [longest._replace(text=text)] if len(text) < len(longest.text) else []
     return left
 
 
@@ -187,25 +187,25 @@ def _ends(
     if direction != "c2s":
         ends, arrow = ends[::-1], "<-"
     client, server = ends
-    told = f"{client} {arrow}" if width is None else f"{client:<{CLIENT_WIDTH}} {arrow}"
+    client_words = f"{client} {arrow}" if width is None else f"{client:<{CLIENT_WIDTH}} {arrow}"
     name = "" if number is None else f"c{number:<2}"
     if width is not None and width < ROOMY_WIDTH and name:
-        told = arrow  # the connection has a name, and info says its ends
+        client_words = arrow  # the connection has a name, and info says its ends
     spoken = f"{protocol}/{dialect}"
-    return (name, told, "") if (spoken, server) == common else (name, f"{told} {server}", spoken)
+    return (name, client_words, "") if (spoken, server) == common else (name, f"{client_words} {server}", spoken)
 
 
 def _said(message: Mapping[str, object], body: object, exchange: "Exchange | None", is_narrow: bool) -> list[str]:
     """The texts of _SAID."""
     operation, destination, length = message["op"], message["destination"], message["body_len"]
-    what = f"operation {message['op_code']}" if operation is None else _word(operation, False)
+    operation_words = f"operation {message['op_code']}" if operation is None else _word(operation, False)
     size = "" if length is None else f"{length} B"
     preview = "" if length is None or body is None else value_text(body, PREVIEW_BYTES)
     if not is_narrow and preview:
         size, preview = f"{size} {preview}", ""
     gap, flaw = message["gap_before_bytes"], message["flaw"]
     return [
-        f"{what:<{OPERATION_WIDTH}}" if is_narrow else what,
+        f"{operation_words:<{OPERATION_WIDTH}}" if is_narrow else operation_words,
         "" if destination is None else _word(destination),
         *["" if (value := message[name]) is None else label + _word(value) for name, label in _NAMES],
         size,
@@ -222,8 +222,8 @@ def _said(message: Mapping[str, object], body: object, exchange: "Exchange | Non
 def _error(status: object, code: object, text: object) -> str:
     if status == "ok" or status is code is text is None:
         return ""
-    said = [str(status or "error"), "" if code is None else str(code), "" if text is None else value_text(text, 200)]
-    return " ".join(filter(None, said))
+    words = [str(status or "error"), "" if code is None else str(code), "" if text is None else value_text(text, 200)]
+    return " ".join(filter(None, words))
 
 
 def _outcome(exchange: "Exchange | None") -> tuple[str, str]:
@@ -238,11 +238,11 @@ def _outcome(exchange: "Exchange | None") -> tuple[str, str]:
         return f"<= {state}", ""
     if is_request and state != "answered":
         return ("", "=> UNANSWERED") if state == "unanswered" else (f"=> {state}", "")
-    said = f"{'=>' if is_request else '<='} {shown(file) if file else ''}#{packet}"
+    words = f"{'=>' if is_request else '<='} {shown(file) if file else ''}#{packet}"
     for word in (status, error_code) if is_request else ():
-        said += "" if word is None else f" {word}"
-    said += "" if latency_ns is None else f" in {latency(latency_ns)}"
-    return ("", said) if is_request and status == "error" else (said, "")
+        words += "" if word is None else f" {word}"
+    words += "" if latency_ns is None else f" in {latency(latency_ns)}"
+    return ("", words) if is_request and status == "error" else (words, "")
 
 
 def latency(time_ns: int) -> str:
@@ -283,8 +283,8 @@ def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
     return str(value).lower() if isinstance(value, bool) else shown(str(value))
 
 
-def _rest(more: int) -> str:
-    return f" and {more} more" if more > 0 else ""
+def _rest(more_count: int) -> str:
+    return f" and {more_count} more" if more_count > 0 else ""
 
 
 def readable(value: bytes) -> str | None:
@@ -335,12 +335,12 @@ class Lines:
             if body is None:
                 body = row.fields.get(name)
         second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
-        before = "" if second == self._second else self._turned(row, second)
-        text = f"{before}{line(message, body, self._style, row.exchange)}\n"
+        heading = "" if second == self._second else self._turned(row, second)
+        text = f"{heading}{line(message, body, self._style, row.exchange)}\n"
         if self._verbose:
             fields = {name: value for name, value in row.fields.items() if name not in KEYS}
-            text += "".join(f"{one}\n" for one in tree(fields, enum_names(row.protocol)))
-        return text + "".join(f"{one}\n" for one in self._bytes(row)) if self._as_hex else text
+            text += "".join(f"{field_line}\n" for field_line in tree(fields, enum_names(row.protocol)))
+        return text + "".join(f"{field_line}\n" for field_line in self._bytes(row)) if self._as_hex else text
 
     def _turned(self, row: "MessageRow", second: int) -> str:
         """Take the style for another second; returns what stands in front of the first row: what lines on a terminal
@@ -361,9 +361,9 @@ class Lines:
     def _bytes(self, row: "MessageRow") -> Iterator[str]:
         veil = hidden(row, self._choices)
         yield from dump(row.data, () if veil is None else veil.spans, left_out=left_out(row, self._choices))
-        behind = bytes_behind_a_hole(row)
-        if behind:
-            yield f"    and {plural(behind, 'byte')} behind missing ones"
+        after_hole = bytes_behind_a_hole(row)
+        if after_hole:
+            yield f"    and {plural(after_hole, 'byte')} behind missing ones"
 
 
 @cache

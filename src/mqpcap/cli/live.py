@@ -40,14 +40,14 @@ class EndOfInput:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, before in self._before:
-            signal.signal(number, before)
+        for number, handler in self._before:
+            signal.signal(number, handler)
 
-    def tell(self, told: Callable[[], None]) -> None:
+    def tell(self, callback: Callable[[], None]) -> None:
         """Call this when it comes, at once if it came."""
-        self._told = told
+        self._told = callback
         if self.heard_s is not None:
-            told()
+            callback()
 
     def _hear(self, number: int, frame: object) -> None:
         if self.heard_s is not None:
@@ -152,9 +152,9 @@ def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:
     packets = sum(facts.packet_count for capture in captures for facts in capture.facts)
     kinds = f": {counted(sorted(outcome.messages.items()))}" if outcome.messages else ""
     dropped = [facts.drop_count for capture in captures for facts in capture.facts if facts.drop_count is not None]
-    said = [
+    counts = [
         plural(outcome.messages.total(), "message") + kinds,
         f"flaws: {counted(sorted(outcome.flaws.items()))}",
         plural(packets, "packet") + (f", {sum(dropped):,} dropped" if dropped else ""),
     ]
-    return "; ".join(said)
+    return "; ".join(counts)

@@ -78,10 +78,10 @@ class PlaceSearch(_Search):
     def _found(self, output: Output) -> NDArray[np.bool_]:
         m = output.rows
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
-        here: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
+        is_wanted: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
         assert output.protocol is not None and output.fields is not None
-        here &= self._query.selects(Rows(output.protocol, m, output.fields))
-        return here & is_in(m["direction"], self._direction)
+        is_wanted &= self._query.selects(Rows(output.protocol, m, output.fields))
+        return is_wanted & is_in(m["direction"], self._direction)
 
     def _is_over(self) -> bool:
         return len(self._held) > 0
@@ -109,18 +109,18 @@ class PacketSearch(_Search):
     def _found(self, output: Output) -> NDArray[np.bool_]:
         m = output.rows
         names = "first_packet", "last_packet", "ts_ns", "end_ts_ns"
-        first, last, begin_ns, end_ns = (m[name].to_numpy() for name in names)
+        first_packets, last_packets, begin_ns, end_ns = (m[name].to_numpy() for name in names)
         mask = np.zeros(m.num_rows, np.bool_)
         for place in self._searched():
             ends = ("src_ip", "src_port", "dst_ip", "dst_port")
-            same = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
+            same_ends = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
             # A retransmission has the number of no message's packet; one that began later may use the ports again.
             # Where a message goes on in the next file, the number of its last packet is one of that file.
             begins_here = is_in(m["capture_file"], self._files[place.file])
             goes_on = (end_ns > place.ts_ns) & (len(self._files) > 1)
-            around = ~begins_here | ((first <= self.packet) & ((last >= self.packet) | goes_on))
-            mask |= same & around & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
-            if (same & (end_ns > place.ts_ns)).any():
+            around = ~begins_here | ((first_packets <= self.packet) & ((last_packets >= self.packet) | goes_on))
+            mask |= same_ends & around & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
+            if (same_ends & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)
         return mask
 

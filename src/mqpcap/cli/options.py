@@ -80,15 +80,15 @@ def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...
         return ()
     from mqpcap.decode.detection import DecodeAs
 
-    made = []
+    decode_as = []
     for rule in rules:
-        found = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
-        if found is None:
+        match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
+        if match is None:
             raise click.BadParameter(f"{rule!r} is no rule like tcp.port==9092,flymq", ctx, param)
-        if not 1 <= int(found[1]) <= 65535:
-            raise click.BadParameter(f"{found[1]} is no TCP port", ctx, param)
-        made.append(DecodeAs(int(found[1]), protocol_name(found[2], param, ctx)))
-    return tuple(made)
+        if not 1 <= int(match[1]) <= 65535:
+            raise click.BadParameter(f"{match[1]} is no TCP port", ctx, param)
+        decode_as.append(DecodeAs(int(match[1]), protocol_name(match[2], param, ctx)))
+    return tuple(decode_as)
 
 
 def _bodies(ctx: click.Context, param: click.Parameter, word: str) -> int | None:
@@ -122,10 +122,10 @@ def period_s(ctx: click.Context, param: click.Parameter, word: str | None) -> in
     """``90s``, ``15m``, ``1h``: seconds."""
     if word is None:
         return None
-    found = re.fullmatch(r"(\d{1,9})\s*([smhd])", word.strip().lower(), re.ASCII)
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"(\d{1,9})\s*([smhd])", word.strip().lower(), re.ASCII)
+    if match is None or not int(match[1]):
         raise click.BadParameter(f"{word!r} is no period like 1h; the units are s, m, h and d", ctx, param)
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,9 +137,9 @@ def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Co
     """The protocol's name; exits 2, naming all, if there is none."""
     from mqpcap.protocols import protocols
 
-    known = protocols()
-    if word.lower() not in known:
-        raise click.BadParameter(f"{word!r} is no protocol; there are {', '.join(known)}", ctx, param)
+    names = protocols()
+    if word.lower() not in names:
+        raise click.BadParameter(f"{word!r} is no protocol; there are {', '.join(names)}", ctx, param)
     return word.lower()
 
 
@@ -243,10 +243,10 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
         bodies = kwargs.get("bodies")  # None: all of them
         return command(*args, wanted=_query(given, bool(kwargs.get("utc")), bodies is None), **kwargs)  # type: ignore[arg-type]  # wanted is the command's own
 
-    made: Callable[..., R] = with_wanted
+    decorated: Callable[..., R] = with_wanted
     for option in reversed(_OPTIONS):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
 def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Query | None":
@@ -264,10 +264,10 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     if "filter_text" in given:
         with misuse_of("-Y"):
             all_of.append(query(given["filter_text"], utc))
-    made = functools.reduce(operator.and_, all_of)
-    if made.asks_bodies and not bodies_are_whole:
+    filter_query = functools.reduce(operator.and_, all_of)
+    if filter_query.asks_bodies and not bodies_are_whole:
         raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
-    return made
+    return filter_query
 
 
 def _any_glob(globs: Sequence[str]) -> tuple[str, str, Sequence[str]]:

@@ -32,11 +32,11 @@ def protocols(as_json: bool) -> None:
         put(json_text(facts))
         return
     width = min(width_of(sys.stdout) or WIDTH, WIDTH)
-    for one in facts:
-        ports, dialects, names = (", ".join(map(str, one[key])) for key in ("ports", "dialects", "operations"))
-        put(f"{one['name']}: {one['title']}, TCP port {ports or 'of no fixed number'}")
+    for entry in facts:
+        ports, dialects, names = (", ".join(map(str, entry[key])) for key in ("ports", "dialects", "operations"))
+        put(f"{entry['name']}: {entry['title']}, TCP port {ports or 'of no fixed number'}")
         names = names or "as each message names them"
-        for head, text in ("dialects", dialects), ("operations", names), ("recognised", one["recognised"]):
+        for head, text in ("dialects", dialects), ("operations", names), ("recognised", entry["recognised"]):
             put(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
 
 

@@ -67,42 +67,43 @@ class Question:
 
 
 def grouped(
-    by: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
+    key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
 ) -> Question:
     """Metrics by group, all of them unless some are named; with an interval over time."""
     if interval_ns is not None and form is None and sys.stdout.isatty():
-        return bars(by, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
-    return by_group(by, metrics or METRICS, interval_ns)
+        return bars(key_names, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
+    return by_group(key_names, metrics or METRICS, interval_ns)
 
 
-def ready_made(asked: str, by: Sequence[str], most: int) -> Question:
+def ready_made(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
     """A question that has a name."""
-    made: dict[str, Callable[[], Question]] = {
-        "producers": lambda: of_role(Producers(by or WHO)), "consumers": lambda: of_role(Consumers(by or WHO)),
-        "slowest": lambda: of_slowest(most), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
+    reports: dict[str, Callable[[], Question]] = {
+        "producers": lambda: of_role(Producers(key_names or WHO)),
+        "consumers": lambda: of_role(Consumers(key_names or WHO)),
+        "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
         "talkers": of_talkers,
     }  # fmt: skip
-    return made[asked]()
+    return reports[asked]()
 
 
-def key_columns(by: Sequence[str]) -> list[Column]:
+def key_columns(key_names: Sequence[str]) -> list[Column]:
     """The columns of a key."""
-    return [Column(name, TITLES.get(name, name)) for name in by]
+    return [Column(name, TITLES.get(name, name)) for name in key_names]
 
 
-def _named(by: Sequence[str], key: Key) -> dict[str, object]:
+def _named(key_names: Sequence[str], key: Key) -> dict[str, object]:
     """The values of a key by name; of what belongs to no group that is told apart, the first says so."""
-    return dict(zip(by, key, strict=False))
+    return dict(zip(key_names, key, strict=False))
 
 
-def _order(by: Sequence[str], row: Cells) -> list[tuple[bool, str]]:
+def _order(key_names: Sequence[str], row: Cells) -> list[tuple[bool, str]]:
     """What sorts rows that are equal otherwise: their keys, what is missing last."""
-    return [(row.get(name) is None, str(row.get(name))) for name in by]
+    return [(row.get(name) is None, str(row.get(name))) for name in key_names]
 
 
-def _sorted(rows: Sequence[Cells], first: Sequence[str], by: Sequence[str]) -> list[Cells]:
+def _sorted(rows: Sequence[Cells], sort_names: Sequence[str], key_names: Sequence[str]) -> list[Cells]:
     """The rows, those with the most in front."""
-    return sorted(rows, key=lambda row: ([-_number(row, name) for name in first], _order(by, row)))
+    return sorted(rows, key=lambda row: ([-_number(row, name) for name in sort_names], _order(key_names, row)))
 
 
 def _number(row: Cells, name: str) -> int:
@@ -110,10 +111,10 @@ def _number(row: Cells, name: str) -> int:
     return -1 if value is None else int(value)
 
 
-def _latencies(of: LatencySummary) -> dict[str, object]:
+def _latencies(summary: LatencySummary) -> dict[str, object]:
     names = (column.name for column in LATENCY[1:-1])
-    latencies = {name: of.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
-    return {**latencies, "latency_exact": None if of.is_exact else False}
+    latencies = {name: summary.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
+    return {**latencies, "latency_exact": None if summary.is_exact else False}
 
 
 def beyond(sums: Sums) -> list[str]:
@@ -124,17 +125,17 @@ def beyond(sums: Sums) -> list[str]:
     return [f"{len(sums) - 1:,} groups are told apart; {rows} of further ones count in (other)"]
 
 
-def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> Question:
+def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> Question:
     """Metrics by group, sorted by the first metric, the most first.
 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
     """
     pairs = not EXCHANGES_FOR.isdisjoint(metrics)
-    groups = Groups(by, interval_ns, MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS, errors=pairs)
-    names = by if interval_ns is None else (*by, "start_ns")
+    groups = Groups(key_names, interval_ns, MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS, errors=pairs)
+    names = key_names if interval_ns is None else (*key_names, "start_ns")
 
     def rows() -> list[Cells]:
-        found: list[Cells] = [
+        group_rows: list[Cells] = [
             {
                 **_named(names, row.key),
                 **row.sums,
@@ -146,11 +147,12 @@ def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None 
         ]
         if interval_ns is None:
             # A filter may select a reply and not its request: then only its exchange is in the request's group.
-            return _sorted([row for row in found if row["messages"] or row["errors"]], [FIRST[x] for x in metrics], by)
-        found += [] if by else _empty(found, interval_ns)
-        return sorted(found, key=lambda row: (_number(row, "start_ns"), _order(by, row)))
+            counted = [row for row in group_rows if row["messages"] or row["errors"]]
+            return _sorted(counted, [FIRST[x] for x in metrics], key_names)
+        group_rows += [] if key_names else _empty(group_rows, interval_ns)
+        return sorted(group_rows, key=lambda row: (_number(row, "start_ns"), _order(key_names, row)))
 
-    columns = [*key_columns(by), *(column for metric in metrics for column in COLUMNS[metric])]
+    columns = [*key_columns(key_names), *(column for metric in metrics for column in COLUMNS[metric])]
     times = [] if interval_ns is None else [Column("start_ns", "from", "clock")]
     # Exchanges count only where a metric takes them.
     counters = Counters(groups, without=() if pairs else ("exchanges",))
@@ -159,23 +161,23 @@ def by_group(by: Sequence[str], metrics: Sequence[str], interval_ns: int | None 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
     """The intervals between others that have no row."""
-    there = {_number(row, "start_ns") for row in rows}
-    if not there or (max(there) - min(there)) // interval_ns >= MAX_EMPTY_INTERVALS:
+    start_times = {_number(row, "start_ns") for row in rows}
+    if not start_times or (max(start_times) - min(start_times)) // interval_ns >= MAX_EMPTY_INTERVALS:
         return []
     zeros = {"messages": 0, "messages_c2s": 0, "messages_s2c": 0, "bytes": 0, "errors": 0, "answered": 0}
-    every = range(min(there), max(there), interval_ns)
-    return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in there]
+    every = range(min(start_times), max(start_times), interval_ns)
+    return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in start_times]
 
 
-def bars(by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
+def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
     """Metrics by group, with a bar for each interval behind them."""
-    groups, series = by_group(by, metrics), by_group(by, metrics, interval_ns)
-    first, columns = FIRST[metrics[0]], list(groups.columns)
+    groups, series = by_group(key_names, metrics), by_group(key_names, metrics, interval_ns)
+    first_metric, columns = FIRST[metrics[0]], list(groups.columns)
 
     def rows() -> list[Cells]:
-        found, cells = groups.rows(), series.rows()
-        if not found:
-            return found
+        group_rows, cells = groups.rows(), series.rows()
+        if not group_rows:
+            return group_rows
         times = [_number(row, "start_ns") for row in cells]
         begin_ns, end_ns = min(times), max(times) + interval_ns
         count = (end_ns - begin_ns) // interval_ns
@@ -183,14 +185,15 @@ def bars(by: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool)
         together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
         step_ns = together * interval_ns
         ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
-        columns.append(Column("bars", f"{TITLES.get(first, first)} per {_span(step_ns)}, {ends}", "plain"))
+        title = f"{TITLES.get(first_metric, first_metric)} per {_span(step_ns)}, {ends}"
+        columns.append(Column("bars", title, "plain"))
         heights: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (-(-count // together)))
         for row in cells:
-            high, at = heights[str(_order(by, row))], (_number(row, "start_ns") - begin_ns) // step_ns
-            value = max(_number(row, first), 0)
-            high[at] = max(high[at], value) if first.endswith("_ns") else high[at] + value
+            high, bar_index = heights[str(_order(key_names, row))], (_number(row, "start_ns") - begin_ns) // step_ns
+            value = max(_number(row, first_metric), 0)
+            high[bar_index] = max(high[bar_index], value) if first_metric.endswith("_ns") else high[bar_index] + value
         plain = "utf" not in (sys.stdout.encoding or "").lower()
-        return [{**row, "bars": sparkline(heights[str(_order(by, row))], plain)} for row in found]
+        return [{**row, "bars": sparkline(heights[str(_order(key_names, row))], plain)} for row in group_rows]
 
     return Question(groups.counters + series.counters, columns, rows, groups.sums)
 
@@ -206,15 +209,16 @@ def _span(time_ns: int) -> str:
 def _of_sums(
     counter: Producers | Consumers | Talkers | DeliveriesByTopic | Delays,
     columns: Sequence[Column],
-    most: Sequence[str],
-    more: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
+    sort_names: Sequence[str],
+    extra_cells: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
 ) -> Question:
     """Sums by group, those with the most in front. ``more`` gives further cells of all groups."""
     sums = counter.sums
 
     def rows() -> list[Cells]:
-        found: list[Cells] = [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
-        return _sorted([{**row, **cells} for row, cells in zip(found, more(found), strict=True)], most, sums.by)
+        group_rows: list[Cells] = [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
+        pairs = zip(group_rows, extra_cells(group_rows), strict=True)
+        return _sorted([{**row, **cells} for row, cells in pairs], sort_names, sums.by)
 
     return Question(Counters(counter), [*key_columns(sums.by), *columns], rows, sums)
 
@@ -222,8 +226,8 @@ def _of_sums(
 def of_role(role: Producers | Consumers) -> Question:
     """What producers or consumers do, those who do most first."""
     names = role.names
-    made = _of_sums(role, [Column(name, TITLES.get(name, name), "number") for name in names], names)
-    return replace(made, rows=lambda: [row for row in made.rows() if any(row[name] for name in names)])
+    report = _of_sums(role, [Column(name, TITLES.get(name, name), "number") for name in names], names)
+    return replace(report, rows=lambda: [row for row in report.rows() if any(row[name] for name in names)])
 
 
 def of_errors() -> Question:
@@ -231,13 +235,13 @@ def of_errors() -> Question:
     errors, names = Errors(), (*Errors.by, "error_code", "error_text")
 
     def rows() -> list[Cells]:
-        found = [
+        error_rows = [
             _named(names, key) | {
                 "errors": e.count, "capture_file": e.capture_file, "first_packet": e.packet,
                 "first_ts_ns": e.first_ts_ns,
             } for key, e in errors.rows().items()
         ]  # fmt: skip
-        return _sorted(found, ["errors"], names)
+        return _sorted(error_rows, ["errors"], names)
 
     columns = (
         *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
@@ -247,9 +251,9 @@ def of_errors() -> Question:
     return Question(Counters(errors), columns, rows)
 
 
-def of_slowest(most: int) -> Question:
+def of_slowest(max_rows: int) -> Question:
     """The slowest requests, the slowest first."""
-    slowest = Slowest(most)
+    slowest = Slowest(max_rows)
 
     def rows() -> list[Cells]:
         return [
@@ -295,13 +299,13 @@ def of_delays() -> Question:
     delays = Delays()
 
     def more(rows: Sequence[Cells]) -> Iterator[Cells]:
-        some = delays.summaries()
+        summaries = delays.summaries()
         for i in range(len(rows)):
-            medians = {what: of[i].percentiles[50] for what, of in some.items()}
+            medians = {kind: kind_summaries[i].percentiles[50] for kind, kind_summaries in summaries.items()}
             reply, trip = medians["reply"], medians["to_server"]
             yield {
                 "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": reply,
-                "answered": some["reply"][i].count, "reply_p95_ns": some["reply"][i].percentiles[95],
+                "answered": summaries["reply"][i].count, "reply_p95_ns": summaries["reply"][i].percentiles[95],
                 "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
                 "client_p50_ns": medians["client"],
             }  # fmt: skip

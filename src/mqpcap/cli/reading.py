@@ -59,15 +59,15 @@ class Outcome:
     """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
     sound_ports: set[int] = field(default_factory=set)
 
-    def add(self, other: "Outcome") -> None:
+    def add(self, part: "Outcome") -> None:
         """Take in what a part of an export came to."""
-        self.dissected_count += other.dissected_count
-        self.flaws += other.flaws
-        self.problem_bytes += other.problem_bytes
-        self.notes += other.notes
-        self.unreadable += other.unreadable
-        if other.tally is not None:
-            self.tally = other.tally if self.tally is None else self.tally.added(other.tally)
+        self.dissected_count += part.dissected_count
+        self.flaws += part.flaws
+        self.problem_bytes += part.problem_bytes
+        self.notes += part.notes
+        self.unreadable += part.unreadable
+        if part.tally is not None:
+            self.tally = part.tally if self.tally is None else self.tally.added(part.tally)
 
     def look(self, output: "Output") -> None:
         """Take in rows of any table."""
@@ -80,16 +80,16 @@ class Outcome:
 
     def notes_of_nothing(self) -> list[str]:
         """What to say where nothing came of a capture, or of a rule of Decode As."""
-        said = []
+        notes = []
         for rule in self.choices.decode_as:
             name, count = f"-d tcp.port=={rule.port},{rule.protocol}", self.read_as[rule.port]
             if not count:
-                said.append(f"{name}: no connection of that server port")
+                notes.append(f"{name}: no connection of that server port")
             elif rule.port not in self.sound_ports:
-                said.append(f"{name}: nothing of {plural(count, 'connection')} decodes so; is it {rule.protocol}?")
-        if not said and self.capture_count and not self.messages:
-            said.append("nothing of ours; see info")
-        return said
+                notes.append(f"{name}: nothing of {plural(count, 'connection')} decodes so; is it {rule.protocol}?")
+        if not notes and self.capture_count and not self.messages:
+            notes.append("nothing of ours; see info")
+        return notes
 
     def take(self, messages: "pa.Table") -> None:
         """Count messages of a protocol, and their flaws."""
@@ -117,9 +117,9 @@ class Outcome:
             say(f"mqpcap: {name}: {reason}")
         strict = self.choices.strict and bool(self.flaws or self.skipped)
         if strict:
-            found = [plural(self.flaws.total(), "message") + " with a flaw"] if self.flaws else []
-            found += [plural(len(self.skipped), "skipped file")] if self.skipped else []
-            say(f"mqpcap: --strict: {' and '.join(found)}")
+            causes = [plural(self.flaws.total(), "message") + " with a flaw"] if self.flaws else []
+            causes += [plural(len(self.skipped), "skipped file")] if self.skipped else []
+            say(f"mqpcap: --strict: {' and '.join(causes)}")
         return 1 if self.unreadable or strict else 0
 
 

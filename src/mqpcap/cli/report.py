@@ -21,20 +21,21 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.option(
     "--out",
+    "out_path",
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
     help="The HTML file; an earlier report there is replaced. - is standard output.",
 )
 @common
-def report(capture: str, out: str, choices: Choices) -> None:
+def report(capture: str, out_path: str, choices: Choices) -> None:
     """Write one HTML file that tells what was going on in a capture, and how far it can be trusted.
 
     Verdict, messages and errors over time, latencies by operation, producers and consumers by topic, errors, the
     slowest requests. The file needs no network and no script, and fits light and dark. FILE is new, or an earlier
     report; anything else there is refused.
     """
-    refuse(out)
+    refuse(out_path)
     _drawn()
     from mqpcap.cli.report_page import Page
 
@@ -42,47 +43,47 @@ def report(capture: str, out: str, choices: Choices) -> None:
     captures = found([capture], outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         page = Page(capture, outcome)
-        for one in captures:
-            page.take(one, meter)
+        for recording in captures:
+            page.take(recording, meter)
     if not page.reports:
         finish(outcome)
-    write(out, page.parts())
-    if not choices.quiet and out != "-":
-        say(f"{out}: {size(os.stat(out).st_size)}")
+    write(out_path, page.parts())
+    if not choices.quiet and out_path != "-":
+        say(f"{out_path}: {size(os.stat(out_path).st_size)}")
     finish(outcome)
 
 
-def refuse(out: str) -> None:
+def refuse(out_path: str) -> None:
     """Raises OutputError unless a report may be written there: nothing is replaced but a report of ours."""
     from mqpcap.cli.report_page import MARK
 
-    if out == "-":
+    if out_path == "-":
         return
     try:
-        found = os.lstat(out)
+        status = os.lstat(out_path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "a link or no file"
-        raise OutputError(f"{shown(out)} is {kind}; name a file that is new or an earlier report")
-    with open(out, "rb") as file:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a link or no file"
+        raise OutputError(f"{shown(out_path)} is {kind}; name a file that is new or an earlier report")
+    with open(out_path, "rb") as file:
         if file.read(len(MARK)) != MARK.encode():
-            raise OutputError(f"{shown(out)} is no report of ours; it stays as it is")
+            raise OutputError(f"{shown(out_path)} is no report of ours; it stays as it is")
 
 
-def write(out: str, parts: Iterator[str]) -> None:
+def write(out_path: str, parts: Iterator[str]) -> None:
     """Write the file beside its place, then put it there: a report that was there stays until then."""
-    if out == "-":
-        with new_file(out) as file:
+    if out_path == "-":
+        with new_file(out_path) as file:
             file.writelines(_encoded(parts))
         return
-    folder, name = os.path.split(out)
+    folder, name = os.path.split(out_path)
     temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
     with new_file(temporary) as file:
         file.writelines(_encoded(parts))
         file.flush()
-        refuse(out)
-        os.replace(temporary, out)
+        refuse(out_path)
+        os.replace(temporary, out_path)
 
 
 def _encoded(parts: Iterator[str]) -> Iterator[bytes]:

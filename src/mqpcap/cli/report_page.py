@@ -96,25 +96,27 @@ class Page:
 
     def take(self, capture: Capture, meter: Meter) -> None:
         """Read a capture."""
-        with background(self._outcome.choices, size_bytes([capture])) as behind:
-            told = report_of(capture, self._outcome, meter, behind, self._counters.take, frozenset({"exchanges"}))
+        with background(self._outcome.choices, size_bytes([capture])) as worker:
+            tables = frozenset({"exchanges"})
+            info_report = report_of(capture, self._outcome, meter, worker, self._counters.take, tables)
         self._counters.end_of_capture(capture.facts)
-        if told is not None:
-            self.reports.append(told)
+        if info_report is not None:
+            self.reports.append(info_report)
 
     def parts(self) -> Iterator[str]:
         """The parts of the file."""
-        title, first, last = escaped(self._name), self._total.first_ns, self._total.last_ns
+        title, first_ns, last_ns = escaped(self._name), self._total.first_ns, self._total.last_ns
         facts = plural(self._total.messages, "message")
-        if first is not None and last is not None:
-            facts += f" from {clock(first, True, True)} to {clock(last, True, True)}, {(last - first) / 1e9:,.3f} s"
+        if first_ns is not None and last_ns is not None:
+            facts += f" from {clock(first_ns, True, True)} to {clock(last_ns, True, True)}"
+            facts += f", {(last_ns - first_ns) / 1e9:,.3f} s"
         yield MARK + _HEAD
         yield f"<title>{title}: mqpcap report</title>\n{_STYLE}</head>\n<body>\n<h1>{title}</h1>\n"
         yield f'<p class="soft">{escaped(facts)}</p>\n'
-        for told in self.reports[:MOST_ROWS]:
-            verdict, named = told.verdict(), f"{told.files[0].file}: " if len(self.reports) > 1 else ""
-            whole = " whole" if verdict.startswith("whole") else ""
-            yield f'<p class="verdict{whole}">{escaped(named + verdict)}</p>\n'
+        for info_report in self.reports[:MOST_ROWS]:
+            verdict, named = info_report.verdict(), f"{info_report.files[0].file}: " if len(self.reports) > 1 else ""
+            css_class = " whole" if verdict.startswith("whole") else ""
+            yield f'<p class="verdict{css_class}">{escaped(named + verdict)}</p>\n'
         for heading, about, body in self._sections():
             about = f'<p class="soft">{escaped(about)}</p>\n' if about else ""
             yield f"<h2>{escaped(heading)}</h2>\n{about}{body}\n"
@@ -131,9 +133,9 @@ class Page:
             yield title, "; ".join([about, *question.notes()]), table(columns, question.rows())
         columns = [Column("what", "what"), Column("told", "told")]
         trust = ""
-        for told in self.reports[:MOST_ROWS]:
-            facts = [("capture", ", ".join(x.file for x in told.files)), *told.facts(utc=True)]
-            trust += table(columns, [{"what": what, "told": words} for what, words in facts])
+        for info_report in self.reports[:MOST_ROWS]:
+            facts = [("capture", ", ".join(x.file for x in info_report.files)), *info_report.facts(utc=True)]
+            trust += table(columns, [{"what": fact_name, "told": words} for fact_name, words in facts])
         yield "Trust", "What was lost, cut, sent again or not understood.", trust
 
     def _drawn_timeline(self) -> str:
@@ -171,8 +173,9 @@ def table(columns: Sequence[Column], rows: Sequence[Cells]) -> str:
         "<tr>" + "".join(f"<td{_class(column)}>{_value(column, row)}</td>" for column in columns) + "</tr>\n"
         for row in rows[:MOST_ROWS]
     )
-    more = f'<p class="soft">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>{more}'
+    more_rows = f'<p class="soft">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
+    rows_html = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n"
+    return f'<div class="scroll"><table>\n{rows_html}</table></div>{more_rows}'
 
 
 def _value(column: Column, row: Cells) -> str:

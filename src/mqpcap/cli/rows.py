@@ -74,12 +74,13 @@ def text_lines(
         return
     columns = shown_columns(columns, rows)
     for left, dated in _narrower(columns, rows):
-        lines = [[column.title for column in left], *([_cell(row, one, utc, dated) for one in left] for row in rows)]
+        cells = ([_cell(row, column, utc, dated) for column in left] for row in rows)
+        lines = [[column.title for column in left], *cells]
         widths = [max(map(cell_width, texts)) for texts in zip(*lines, strict=True)]
         if room is None or _line_width(widths) <= room:
             break
-    if same := [column for column in columns if column not in left and not column.is_spare]:
-        yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in same)}"
+    if constant := [column for column in columns if column not in left and not column.is_spare]:
+        yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in constant)}"
     widths = widths if room is None else fitted(left, widths, room)
     for i, line in enumerate(lines):
         words = GAP.join(map(_aligned, line, widths, left)).rstrip()
@@ -101,8 +102,8 @@ def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tupl
     """Columns that lines may have, and whether times have dates, ever less: what is told once goes, then the spare."""
     yield columns, True
     yield columns, False
-    first = rows[0]
-    once = {name for name in ONCE if first.get(name) is not None and len({row.get(name) for row in rows}) == 1}
+    first_row = rows[0]
+    once = {name for name in ONCE if first_row.get(name) is not None and len({row.get(name) for row in rows}) == 1}
     columns = [column for column in columns if column.name not in once]
     yield columns, False
     for spare in [column for column in reversed(columns) if column.is_spare]:
@@ -124,14 +125,14 @@ def _line_width(widths: Sequence[int]) -> int:
 def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths, those of the widest columns of text made less so that a line fits."""
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
-    most = max(LONG_CELL, room // 3)
-    out = [min(width, most) if i in texts else width for i, width in enumerate(widths)]
-    while _line_width(out) > room:
-        widest = max(texts, key=lambda i: out[i], default=None)
-        if widest is None or out[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
+    max_width = max(LONG_CELL, room // 3)
+    fitted_widths = [min(width, max_width) if i in texts else width for i, width in enumerate(widths)]
+    while _line_width(fitted_widths) > room:
+        widest = max(texts, key=lambda i: fitted_widths[i], default=None)
+        if widest is None or fitted_widths[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
             break
-        out[widest] -= 1
-    return out
+        fitted_widths[widest] -= 1
+    return fitted_widths
 
 
 _FORMS: Mapping[str, Callable[[object], str]] = {
@@ -193,5 +194,5 @@ def sparkline(values: Sequence[int], is_ascii: bool = False) -> str:
     >>> sparkline([0, 1, 4, 8])
     ' ▁▄█'
     """
-    bars, most = BARS_ASCII if is_ascii else BARS, max(values, default=0)
-    return "".join(bars[0 if value <= 0 else max(1, value * 8 // most)] for value in values)
+    bars, largest = BARS_ASCII if is_ascii else BARS, max(values, default=0)
+    return "".join(bars[0 if value <= 0 else max(1, value * 8 // largest)] for value in values)

@@ -73,10 +73,10 @@ def show(
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
-    whole = as_json or verbose or as_hex
+    needs_all_columns = as_json or verbose or as_hex
     outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    only = Filter(wanted or EVERYTHING, None if whole else body_columns, left_out, outcome.tally)
+    only = Filter(wanted or EVERYTHING, None if needs_all_columns else body_columns, left_out, outcome.tally)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
@@ -105,9 +105,9 @@ def _writer(text: "Callable[[MessageRow], str]", count: int | None) -> "Write":
     def write(rows: "Iterator[MessageRow]") -> None:
         nonlocal left
         rows = islice(rows, left)
-        while some := list(islice(rows, ROWS_AT_ONCE)):
-            sys.stdout.write("".join(map(text, some)))
-            left = None if left is None else left - len(some)
+        while batch := list(islice(rows, ROWS_AT_ONCE)):
+            sys.stdout.write("".join(map(text, batch)))
+            left = None if left is None else left - len(batch)
         sys.stdout.flush()
         if left == 0:
             raise _Enough

@@ -22,7 +22,7 @@ def spark() -> None:
 
 @spark.command(epilog=EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
-@click.option("--out", required=True, metavar="DIR", shell_complete=folders,
+@click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
               help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
 @click.option("--master", metavar="URL",
               help="local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.  [default: local[*]]")  # fmt: skip
@@ -33,7 +33,7 @@ def spark() -> None:
 @common
 def export(
     inputs: tuple[str, ...],
-    out: str,
+    out_dir: str,
     master: str | None,
     settings: tuple[str, ...],
     shares: int | None,
@@ -59,33 +59,33 @@ def export(
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
-    found = storage.captures(inputs)
-    outcome.skipped += found.skipped
-    outcome.capture_count = len(found.captures)
-    outcome.file_count = sum(len(capture.files) for capture in found.captures)
+    search = storage.captures(inputs)
+    outcome.skipped += search.skipped
+    outcome.capture_count = len(search.captures)
+    outcome.file_count = sum(len(capture.files) for capture in search.captures)
     # Told before any work starts: a cluster's hour is dearer than a second look at a name.
-    for name, reason in found.unreadable:
+    for name, reason in search.unreadable:
         say(f"mqpcap: {name}: {reason}")
-    if not found.captures:
+    if not search.captures:
         outcome.close()
         click.get_current_context().exit(1)
     options = replace(choices, max_memory_bytes=choices.max_memory_bytes or TASK_MEMORY_BYTES).dissection()
-    made = job.export(
-        session(master, conf), found.captures, out, options, share_count=shares,
-        unread=[*found.unreadable, *found.skipped], is_missing=bool(found.unreadable), allow_missing=allow_missing,
+    result = job.export(
+        session(master, conf), search.captures, out_dir, options, share_count=shares,
+        unread=[*search.unreadable, *search.skipped], is_missing=bool(search.unreadable), allow_missing=allow_missing,
     )  # fmt: skip
-    outcome.flaws.update(made.flaws)
-    outcome.problem_bytes.update(made.problem_bytes)
-    outcome.notes += made.notes
-    outcome.unreadable += made.unreadable
-    if made.refusal is not None:
+    outcome.flaws.update(result.flaws)
+    outcome.problem_bytes.update(result.problem_bytes)
+    outcome.notes += result.notes
+    outcome.unreadable += result.unreadable
+    if result.refusal is not None:
         outcome.close()
-        raise made.refusal
-    if made.summary is not None and not choices.quiet:
-        tell(made.summary, outcome, storage.redacted_uri(out))
-        resumed = f", {made.resumed_count:,} of them by an earlier run" if made.resumed_count else ""
-        say(f"{plural(made.task_count, 'task')}{resumed}")
-    if found.unreadable:
+        raise result.refusal
+    if result.summary is not None and not choices.quiet:
+        tell(result.summary, outcome, storage.redacted_uri(out_dir))
+        resumed = f", {result.resumed_count:,} of them by an earlier run" if result.resumed_count else ""
+        say(f"{plural(result.task_count, 'task')}{resumed}")
+    if search.unreadable:
         click.get_current_context().exit(max(1, outcome.close()))
     finish(outcome)
 

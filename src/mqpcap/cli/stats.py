@@ -23,12 +23,12 @@ BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connecti
 DEFAULT_BY = ("protocol", "op")
 
 
-def _words(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
+def _words(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
     def parsed(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
-        words = [] if word is None else [one.strip().lower() for one in word.split(",")]
-        for one in words:
-            if one not in known:
-                raise click.BadParameter(f"{one!r} is none of {', '.join(known)}", ctx, param)
+        words = [] if word is None else [name.strip().lower() for name in word.split(",")]
+        for name in words:
+            if name not in choices:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(choices)}", ctx, param)
         return tuple(dict.fromkeys(words))
 
     return parsed
@@ -48,7 +48,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
-@click.option("--by", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
+@click.option("--by", "key_names", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
               help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
               help="What to tell of each group: count, bytes, errors, latency; rows are sorted by the first.  "
@@ -71,7 +71,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @common
 def stats(
     inputs: tuple[str, ...],
-    by: tuple[str, ...],
+    key_names: tuple[str, ...],
     metrics: tuple[str, ...],
     interval_ns: int | None,
     top: int | None,
@@ -93,14 +93,14 @@ def stats(
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     asked = several[0] if several else None
-    _check(several, by, metrics, interval_ns)
+    _check(several, key_names, metrics, interval_ns)
     if asked in ("talkers", "deliveries", "delays") and wanted is not None:
         raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
     if asked is None:
-        by = by or (() if interval_ns is not None else DEFAULT_BY)
-        question = grouped(by, metrics, interval_ns, form, utc)
+        key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
+        question = grouped(key_names, metrics, interval_ns, form, utc)
     else:
-        question = ready_made(asked, by, slowest or 0)
+        question = ready_made(asked, key_names, slowest or 0)
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
@@ -113,13 +113,13 @@ def stats(
     finish(outcome)
 
 
-def _check(several: Sequence[str], by: Sequence[str], metrics: Sequence[str], interval_ns: int | None) -> None:
+def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None) -> None:
     """Ends with 2 where options exclude each other."""
     if len(several) > 1:
         raise click.UsageError(f"--{several[0]} and --{several[1]} exclude each other")
     if several and (metrics or interval_ns is not None):
         raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
-    if several and several[0] not in ("producers", "consumers") and by:
+    if several and several[0] not in ("producers", "consumers") and key_names:
         raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
 
 
@@ -148,12 +148,12 @@ def counted(
             outcome.take(output.rows)
         take(output)
 
-    with background(outcome.choices, size_bytes(captures)) as behind:
+    with background(outcome.choices, size_bytes(captures)) as worker:
         for capture in captures:
             if outcome.tally is None:
-                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, behind, counters)
+                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, worker, counters)
             else:
-                pipeline = NumberedPipeline(capture, options, noted, behind)
+                pipeline = NumberedPipeline(capture, options, noted, worker)
                 take = selected_counts(outcome.tally, counters, pipeline)
             read(pipeline, outcome, meter)
             counters.end_of_capture(capture.facts)
