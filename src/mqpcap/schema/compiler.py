@@ -1,7 +1,7 @@
 """The compiler: the classes of a description to a Program, which is plain data.
 
 :func:`compiled` reads the classes of a :class:`~mqpcap.schema.protocol.MessageQueue` and returns a :class:`Program`:
-rows of int32 words, a pool of constants and a list of columns. ``decode.bytecode`` says what the words mean. The
+rows of int32 words, a pool of constants and a list of columns. ``decode.bytecode`` documents the words. The
 compiler accepts a kind by its exact type. It refuses anything else at import, naming the field.
 """
 
@@ -51,10 +51,10 @@ NO_ROOM = np.zeros((5, 0), np.int64)
 class ProgramColumn:
     """A column of a protocol: where its values land on the tape and what they become.
 
-    kind     ``number``, ``span`` or ``list``; a list of plain values has one child named ``item``
-    parent   index of the list column whose elements it describes, -1 for a column of the table
-    names    names of its numbers, by number
-    hidden   only for ``derive``, not shown in the table
+    - kind: ``number``, ``span`` or ``list``; a list of plain values has a single child named ``item``
+    - parent: index of the list column whose elements it describes, -1 for a column of the table
+    - names: names of its numbers, by number
+    - hidden: only for ``derive``, not in the table
     """
 
     name: str
@@ -71,10 +71,10 @@ class ProgramColumn:
 class CompiledLayout:
     """A layout as the interpreter takes it.
 
-    header_pc    where the rows of its header begin, -1 without one; ``header_len`` bytes
-    op_reg       register of the operation, -1 without one
-    table        triples: operation (ANY: -1), first variant, count of variants
-    packed_at    offset of the byte that says with a bit of ``packed_mask`` that the body is gzip, -1 for never
+    - header_pc: first row of its header of ``header_len`` bytes, -1 without a header
+    - op_reg: register of the operation, -1 without an operation
+    - table: triples: operation (ANY: -1), first variant, count of variants
+    - packed_at: offset of the byte with a bit of ``packed_mask`` for gzip bodies, -1 if there are none
     """
 
     name: str
@@ -88,11 +88,11 @@ class CompiledLayout:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the interpreter runs, and what its tape means.
+    """Code for the interpreter, and the meaning of its tape.
 
-    ops, consts, register_count   rows of int32 words, their int64 constants, and how many registers they use
-    columns, lists   what a tape entry's column is, and the column of each list counter
-    variant_*   by variant: where its rows begin, the column of bytes left over (-1: none), dialect, class name
+    - ops, consts, register_count: rows of int32 words, their int64 constants, and the number of registers
+    - columns, lists: the column of a tape entry, and the column of each list counter
+    - variant_*: by variant its first row, the column of unread bytes (-1: none), its dialect and class name
     """
 
     ops: NDArray[np.int32]
@@ -107,18 +107,18 @@ class Program:
     variant_class: tuple[str, ...]
 
     def scanner(self, layout: str, hits: NDArray[np.int64] = NO_ROOM) -> bytecode.Scanner:
-        """What finds where messages of a layout end, and puts them into ``hits``: see ``bytecode.Scanner``."""
+        """Finds the messages of a layout and puts them into ``hits``: see ``bytecode.Scanner``."""
         words = next(x for x in self.layouts if x.name == layout)
         own = words, memoryview(self.variant_pc), memoryview(hits)
         return bytecode.Scanner(*self._bound(), *own)  # type: ignore[no-untyped-call]  # a compiled class
 
     def decoder(self) -> bytecode.Decoder:
-        """What reads the fields of messages."""
+        """Reads the fields of messages."""
         variants = memoryview(self.variant_pc), memoryview(self.variant_extra)
         return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # so is this
 
     def only(self, names: Collection[str]) -> "Program":
-        """The same, of which only these columns of the table, and what is inside them, go to the tape."""
+        """A Program that writes only these columns of the table, with their elements, to the tape."""
         wanted: list[bool] = []
         for column in self.columns:
             wanted.append(column.name in names if column.parent < 0 else wanted[column.parent])
@@ -133,12 +133,12 @@ class Program:
 
 
 _Registers = dict[str, tuple[int, bool]]
-"""By field the register of a number, or (True) the two of a span: its start and its length."""
+"""The register of each number, or (True) the first of two registers of a span: its start and its length."""
 
 
 @dataclass(slots=True)
 class _Compiler:
-    """The Program in the making; ``at`` names the field at hand, for refusals."""
+    """Builds a Program; ``at`` names the current field, for refusals."""
 
     protocol: MessageQueue
     ops: list[list[int]] = field(default_factory=list)
@@ -148,7 +148,7 @@ class _Compiler:
     index: dict[tuple[int, str], int] = field(default_factory=dict)
     lists: list[int] = field(default_factory=list)
     bodies: dict[type, int] = field(default_factory=dict)
-    """Where the rows of each class begin."""
+    """First row of each class."""
     variants: list[tuple[int, int, str | None, str]] = field(default_factory=list)
     at: str = ""
     in_header: bool = False
@@ -215,7 +215,7 @@ class _Compiler:
             raise self.refuse("a header has one Length")
 
     def body(self, cls: type) -> int:
-        """Where the rows of a body begin; a class that several layouts have is compiled once."""
+        """First row of a body; a class of several layouts is compiled once."""
         if cls not in self.bodies:
             self.bodies[cls] = len(self.ops) * bytecode.OP_WORDS
             self.message(cls, -1)
@@ -339,7 +339,7 @@ class _Compiler:
         return bytecode.CHECKED, self.const(least, most)
 
     def measure(self, f: fields.Sized, registers: _Registers) -> tuple[int, int]:
-        """Words X and Y: how the length or count is learnt."""
+        """Words X and Y: the source of the length or count."""
         if f.sized_by is not None:
             return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
         for said_by, word in MEASURES.items():

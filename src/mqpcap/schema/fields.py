@@ -41,9 +41,9 @@ Buffer = bytes | memoryview
 
 MAX_LIST_ITEMS = 16_777_216
 MAX_DRAWN_BYTES = 255
-"""Longest value drawn by fuzz(): what a length of one byte can say."""
+"""Longest value drawn by fuzz(): the largest length in a single byte."""
 HOSTILE_SHARE = 4
-"""fuzz() draws one value in so many at an edge of its bounds."""
+"""fuzz() draws an edge of the bounds once in this many values, on average."""
 
 
 MASK = "***"
@@ -60,8 +60,8 @@ shows_secrets: Callable[[], bool] = _shows_no_secrets
 class Broken(Exception):
     """The bytes do not fit the description; never leaves a Message.
 
-    ``why`` says what does not fit, with ``{}`` for each of ``numbers``: numbers that are bytes of the message, and so
-    may be those of a secret.
+    ``why`` is the reason, with ``{}`` for each of ``numbers``. These numbers are bytes of the message, so they may be
+    part of a secret.
     """
 
     def __init__(self, why: str = "it does not fit", *numbers: int) -> None:
@@ -71,7 +71,7 @@ class Broken(Exception):
 
 
 class Drawn(RandNum):
-    """What fuzz() gives a field: a value that it draws anew for each build."""
+    """A random value: drawn again for each build. Made by fuzz()."""
 
     def __init__(self, kind: "Kind") -> None:
         self.kind = kind
@@ -90,13 +90,14 @@ def _hostile() -> bool:
 
 @dataclass(eq=False, repr=False)
 class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists names of numbers
-    """What all kinds share.
+    """Base of all kinds.
 
-    column   name in the tables: by default the field's own without a trailing underscore; None for no column
-    secret   hidden unless --show-secrets is given
-    body     what users sent: ``payload`` in filters, shortened by --bodies; ``Envelope.body`` names the one of body_len
-    unit     what its numbers count; ``names``: what they mean, by number
-    words    the same for Scapy only, where the tables name a number by what the connection shows
+    - column: name in the tables, by default the field's name without a trailing underscore; None for no column
+    - secret: masked unless --show-secrets is given
+    - body: user payload: ``payload`` in filters, truncated by --bodies; ``Envelope.body`` names the column of body_len
+    - unit: unit of its numbers
+    - names: names of its numbers, by number
+    - words: names for Scapy only, if the tables name the number by the connection's facts
     """
 
     __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
@@ -121,7 +122,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         return self.i2s if pkt is None else pkt.named.get(self.name, self.i2s)
 
     def number(self, pkt: Packet | None, name: str) -> int:
-        """The number of a name; of several joined by " or " any is one, the first before others."""
+        """The number of a name, or of a name joined by " or "; the first of the joined names goes first."""
         named = self.named(pkt)
         for most in (1, None):
             for number, text in named.items():
@@ -136,15 +137,15 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         return self.number(pkt, value) if isinstance(value, str) else value
 
     def takes(self, pkt: Packet, value: Any) -> bytes:
-        """The bytes of a value, for building. Raises ValueError for one that does not fit."""
+        """The bytes of a value, for building. Raises ValueError if it does not fit."""
         raise NotImplementedError
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        """Read a value: what is left of the region behind it, and the value. Raises Broken."""
+        """Read a value: the rest of the region after it, and the value. Raises Broken."""
         raise NotImplementedError
 
     def draw(self) -> Any:
-        """A random value that fits, now and then one at an edge."""
+        """A random value that fits, sometimes at an edge of the bounds."""
         raise NotImplementedError
 
     def randval(self) -> Any:
@@ -166,19 +167,19 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         return x
 
     def is_last(self, value: Any, left: int) -> bool:
-        """Whether the fields behind this one are absent: it was read as ``value`` with ``left`` bytes in the region."""
+        """Whether all later fields are absent, given that it was read as ``value`` with ``left`` bytes remaining."""
         return False
 
 
 class Sized(Kind):
-    """A kind with a length or a count: from the field ``sized_by``, or in a ``prefix`` of so many bytes."""
+    """A kind with a length or a count, from the field ``sized_by`` or from a ``prefix`` (its size in bytes)."""
 
     sized_by: str | None
     prefix: int | None
     count_word: ClassVar[str] = "length"
 
     def said(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
-        """The length or count, and what is left behind its prefix; None where nothing says it. Raises Broken."""
+        """The length or count (None without a source), and the bytes after its prefix. Raises Broken."""
         if self.prefix is not None:
             if len(s) < self.prefix:
                 raise Broken(f"its {self.count_word} has {self.prefix} bytes, {len(s)} are left")
@@ -191,7 +192,7 @@ class Sized(Kind):
         return n, s
 
     def prefixed(self, pkt: Packet, n: int, body: bytes) -> bytes:
-        """The bytes with what was asked for in front of them, else the right length or count, where it has a prefix."""
+        """The bytes after their prefix: the length or count that was set, by default the right one."""
         if self.prefix is None:
             return body
         # An item of a list is no field of the message, whatever it is called.
@@ -200,7 +201,7 @@ class Sized(Kind):
         return int(n if given is None else given).to_bytes(self.prefix, "big") + body
 
     def measure(self, pkt: Packet) -> int:
-        """The number that the field named by ``sized_by`` must hold."""
+        """The right value of the field that ``sized_by`` names."""
         raise NotImplementedError
 
 
@@ -214,8 +215,8 @@ class Number(Kind):
     """An integer of ``size`` bytes, in network order unless ``little``.
 
     ``equals``, ``at_least`` and ``at_most`` are part of the layout: another value is no such message.
-    A number that another field names as its length or count is computed when left out. One that is given is built as
-    it is, though nothing may read it again.
+    A number that another field names as its length or count is computed if it is not set. A value that was set is built
+    unchanged, even if the message can then not be read.
     """
 
     size: ClassVar[int] = 0
@@ -310,7 +311,7 @@ class Bool(Number):
 
 
 class Length(Number):
-    """Four bytes that say where the message ends: ``less`` subtracted, the bytes behind the header."""
+    """Four bytes with the length of the message: minus ``less``, the number of bytes after the header."""
 
     size = 4
 
@@ -323,7 +324,7 @@ class Length(Number):
 class Bits(Kind):
     """Part of the integer ``of``: ``(of >> shift) & mask``.
 
-    Takes no bytes of its own; built, it goes into ``of``.
+    It has no bytes of its own; when built, it is part of ``of``.
     """
 
     default: None = field(default=None, init=False)
@@ -352,10 +353,10 @@ class Bits(Kind):
 
 
 class Prefix(Kind):
-    """The length or count that a field has in front, for who builds: None is the right one.
+    """The length or count before a field, to set it when building: None is the right value.
 
-    Every class has one for each of its fields with a prefix, in front of it. It is not read and takes no bytes of its
-    own: the field behind it writes them.
+    Each field with a prefix has a Prefix field before it. It is not read and has no bytes of its own: the field after
+    it writes them.
     """
 
     def __init__(self, of: Kind) -> None:
@@ -375,16 +376,16 @@ class Prefix(Kind):
 
 
 def prefix_name(of: Kind) -> str:
-    """What the length or count in front of a field is called."""
+    """Name of the length or count before a field."""
     return f"{of.name.rstrip('_')}_{'count' if isinstance(of, Array) else 'len'}"
 
 
 @dataclass(eq=False, repr=False)
 class Span(Sized):
-    """Bytes with a length: from the field ``length``, from a ``prefix`` of so many bytes, or ``size`` fixed.
+    """Bytes with a length: from the field ``length``, from a ``prefix`` (its size in bytes), or fixed (``size``).
 
-    ``until`` ends the span at that byte, which belongs to neither side. Without it the span goes to the end of the
-    region, and the fields behind it are absent. ``at_least`` and ``at_most`` bound the length that is read.
+    ``until`` is a delimiter byte that belongs to neither side. If it is missing, the span extends to the end of the
+    region, and all later fields are absent. ``at_least`` and ``at_most`` bound the length.
     """
 
     is_text: ClassVar[bool] = False
@@ -499,17 +500,17 @@ class Address(Bytes):
 
 
 class GreedyBytes(Bytes):
-    """What is left of the region, possibly nothing."""
+    """The rest of the region, possibly empty."""
 
 
 class GreedyText(Text):
-    """What is left of the region, as text."""
+    """The rest of the region, as text."""
 
 
 class Inside(NamedTuple):
-    """A part of a late kind's bytes, for ``explain``: ``length`` bytes from ``offset`` of the kind's own.
+    """A part of a late kind, for ``explain``: ``length`` bytes from ``offset`` of the kind's bytes.
 
-    depth: how many parts it is inside. named: its name is bytes of the message, so it may be a secret.
+    depth: number of parts around it. named: its name is bytes of the message, so it may be a secret.
     """
 
     offset: int
@@ -522,26 +523,26 @@ class Inside(NamedTuple):
 
 
 class Late(GreedyBytes):
-    """Bytes with a form of their own; the protocol's ``derive`` makes columns of them.
+    """Bytes in a format of the protocol; its ``derive`` makes columns of them.
 
-    A protocol's package derives its kinds from this one; ``inside`` says how ``explain`` shows them.
+    A protocol's package derives its kinds from Late; ``inside`` lists the parts that ``explain`` shows.
     """
 
     def inside(self, data: bytes) -> Iterator[Inside]:
-        """The parts that the bytes consist of."""
+        """The parts of the bytes."""
         return iter(())
 
 
 Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]
-"""Reads what is inside a list or a region, for ``explain``: what is left of the bytes behind it, and the value."""
+"""Reads an item of a list or the content of a region, for ``explain``: the remaining bytes, and the value."""
 
 
 @dataclass(eq=False, repr=False)
 class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
 
-    Its count comes from the field ``count`` or a ``prefix`` of so many bytes. With ``until_zero`` the list ends at an
-    integer of that many bytes that is zero and stands in place of an item. Else it fills the region.
+    Its count comes from the field ``count`` or a ``prefix`` (its size in bytes). With ``until_zero`` (a size in bytes)
+    the list ends at an integer that is zero, in place of an item. Without any of these the list fills the region.
     """
 
     count_word = "count"
@@ -600,7 +601,7 @@ class Array(Sized):
         return s, items
 
     def _ending(self, s: Buffer) -> int | None:
-        """How many bytes end a list without a count, if it ends here; None where an item follows."""
+        """Number of bytes that end a list without a count, if it ends here; None if an item follows."""
         if self.until_zero is None:
             return None if s else 0
         if len(s) < self.until_zero:
@@ -664,11 +665,11 @@ class Nested(Sized):
 
 
 class If(Kind):
-    """A field that is there only under a condition; otherwise its value is None and it takes no bytes.
+    """A field with a condition; if it does not hold, the value is None and the field has no bytes.
 
     ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
     a bit of it must be set, alone it must not be zero.
-    ``left``: at least so many bytes of the region are left. ``follows``: these bytes come next.
+    ``left``: minimum number of bytes left in the region. ``follows``: these bytes come next.
     When built, a field given a value sets its bit and one given None clears it. If the integer was given too, both are
     sent as given.
     """
@@ -694,7 +695,7 @@ class If(Kind):
         self.follows = follows
 
     def holds(self, pkt: Packet, s: Buffer) -> bool:
-        """Whether the field is there, from what was read before and the bytes ``s`` that are left."""
+        """Whether the field is present, from the earlier fields and the remaining bytes ``s``."""
         if self.left is not None:
             return len(s) >= self.left
         if self.follows is not None:
@@ -736,7 +737,7 @@ class If(Kind):
 
 
 def smallest(item: "Kind | type[Message]") -> int:
-    """The fewest bytes an item of a list can take; it bounds a count from the wire."""
+    """Minimum size of an item in bytes; it bounds a count from the wire."""
     if isinstance(item, Number):
         return item.size
     if isinstance(item, Span):
@@ -756,7 +757,7 @@ def smallest(item: "Kind | type[Message]") -> int:
 
 
 def offset(cls: "type[Message]", name: str) -> int:
-    """Where a field begins that only fields of a fixed size stand in front of."""
+    """Offset of a field after fields of a fixed size."""
     names = [field.name for field in cls.fields_desc]
     return sum(map(smallest, cls.fields_desc[: names.index(name)]))
 

@@ -9,7 +9,7 @@ MAX_INFLATED_BYTES = 64 << 20
 def inflate(data: bytes, at_most: int = MAX_INFLATED_BYTES) -> tuple[bytes | None, bool]:
     """The joined members of a gzip stream, and whether it grew beyond ``at_most`` bytes.
 
-    None if it is no gzip, is cut or damaged, or has bytes behind it that are no member.
+    None if it is not gzip, truncated or damaged, or followed by bytes that are not a member.
     """
     out: list[bytes] = []
     room = at_most

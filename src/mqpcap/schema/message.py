@@ -1,8 +1,8 @@
 """A message as a class: Scapy's ``Packet``, read wholly or not at all.
 
 A layer file derives its classes from :class:`Message` and lists kinds of ``fields`` in them. Scapy builds, dissects,
-copies, prints and pairs them like any layer; ``compiler`` only reads the list. Where captures are only read the same
-classes do without Scapy: see ``scapy_stub``.
+copies, prints and pairs them like any layer; ``compiler`` only reads the list. Processes that only read captures use
+the same classes without Scapy: see ``scapy_stub``.
 """
 
 import sys
@@ -84,9 +84,9 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
 
 
 class MessageCut(NamedTuple):
-    """A message in the bytes of a TCP segment or stream: its class, the layout that reads it and its place.
+    """A message in the bytes of a TCP segment or stream: its class, its layout and its offsets.
 
-    then: name of the layout of what follows, where it is another.
+    then: name of the layout of later messages, if it is a different one.
     """
 
     message: "type[Message]"
@@ -101,15 +101,15 @@ class MessageCut(NamedTuple):
 
 
 def read_direction() -> str | None:
-    """The direction that ``Message.read`` was told, None if it was not."""
+    """The direction passed to ``Message.read``, None without one."""
     return _as.get()[0]
 
 
 class Message(Packet):
     """Base of every layer class: reads wholly or not at all.
 
-    Bytes that do not fit leave the fields unset and stand as ``Raw`` behind an empty message, as Scapy users
-    expect of a broken layer; the flaw is then visible as ``Raw in packet``, be there bytes or not.
+    If the bytes do not fit, all fields stay unset and the bytes follow as ``Raw``, as Scapy users expect of a broken
+    layer. Test for a flaw with ``Raw in packet``; the ``Raw`` layer is there even if it is empty.
     """
 
     match_subclass = True  # packet[BlipMQPublish] also finds the newer form that derives from it
@@ -121,22 +121,22 @@ class Message(Packet):
     """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
     mq: Any = None
-    """Where a session found the message (``session.Seen``), None for one from elsewhere."""
+    """The message in its capture (``session.Seen``), None outside of a session."""
 
     _next_size = 0
-    """Bytes of the messages behind this one, from when it was last built: no length of this one counts them."""
+    """Size of the later messages in the last build: the length of this message does not count them."""
 
     _raw_behind = 0
-    """Bytes of the packet behind its last message, where this is the last layer of it."""
+    """Size of the bytes after the packet's last message, if this is its last layer."""
 
     of_protocol: "ClassVar[MessageQueue | None]" = None
     """The protocol whose messages begin with this class."""
 
     announced: ClassVar[Mapping[str, int]] = {}
-    """Fields of the header in front that say that this body follows, where the operation does not."""
+    """Header fields that announce this body, if the operation does not."""
 
     named: ClassVar[Mapping[str, Mapping[int, str]]] = {}
-    """Names of numbers by field, where a class has others than the fields it shares."""
+    """Names of numbers by field, if they differ from those of the shared fields."""
 
     as_given: frozenset[str] = frozenset()
     """Integers given together with their parts: they are sent as given, whatever the parts say."""
@@ -171,7 +171,7 @@ class Message(Packet):
 
     @classmethod
     def begin(cls, s: Octets) -> "tuple[Message, Octets]":
-        """A message read from the front of ``s``, and the bytes behind it; raises Broken."""
+        """A message read from the start of ``s``, and the bytes after it; raises Broken."""
         pkt = cls()
         left = pkt._read(s)
         return pkt, left
@@ -206,7 +206,7 @@ class Message(Packet):
         return s[read_size:]
 
     def getfieldval(self, attr: str) -> Any:
-        """A field's value; of an integer made of others with what was given for those, and of its bits what it says."""
+        """A field's value: an integer includes the bits that were set apart, and bits come from their integer."""
         return self._composed(attr, super().getfieldval(attr))
 
     def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
@@ -229,7 +229,7 @@ class Message(Packet):
         return value
 
     def setfieldval(self, attr: str, val: Any) -> None:
-        """Set a field; one that others are bits of, or say whether they are there, takes theirs away."""
+        """Set a field. Setting an integer clears its bit fields, and optional fields whose presence flag it changes."""
         if self.as_given:
             self.__dict__["as_given"] = frozenset()  # the last word counts
         for part in self.composed.get(attr, ()):
@@ -238,7 +238,7 @@ class Message(Packet):
         super().setfieldval(attr, val)
 
     def copy(self) -> "Message":
-        """A copy with what a session said of it; what nobody set is not set in the copy either."""
+        """A copy with the facts of its session; fields that are not set stay unset."""
         clone: Message = super().copy()
         clone.overload_fields, clone.original = self.overload_fields, self.original
         # Scapy counts lists and parts as set where nobody set them; then fuzz() could not give them values.
@@ -252,7 +252,7 @@ class Message(Packet):
     def command(self) -> str:
         """An expression that builds the same bytes.
 
-        What was not read is the bytes behind it; a body that came packed otherwise than we pack is its bytes.
+        Bytes that were not read are appended. A body that was compressed in another way is its compressed bytes.
         """
         if self.raw_packet_cache == b"" and not self.explicit:
             return self.payload.command()
@@ -294,7 +294,7 @@ class Message(Packet):
         self.payload.add_underlayer(self)
 
     def dissect(self, s: bytes) -> None:
-        """Read the bytes; in the payload of a TCP segment all messages that begin there, one behind the other."""
+        """Read the bytes; in the payload of a TCP segment all messages that begin in it, in order."""
         is_payload = _as.get() == (None, None) and hasattr(self.underlayer, "dport")
         found = Message.cuts(s, self.underlayer) if is_payload and Message.cuts is not None else ()
         if not found:
@@ -339,11 +339,11 @@ class Message(Packet):
             _as.reset(token)
 
     def is_cut(self) -> bool:
-        """Whether a message that only the bytes received so far end is known to go on."""
+        """Whether a message that ends at the last received byte is known to continue."""
         return False
 
     def hashret(self) -> bytes:
-        """The same for a request and its answer: what the rule's ties say, else one for all of a protocol."""
+        """Equal for a request and its reply: the values of the rule's ties, or the protocol alone."""
         protocol = self.of_protocol
         if protocol is None:
             return super().hashret()
@@ -352,7 +352,7 @@ class Message(Packet):
     def answers(self, other: Packet) -> int:
         """Whether this is the server's answer to a message of the client.
 
-        Of messages of a session its exchanges say it, else it may be by the protocol's rule.
+        For messages of a session its exchanges decide, else the protocol's rule.
         """
         if self.mq is not None and isinstance(other, Message) and other.mq is not None:
             told = self.mq.answers(other.mq)
@@ -371,7 +371,7 @@ class Message(Packet):
         return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
 
     def _may_be(self, direction: str) -> bool:
-        """Whether the message may be sent in a direction, by its header and body; one of no layout may be either."""
+        """Whether header and body fit a direction; a message without a layout fits both."""
         layouts = [x for x in self.layouts if type(self.payload) in x.messages()] or self.layouts
         return not layouts or any(x.direction == direction for x in layouts)
 
@@ -405,7 +405,7 @@ class Message(Packet):
         return next((f for f in self.fields_desc if isinstance(f, Length)), None)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """The bytes of the message behind its header, and those behind it; a header without a length takes all."""
+        """The rest of the message after its header (all without a length), and the bytes after the message."""
         length = self._length()
         if length is None or length.name not in self.fields:
             return s, None
@@ -433,7 +433,7 @@ class Message(Packet):
         return (packed if own == came else deflate(own)) + pay[own_size:]
 
     def _size_behind(self, pay: bytes) -> int:
-        """How many of the bytes behind this layer, as just built, are not of its message."""
+        """Number of bytes after this layer, as just built, that belong to later messages."""
         if isinstance(self.payload, Message):
             return self.payload._next_size if self.payload.of_protocol is None else len(pay)
         following = self.payload.getlayer(Message, _subclass=True)
@@ -472,7 +472,7 @@ class Message(Packet):
         return inflated
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """Read the body by the first variant that fits to the end, else by one that may leave bytes over."""
+        """Read the body by the first variant that fits to the end, else by the first that may leave bytes."""
         if not self.layouts:
             super().do_dissect_payload(s)
             return
@@ -504,8 +504,8 @@ def message_class(
 ) -> type[Message]:
     """A layer class without a class statement: its name, title, docstring and fields in wire order.
 
-    It stands in its module under its name: pickle and imports find it. ``like`` is the class it derives from, and has
-    the fields of if none are given; who looks for that one in a packet finds it, too. ``own``: further attributes.
+    The class is an attribute of its module, for pickle and imports. ``like`` is its base class, with its fields if none
+    are given; a packet that has the new class also has the base class. ``own``: further attributes.
 
     >>> from mqpcap.schema.fields import U8
     >>> message_class(__name__, "Ping", "my ping", "Says hello.", U8("count"))().name
@@ -525,9 +525,9 @@ def above(cls: type[Message]) -> "tuple[type[Message], ...]":
 
 
 def adopt(protocol: "MessageQueue") -> None:
-    """Tell the classes that messages begin with whose they are and what may follow, bodies which operation they are.
+    """Bind the classes of a protocol: headers to the protocol and its bodies, bodies to their operation.
 
-    A header that derives from another (with a narrower bound) tells that one too: it is what people use.
+    If a header derives from another header (with a narrower bound), its base is bound, too: people use the base.
     """
     for layout in protocol.layouts:
         for front in layout.messages() if layout.header is None else [layout.header]:

@@ -1,7 +1,7 @@
-"""What a layer file says about its protocol beside its classes.
+"""The description of a protocol besides its message classes.
 
-A layer ends in one ``PROTOCOL``. It says which message comes in which layout, how a connection is recognised, and where
-the columns of ``messages`` come from. Where the vocabulary cannot say something it names small pure functions.
+A layer ends in its ``PROTOCOL``: layouts with their messages, the recognition of connections, and the sources of the
+columns of ``messages``. If the vocabulary is not enough, it names small pure functions.
 ``decode``, ``correlate`` and ``tables`` read this; nothing about a protocol stands anywhere else.
 """
 
@@ -36,22 +36,22 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The messages of one direction of a connection (in one of its modes).
+    """The messages of a direction of a connection, in a mode of it.
 
-    header        class of the bytes every message begins with; None when there are none
-    op            its field that holds the operation; None when all messages are alike
-    bodies        operation -> the variants tried in order; the first that ends exactly at the end is taken
-    names         operation -> its name
-    dialect       of rows whose variant names none; None when the connection's evidence says it
-    extra_column  column of the bytes behind the last field; None when they are a flaw
-    on_bad        what follows bad framing: ``stop`` (the rest is undecoded) or ``search``
-    then          operation -> name of the layout of what follows in this direction
-    packed        (field, mask): the body is gzip where the header field has a bit of the mask
-    searched      name of the layout, stricter than this one, that a search looks for; None: this one
-    splitter      finds the message ends where only a look at the neighbours can (kokaq); None: the Program does. Made
-                  for the bytes up to a limit, and whether no byte can follow it
-    splits        names of the layouts that the splitter finds messages of
-    variants      ``bodies``, each a Variant
+    - header: class of the bytes at the start of every message; None without a header
+    - op: its field with the operation; None if all messages have the same form
+    - bodies: operation -> variants in order; the first that ends exactly at the end is taken
+    - names: operation -> its name
+    - dialect: of rows whose variant has no dialect; None if the connection's evidence decides
+    - extra_column: column of the bytes after the last field; None if they are a flaw
+    - on_bad: after bad framing: ``stop`` (later bytes are undecoded) or ``search``
+    - then: operation -> name of the layout of later messages in this direction
+    - packed: (field, mask): the body is gzip if the header field has a bit of the mask
+    - searched: name of the stricter layout for a search; None: this layout
+    - splitter: for protocols whose message ends depend on neighbouring messages (kokaq); None: the Program finds them.
+      Called with the bytes, their limit, and whether the stream ends there
+    - splits: names of the layouts whose messages the splitter finds
+    - variants: ``bodies``, each a Variant
     """
 
     name: str
@@ -77,7 +77,7 @@ class Layout:
         object.__setattr__(self, "variants", made)
 
     def variants_of(self, op: int) -> tuple[Variant, ...]:
-        """The variants of an operation, or else those of any; none for one that the layout does not have."""
+        """The variants of an operation, else the variants of ANY; empty if the layout has neither."""
         return self.variants.get(op, self.variants.get(ANY, ()))
 
     def messages(self) -> "list[type[Message]]":
@@ -85,12 +85,12 @@ class Layout:
         return [variant.message for variants in self.variants.values() for variant in variants]
 
     def may_leave(self, variant: Variant) -> bool:
-        """Whether bytes behind the variant's last field go to ``extra_column``: never those of another dialect."""
+        """Whether bytes after the variant's last field go to ``extra_column``: not for variants of another dialect."""
         return self.extra_column is not None and variant.dialect in (None, self.dialect)
 
 
 class Verdict(IntEnum):
-    """What a protocol says of a connection's first bytes."""
+    """A protocol's answer to the first bytes of a connection."""
 
     NO = 0
     WAIT = 1
@@ -115,11 +115,11 @@ class Opening(NamedTuple):
     """No byte can follow ``c2s`` (end of stream, a gap, or the opening's limit)."""
     s2c_ended: bool
     on_port: bool
-    """The server port is one of the protocol's, or Decode As says so."""
+    """The server port is a port of the protocol, or set by Decode As."""
     decode_as: bool
     find_run: Callable[[Direction, str, int], int | None]
-    """``find_run(direction, layout, n)``: the first offset from which n messages of that layout follow in a row
-    (or fewer that end exactly at the end of an ended side), None if there is none."""
+    """``find_run(direction, layout, n)``: the first offset with n messages of the layout in a row, None without such an
+    offset. Fewer messages are enough if they end exactly at the end of an ended side."""
 
     def side(self, direction: Direction) -> tuple[bytes, bool, bool]:
         """The bytes of a direction, whether they are its first, and whether they are its last."""
@@ -147,30 +147,30 @@ class Splitter(Shape):
         """
 
     def search(self, at: int, in_a_row: int) -> tuple[int, bool]:
-        """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
+        """First offset with ``in_a_row`` messages in a row: see ``bytecode.Scanner.search``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What a connection as a whole says about its rows, where a row does not say it itself; None says nothing."""
+    """Values that hold for all rows of a connection and fill columns that a row leaves null; None where unknown."""
 
     dialect: str | None = None
     group_name: str | None = None
     client_name: str | None = None
     op_names: Mapping[tuple[Direction, int], str] | None = None
     own: Any = None
-    """What the protocol's `derive` wants to know of the connection: see ``Raw.facts``."""
+    """Facts of the connection for the protocol's `derive`: see ``Raw.facts``."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """Columns of the protocol table that are the same on every row of the connection."""
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What the messages of one connection have shown so far: what ``EvidenceRule`` works on.
+    """Evidence from the messages of a connection up to now, for its ``EvidenceRule``.
 
-    shown      the protocol's own; must stay small
-    layouts    the layout each direction began with, c2s first
-    is_fixed   no later message changes what is resolved: ``observe`` says so, or the look-ahead is over
+    - shown: data of the protocol; must stay small
+    - layouts: the first layout of each direction, c2s first
+    - is_fixed: no later message changes the facts: set by ``observe``, or at the end of the look-ahead
     """
 
     connection_id: int
@@ -184,17 +184,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRule:
-    """What the messages of a connection say of it as a whole, such as its dialect: pure functions of the description.
+    """Pure functions from the messages of a connection to its facts, for example its dialect.
 
-    Rows of a connection wait until its evidence ``is_fixed``. What is resolved then holds for all of its rows.
+    Rows of a connection wait until its evidence ``is_fixed``. Its facts then hold for all of its rows.
 
-    ops       operations (numbers) whose rows are evidence, None for all
-    observe   adds rows to what their connections have ``shown``, in order of capture, before any other column of their
-              window is read
-    resolve   the facts of a connection
-    select_layout   the layout that reads the rows of a layout on this connection
-    layouts   layouts (as the framing names them) whose rows are evidence, None for all
-    tells     whether ``observe`` tells other connections something (``Observation.tell``)
+    - ops: operations (numbers) whose rows are evidence, None for all
+    - observe: adds rows to ``shown`` of their connections, in capture order, before other columns of a window are read
+    - resolve: the facts of a connection
+    - select_layout: the layout that reads the rows of a layout on this connection
+    - layouts: layouts (as the framing names them) whose rows are evidence, None for all
+    - tells: whether ``observe`` shares facts with other connections (``Observation.tell``)
     """
 
     ops: frozenset[int] | None
@@ -219,17 +218,17 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """What ``derive`` gets: n rows as read, before they become Arrow.
+    """Input of ``derive``: n rows as read, before they become Arrow.
 
-    buffer    the bytes
-    layout    index of each row's layout in ``layout_names``
-    flaw      uint8; may be written to: a row with a flaw loses its columns
-    spans     of a byte column (starts, lengths), int64, length -1 where it is absent
-    numbers   of an integer column (values, present)
-    array     a column of the table, hidden ones too, as Arrow
-    items     ``items(list, field)``: of every item of a list column the row, and its value of an integer field
-    keep_bodies   bytes of a body that are wanted, None for all: only for text made here that no rule compares
-    facts     what the connections of the rows say, as far as it is known; ``of`` is each row's index in it
+    - buffer: the bytes
+    - layout: index of each row's layout in ``layout_names``
+    - flaw: uint8, writable: a row with a flaw loses its columns
+    - spans: (starts, lengths) of a byte column, int64, length -1 if it is absent
+    - numbers: (values, present) of an integer column
+    - array: a column of the table, also a hidden column, as Arrow
+    - items: ``items(list, field)``: for every item of a list column its row, and the value of an integer field
+    - keep_bodies: bytes of a body to keep, None for all: only for text that no rule compares
+    - facts: facts of the rows' connections, as far as known; ``of`` is each row's index in them
     """
 
     n: int
@@ -248,11 +247,11 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What ``observe`` gets: ``rows`` of ``raw``, all without a flaw, in order of capture.
+    """Input of ``observe``: ``rows`` of ``raw``, all without a flaw, in capture order.
 
-    of (index in ``evidence``, one for each connection), from_client (bool), op and ts_ns have an entry for each of
-    ``rows``. ``tell(key, evidence, ts_ns, what)`` and ``find(key, evidence, ts_ns)``: what connections of the protocol
-    know of each other by a key that both show, None where nobody told it by that time.
+    of (index in ``evidence``, an entry for each connection), from_client (bool), op and ts_ns have an entry for each of
+    ``rows``. ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key.
+    ``find(key, evidence, ts_ns)`` returns it, None if no connection shared it by that time.
     """
 
     raw: Raw
@@ -276,11 +275,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Where the columns of ``messages`` come from: names of columns of the protocol's table.
+    """Sources of the columns of ``messages``: names of columns of the protocol's table.
 
-    A tuple means the first that is not null. ``derive`` makes what names cannot say: it gets the protocol's Arrow
-    table, with ``op``, ``op_code`` and ``direction``, and returns columns of ``messages``. ``reads``: the columns of
-    the protocol's table that it looks at; ``derives``: those that it makes.
+    A tuple means the first value that is not null. ``derive`` makes columns of ``messages`` that have no single source.
+    It gets the protocol's Arrow table, with ``op``, ``op_code`` and ``direction``. ``reads``: the columns of the
+    protocol's table that it needs; ``derives``: the columns that it makes.
     """
 
     destination: str | tuple[str, ...] = ()
@@ -299,7 +298,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageQueue:
-    """A protocol: the one thing a layer file exports, as ``PROTOCOL``."""
+    """A protocol: the only export of a layer file, as ``PROTOCOL``."""
 
     name: str
     title: str
@@ -308,7 +307,7 @@ class MessageQueue:
     layouts: tuple[Layout, ...]
     claims: Callable[[Opening], Claim]
     recognised: str
-    """One sentence for people: how connections are told."""
+    """A sentence for people: how connections are recognised."""
     envelope: Envelope
     evidence: EvidenceRule | None = None
     rule: CorrelationRule | None = None
@@ -318,11 +317,13 @@ class MessageQueue:
     hidden: tuple[str, ...] = ()
     """Fields read into columns only for ``derive`` and not shown in the table."""
     spare: Mapping[str, int] = field(default_factory=dict)
-    """Columns of bytes that the protocol does not describe: they may be a secret, as those of a login whose operation
-    was changed are, from so many bytes on or where they begin with a zero byte (of a length)."""
+    """Byte columns without a defined content, by minimum length.
+
+    A value that long, or starting with a zero byte (a length field), may be a secret (a login with a damaged operation
+    byte) and is masked."""
 
     def __post_init__(self) -> None:
-        from mqpcap.schema import message  # the one seam to Scapy; here so that plain data needs none of it
+        from mqpcap.schema import message  # the only import of Scapy: plain data does not need it
 
         message.adopt(self)
 
