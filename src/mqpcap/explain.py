@@ -1,4 +1,4 @@
-"""A message read field by field: where each stands, what it says, and why other variants do not fit.
+"""A message read field by field: offsets, values, and why other variants do not fit.
 
 ``mqpcap explain`` gives it the bytes of one message. It walks the classes that the interpreter is compiled from,
 slowly, and keeps every offset. Values, and why they do not fit, come from the kinds' own ``getfield``, so they are what
@@ -21,19 +21,19 @@ from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
 from mqpcap.tables.messages import SECRET
 
 MAX_ITEMS = 4096
-"""Fields that one explanation lists; a list beyond it is cut, and says so."""
+"""Fields that an explanation lists; an item for the remaining fields follows."""
 _NO_END = 1 << 62
-"""Behind every message."""
+"""After the end of every message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
-    depth     how many lists and messages it is inside
-    meaning   the name of the number, what a length measures, or the unit
-    column    its column in the protocol's table, None if it has none
-    named     its name is bytes of the message
+    - depth: number of lists and messages around it
+    - meaning: the name of the number, the field that a length measures, or the unit
+    - column: its column in the protocol's table, None without a column
+    - named: its name is bytes of the message
     """
 
     offset: int
@@ -53,10 +53,10 @@ class Item:
 class Attempt:
     """One variant tried on the message: its items up to the end, or up to what did not fit (``why``).
 
-    operation    its name, or number
-    variant      the class of its body
-    frame_len    length in bytes that the message claims, None if it claims none
-    veiled_why   ``why`` with ``***`` for numbers that are bytes of the message, as they may be those of a secret
+    - operation: its name, or number
+    - variant: the class of its body
+    - frame_len: length in bytes that the message claims, None without a length
+    - veiled_why: ``why`` with ``***`` for numbers that are bytes of the message: they may be part of a secret
     """
 
     layout: str
@@ -79,7 +79,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a protocol makes of bytes: the attempts, best first."""
+    """The attempts of a protocol to read bytes, best first."""
 
     protocol: str
     data: bytes
@@ -92,14 +92,14 @@ class Explanation:
 
     @property
     def left(self) -> int:
-        """Bytes behind the end of the message as the best attempt has it."""
+        """Bytes after the end of the message, by the best attempt."""
         end = self.best.frame_len if self.best else None
         return 0 if end is None else max(len(self.data) - end, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What must not be shown of a message: (start, end) spans of its bytes, and of its inflated body."""
+    """Secret spans of a message: (start, end) in its bytes, and in its inflated body."""
 
     spans: tuple[tuple[int, int], ...] = ()
     inflated: tuple[tuple[int, int], ...] = ()
@@ -107,7 +107,7 @@ class Hidden:
     def covers(self, item: Item) -> bool:
         """Whether a field has bytes that must not be shown, or is bits of a number that has.
 
-        Bits have no bytes of their own: they stand behind their number.
+        Bits have no bytes of their own: they follow their number.
         """
         spans = self.inflated if item.inflated else self.spans
         begin = item.offset - (item.length == 0 and isinstance(item.value, int))
@@ -164,9 +164,9 @@ def explanation(
 
 
 def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
-    """What must not be shown of a message: the secrets of every variant that fits, not only of the best one.
+    """Secret spans of a message: the secrets of every variant that fits, not only of the best.
 
-    It is all behind the fixed header where nothing fits, or where the best variant leaves bytes that may be a secret.
+    If nothing fits, or the best variant leaves bytes that may be a secret, the span is all after the fixed header.
     """
     if best is None or best.message is None:
         return ALL
@@ -194,7 +194,7 @@ def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[
 
 
 def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
-    """All of a message behind its fixed header: after a lost segment or a changed byte a secret may stand anywhere.
+    """Mask everything after the fixed header: after a lost segment or a corrupt byte, a secret may be anywhere.
 
     The header is hidden too where no layout has the operation, as those bytes may be no header.
     """
@@ -234,7 +234,7 @@ def _title(cls: type) -> str:
 
 
 def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
-    """What the variants of a layout make of a message."""
+    """An attempt for each variant of a layout."""
     header = None if layout.header is None else _title(layout.header)
     walk = _Walk(data)
     values: dict[str, Any] = {}
@@ -320,11 +320,11 @@ class _Walk:
 
     @property
     def region(self) -> memoryview:
-        """What is left of the region: a view, as bytes would be copied for every field."""
+        """The rest of the region: a view, as bytes would be copied for every field."""
         return self.data[self.at : self.end]
 
     def add(self, item: Item) -> None:
-        """List a field, or hide all from here on behind one line when the list is full."""
+        """List a field; if the list is full, a single item stands for all further fields."""
         if len(self.items) < MAX_ITEMS:
             self.items.append(replace(item, inflated=self.inflated))
             return
@@ -450,7 +450,7 @@ class _Walk:
         return value
 
     def ends(self, layout: Layout, variant: Variant) -> None:
-        """Takes what is behind the last field where the layout allows it; else nothing may be there."""
+        """Lists the bytes after the last field if the layout allows them; else there may be none."""
         left = self.end - self.at
         if not left:
             return

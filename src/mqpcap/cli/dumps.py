@@ -36,8 +36,7 @@ def dump(data: bytes, hidden: Spans = (), indent: int = 4, left_out: Spans = ())
 def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
     """What must not be shown of the bytes of a row, None if all may be.
 
-    A row with a flaw is hidden behind its header in a protocol with secrets, and in any if Decode As may have named
-    the wrong one.
+    A row with a flaw is masked after its header, if the protocol has secrets or if Decode As may name a wrong protocol.
     """
     from mqpcap import explain as explanation
     from mqpcap.schema.protocol import ANY
@@ -78,5 +77,5 @@ def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
 
 
 def bytes_behind_a_hole(row: "MessageRow") -> int:
-    """Bytes of a message that were captured behind the first that is missing, and are not in the row's."""
+    """Number of captured bytes of a message after its first missing byte: the row does not have them."""
     return int(str(row.message["frame_len"])) - len(row.data)

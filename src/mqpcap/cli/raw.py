@@ -70,7 +70,7 @@ def _of_side(
 
 
 def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
-    """Where stretches of a side that may be shown begin, and where they end: all, or messages but for their secrets."""
+    """Starts and ends of the parts of a side to show: all of it, or its messages without their secrets."""
     protocol = one.row["protocol"]
     if not outcome.choices.show_secrets and protocol is None:
         return np.zeros((2, 0), np.int64)  # type: ignore[return-value]  # a damaged login may be anywhere in it
@@ -88,7 +88,7 @@ def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, mete
 
 
 def _shown_spans(row: MessageRow, outcome: Outcome) -> Iterator[Span]:
-    """The stretches of the stream in which a message has no secret."""
+    """The parts of the stream with bytes of a message and no secret."""
     begin = int(str(row.message["stream_offset"]))
     veil = hidden(row, outcome.choices)
     at = 0

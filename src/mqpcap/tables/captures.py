@@ -19,7 +19,7 @@ from mqpcap.tcp.wrappings import link_type_name
 
 
 class CaptureRows:
-    """What is counted of the files of one capture while they are read; ``messages``: what was counted elsewhere."""
+    """Counts of the files of a capture, updated while they are read; ``messages``: counts from elsewhere."""
 
     def __init__(self, capture: Capture, messages: Mapping[str, int] | None = None) -> None:
         self.capture = capture
@@ -54,7 +54,7 @@ class CaptureRows:
             self._messages.update(dict(zip(part.dictionary.to_pylist(), counts, strict=False)))
 
     def table(self, failure: CaptureError | None) -> pa.Table:
-        """The rows, one a file that was read."""
+        """A row for each file that was read."""
         notes = {note.file: str(note) for note in self.capture.notes}
         ended = None if failure is None else one_line(failure)
         rows = [
@@ -79,12 +79,12 @@ class CaptureRows:
 
 
 def is_no_capture(reason: str) -> bool:
-    """Whether a file was left out for what is in it, not because it could not be read."""
+    """Whether a file was left out because of its content, not because it could not be read."""
     return reason.startswith(("not a", "empty", "no capture"))
 
 
 def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) -> pa.Table:
-    """The rows of files, given with the reason, that could not be read or are no capture."""
+    """Rows of files that could not be read or are not a capture file, with the reason."""
     rows = [
         {"capture": file_text(capture), "path": file_text(path), "status": status, "reason": file_text(reason)}
         for path, reason in files

@@ -1,4 +1,4 @@
-"""Connections that are over to rows of the table ``connections``."""
+"""Ended connections to rows of the table ``connections``."""
 
 from collections.abc import Iterator, Mapping
 
@@ -28,7 +28,7 @@ def connections(
 
 
 _SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))
-"""Of a connection that carried nothing."""
+"""Counts of a connection without messages."""
 
 
 def _rows(capture: str, of: FlowColumns, known: list[ConnectionState]) -> pa.Table:

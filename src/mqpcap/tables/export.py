@@ -1,19 +1,18 @@
 """A directory of tables that appears whole or not at all.
 
-``tables``, or any face, feeds record batches in. An :class:`Export` writes them below a hidden
-directory beside the one asked for and renames that into place when everything is written, so a killed
-export leaves what was there before.
+In: record batches from any front end. An :class:`Export` writes them below a hidden directory beside the output
+directory, and renames it when everything is written. So a killed export leaves the earlier directory unchanged.
 
 How a file becomes visible
     ``DIR`` is made as ``.DIR.mqpcap-HOST-PID-N``, on the same file system. `commit` exchanges the two in
     one step where the system can (Linux ``renameat2``), else in two renames. Hidden directories of dead
     processes are removed on the way.
 
-What is never deleted
-    Anything that no export wrote. The manifest ``_mqpcap.json`` names every file with its size, and each file
-    says in its footer who wrote it; a directory is an earlier export if this holds for every file in it. That
-    is looked at before any work, and again when the directory has got a name that nobody else uses: what came
-    in between is put back. Then files go one by one, by the names that exports give, and folders only empty.
+Foreign files are never deleted
+    The manifest ``_mqpcap.json`` names every file with its size, and each file names its writer in its footer. A
+    directory is an earlier export if this holds for every file in it. This is checked before any work, and again
+    after the old directory was renamed to a private name; if foreign files appeared meanwhile, it is renamed back.
+    Then files with an export's names are deleted singly, and folders only when empty.
 """
 
 import ctypes
@@ -53,16 +52,16 @@ SCRATCH: Final = ".scratch"
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 
 WRITTEN: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}/([0-9]{5,}-)?part-[0-9]{5,}\.parquet")
-"""What the files of an export are called; the number in front is of a group of captures."""
+"""Names of the files of an export; the first number belongs to a group of captures."""
 _UNFINISHED: Final = re.compile(rf"({re.escape(SCRATCH)}/[^/]+/)?({re.escape(MANIFEST)}|{WRITTEN.pattern})")
 _OLD: Final = "-old"
-"""Behind the hidden name of what had the name before, where two names cannot be exchanged in one step."""
+"""Suffix of the hidden name of the earlier directory, if two names cannot be exchanged in a single step."""
 _DAY: Final = re.compile(r"[^/.][^/]*/date=[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """What one table became."""
+    """Counts of a table after its export."""
 
     name: str
     row_count: int
@@ -72,7 +71,7 @@ class TableSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What an export wrote: its directory, and its tables by name."""
+    """Result of an export: its directory, and its tables by name."""
 
     out: Path
     tables: tuple[TableSummary, ...]
@@ -107,7 +106,7 @@ class Export(RowFiles):
     """One directory of tables in the making; also a context manager that aborts unless committed.
 
     ``only_new``: an earlier export is not replaced; may be set until `commit`. ``keep`` are the captures being
-    read: a directory that holds one of them is never replaced. ``threads`` write row groups of different tables at
+    read: a directory that holds any of them is never replaced. ``threads`` write row groups of different tables at
     the same time.
     Raises OutputError before any work when the directory may not be written or replaced.
 
@@ -145,7 +144,7 @@ class Export(RowFiles):
     def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
         """Adds rows to a table, each to the UTC day of its nanoseconds in ``date_column``.
 
-        Of several columns the first that is not null counts. Every batch of a table has the same schema.
+        If there are several columns, the first value that is not null counts. All batches of a table have one schema.
         Raises OutputError if a row has no date or cannot be stored; all is aborted then.
         """
         with self._aborting():
@@ -177,11 +176,11 @@ class Export(RowFiles):
 
     @property
     def scratch(self) -> Path:
-        """A folder for what is in the making, on the same file system; gone when all is committed."""
+        """A folder for unfinished files, on the same file system; removed by `commit`."""
         return self._building / SCRATCH
 
     def commit(self) -> ExportSummary:
-        """What was written, after it has become visible under the name asked for."""
+        """The summary, after the tables have become visible in the output directory."""
         with self._aborting():
             self._close_all()
             self._files.sort(key=lambda file: file.path)
@@ -255,7 +254,7 @@ class Export(RowFiles):
         return bool(found)
 
     def _publish(self) -> None:
-        """Gives the new directory its name. What had the name before is removed if it is an export, else put back."""
+        """Gives the new directory its name. The earlier directory is removed if it is an export, else renamed back."""
         building, out = self._building, self.out
         if self.only_new or not os.path.lexists(out):
             building.rename(out)  # fails where something is
@@ -399,7 +398,7 @@ def manifest(files: Sequence[TableFile]) -> bytes:
 
 
 def table_summaries(files: Sequence[TableFile]) -> Iterator[TableSummary]:
-    """What each table became."""
+    """Counts of each table."""
     for name in sorted({file.table for file in files}):
         own = [file for file in files if file.table == name]
         yield TableSummary(name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own))

@@ -1,8 +1,8 @@
 """Decoded messages to rows of ``messages`` and of their protocol's table.
 
-``decode.columns`` gives the fields of each message, ``decode.framing`` where it was captured, and the connection's
-facts what it says as a whole (dialect, fq's user, kokaq's names). :func:`message_rows` makes both tables of them, row
-for row, and, before secrets are masked and bodies cut, what the room ``correlate`` looks at.
+In: fields of each message, its packets and times, and the facts of its connection (dialect, login, names). Out: both
+tables, row for row, and a batch for ``correlate`` with unmasked secrets and whole bodies.
+Called by: ``pipeline``, through :func:`message_rows`.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ FLAW_NAMES = tuple(f.text for f in Flaw)
 
 
 def fingerprint_bases() -> tuple[int, int]:
-    """Bases of fingerprints: random, so that no input can be made to collide; they never reach an output."""
+    """Bases of fingerprints: random, so that crafted input cannot collide; they never reach an output."""
     return secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
 
 
@@ -56,10 +56,10 @@ def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may be shown: ``show_secrets``, and how many bytes of each body are kept (None: all).
+    """Rules for rows: ``show_secrets``, and the number of bytes to keep of each body (None: all).
 
-    Bodies can be compared by their fingerprints where ``bases`` are the same. ``columns`` of ``messages`` are made,
-    others are not there and the protocol's table has none; None: all are made.
+    Bodies can be compared by their fingerprints if ``bases`` are equal. ``columns``: the columns of ``messages`` to
+    build; the protocol's table then has only its key columns. None: build all.
     """
 
     show_secrets: bool = False
@@ -68,15 +68,15 @@ class Policy:
     columns: frozenset[str] | None = None
 
     def with_pairs(self) -> "Policy":
-        """The same with the columns that requests and replies are paired by."""
+        """A policy that also has the columns for pairing requests and replies."""
         return self.also((*_OF_BATCH, *ENDS))
 
     def also(self, names: Collection[str]) -> "Policy":
-        """The same with more columns."""
+        """A policy with more columns."""
         return self if self.columns is None else replace(self, columns=self.columns.union(names))
 
     def wants(self, names: Collection[str]) -> bool:
-        """Whether one of these columns is made."""
+        """Whether any of these columns is made."""
         return self.columns is None or not self.columns.isdisjoint(names)
 
 
@@ -117,7 +117,7 @@ def message_rows(
 ) -> tuple[Chunk, Batch | None]:
     """Rows of ``messages`` and of the protocol's table, and what ``correlate`` looks at where the protocol has a rule.
 
-    Rows are in the order of the frames. ``files`` are the names of the capture's files, the first of which names it.
+    Rows are in the order of the frames. ``files`` are the names of the capture's files; the first names the capture.
     """
     place, n = known.place, len(frames.start)
     from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
@@ -394,7 +394,7 @@ def _without_misread_secrets(
 ) -> dict[str, pa.Array]:
     """Text and bytes of rows that may be a login with a damaged operation byte: masked, except destination and client.
 
-    Such rows have bytes that the protocol does not describe: see ``MessageQueue.spare``.
+    They have bytes without a defined content: see ``MessageQueue.spare``.
     """
     may_be_secret: NDArray[np.bool_] = np.zeros(table.num_rows, np.bool_)
     for name, min_length in protocol.spare.items():
@@ -436,7 +436,7 @@ def shortened(array: pa.Array, keep: int | None) -> pa.Array:
 def _said(
     columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.int64]
 ) -> dict[str, pa.Array]:
-    """The columns in which the connections as a whole have a say."""
+    """Columns with the facts of connections."""
     at = pa.array(place)
     out: dict[str, pa.Array] = {}
     for name in {"dialect", "group_name", "client_name"} & columns.keys():
@@ -470,7 +470,7 @@ def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], 
     """Operation names where the connection's evidence says them."""
     said = {id(k.op_names): k.op_names or {} for k in known}
     mappings, index = list(said.values()), {one: i for i, one in enumerate(said)}
-    # What the names are of: a mapping, a direction and a number; with one more for no number.
+    # Key of a name: a mapping, a direction and a number; the last number means null.
     which = np.array([index[id(k.op_names)] for k in known], np.int64)[place]
     encoded = columns["op_code"].dictionary_encode()
     codes = [*encoded.dictionary.to_pylist(), None]

@@ -1,9 +1,9 @@
 """Rows to Parquet files, by table and UTC day.
 
-``export`` and the tasks of ``spark`` derive from :class:`RowFiles` and say where files are. Rows wait per (table, day)
-until they fill a row group; a day's file is closed when it is full or when too many are open, and the next rows of that
-day begin the next part. Equal rows in equal order give equal bytes: no clock, no random name and no machine is in the
-files.
+In: record batches of tables. Out: files, created by the subclasses of :class:`RowFiles` in ``export`` and ``spark``.
+Rows are buffered per table and day until they fill a row group. A day's file is closed when it is full, or when too
+many files are open; later rows of that day begin the next part. Equal rows in equal order give equal bytes: the files
+contain no clock, no random name and no name of a machine.
 """
 
 import base64
@@ -32,10 +32,11 @@ SCHEMA_VERSION: Final = 1
 
 MAX_GROUP_ROW_COUNT: Final = 256 * 1024
 MAX_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""A row group is written when either is reached: Spark and DuckDB read such groups in one go. 24 MB are no faster to
-write or to read, take 10 to 50 MB more of memory, and make files 4 % smaller."""
+"""A row group is written when either limit is reached: Spark and DuckDB read such a group at once.
+
+Groups of 24 MB make files 4 % smaller. They take 10 to 50 MB more memory, at the same speed."""
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
-"""Rows waiting for their row group, over all tables and days; past it the largest are written early."""
+"""Buffered rows of all tables and days; beyond it the day with the most bytes is written early."""
 MAX_STRETCHES: Final = 256
 """A row group with more stretches of rows in and out of order is copied as a whole."""
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
@@ -58,12 +59,12 @@ sixth more room."""
 CODES: Final = frozenset({"op_code", "error_code", "flags", "qos", "type", "subscription_id"})
 """Few values, many rows. Other int64 columns count or grow, so they are stored as differences."""
 IDS: Final = frozenset({"message_id", "correlation_id"})
-"""Strings that count or hardly repeat: stored as what differs from the one before."""
+"""Strings that count or hardly repeat: stored as differences to the previous string."""
 DOCUMENTS: Final = frozenset({"msg", "document"})
 """Long strings that hardly repeat: a dictionary of them is work for nothing."""
 
 DateColumn = str | tuple[str | int, ...]
-"""A column of nanoseconds, or several of which the first that is not null counts; a number stands where all are."""
+"""A column of nanoseconds, or several columns: the first value that is not null counts, a number if all are null."""
 
 DATES: Final[Mapping[str, DateColumn]] = {
     "exchanges": ("request_ts_ns", "reply_ts_ns"),
@@ -96,14 +97,14 @@ class DayPart:
 class RowFiles:
     """Rows by table and day: they wait until they are a row group, which goes to the open file of their day.
 
-    Where files are is told by who derives from it: `_create` and `_close_file`.
+    Subclasses create and close the files: `_create` and `_close_file`.
     """
 
     def __init__(self, group_bytes: int, max_waiting_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
         self._group_bytes, self._max_waiting_bytes = group_bytes, max_waiting_bytes
         self._pool = pool
         self._parts: dict[tuple[str, str], DayPart] = {}
-        """By table and day, the one that got rows last at the end."""
+        """By table and day, in order of their last rows."""
         self._file_counts: dict[tuple[str, str], int] = {}
         """Files of the days that are not in ``_parts``."""
         self._waiting_bytes = 0
@@ -238,7 +239,7 @@ def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
     at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
     if (at[1:] >= at[:-1]).all():
         return rows
-    # In its place is a row that nothing before it is later than, and nothing behind it earlier.
+    # A row is in its place if no earlier row has a later time, and no later row an earlier time.
     fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
     bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(at)]
     if len(bounds) > MAX_STRETCHES:
@@ -270,9 +271,9 @@ def _write_group(part: DayPart, rows: pa.Table) -> None:
 def parquet_writer(path: "Path | pa.NativeFile", schema: pa.Schema) -> pq.ParquetWriter:
     """A writer whose columns are stored as their values ask for.
 
-    Measured on a million message rows: differences for times and numbers, and dictionaries only for strings
-    that repeat, make 17.5 MB of what plain zstd makes 24.0 MB, and Spark scans it a third faster. Differences for ids
-    and pages of more rows than pyarrow's own 20,000 take a third of the rest away, and of the time to write it.
+    Times and numbers are stored as differences, and only strings that repeat have dictionaries. A million message rows
+    then take 17.5 MB (24.0 MB with plain zstd), and Spark scans them a third faster. Differences for ids, and larger
+    pages than pyarrow's 20,000 rows, save another third of the size and of the time to write.
     """
     options, metadata = _writer_options(schema)
     # As bytes: pyarrow takes text for UTF-8, which a path need not be.

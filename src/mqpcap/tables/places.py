@@ -1,4 +1,4 @@
-"""Places of messages in streams as numbers, by which rows of different tables are of the same message."""
+"""Keys that join rows of different tables: an int64 per message, hashed from connection, side and stream offset."""
 
 import numpy as np
 import pyarrow as pa

@@ -164,7 +164,7 @@ REPEATING = frozenset(
         "group_name", "client_name", "status", "flaw", "request_direction", "state", "client_ip", "server_ip",
     }
 )  # fmt: skip
-"""Text of which a batch has few: dictionaries all the way to the file, where they are dictionaries too."""
+"""Columns of text with few values in a batch: dictionaries, also in the files."""
 
 
 def compact(schema: pa.Schema) -> pa.Schema:
