@@ -1,7 +1,7 @@
-"""The command line: what a person or a script asks, told to the pipeline and answered.
+"""The command line: options to calls of the pipeline, results to text, JSON and files.
 
-Rows go to stdout, talk to stderr. A command's module imports nothing heavy before it runs, so that help is
-there at once. Exit code 0 is done, 1 could not, 2 misused.
+Rows go to stdout, notes to stderr. A command's module imports nothing heavy before it runs, so help appears at once.
+Exit code 0: done, 1: failed, 2: misused.
 """
 
 import os
@@ -73,7 +73,7 @@ class Commands(click.Group):
         return result
 
     def _result(self, ctx: click.Context) -> object:
-        """What the command gives; the process ends here where the user ended it."""
+        """The result of the command; an interrupted process ends here."""
         try:
             result: object = super().invoke(ctx)
             sys.stdout.flush()
@@ -88,7 +88,7 @@ class Commands(click.Group):
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order in which one meets them."""
+        """The commands, in the order of a first session."""
         return list(self.commands)
 
 

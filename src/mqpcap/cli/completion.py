@@ -1,4 +1,4 @@
-"""What a shell offers where a word is completed: folders, interfaces, protocols, operations, names of fields."""
+"""Completes words in a shell: folders, interfaces, protocols, operations, names of fields."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ Complete = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 @add_completion_class
 class _Bash(BashComplete):
-    """Bash takes ``tcp.port==9092,f`` for three words, of which it replaces the last."""
+    """Bash takes ``tcp.port==9092,f`` for three words, and replaces the last."""
 
     name = "bash"
     _kept = ""
@@ -33,7 +33,7 @@ class _Bash(BashComplete):
         return words[:-1], words[-1]
 
     def format_completion(self, item: CompletionItem) -> str:
-        """What stands for the last of bash's words."""
+        """The replacement of bash's last word."""
         # Of --name=value the name is not part of what is completed.
         kept = self._kept if item.value.startswith(self._kept) else self._kept.partition("=")[2]
         return f"{item.type},{item.value.removeprefix(kept)}"

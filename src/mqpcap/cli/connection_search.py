@@ -52,7 +52,7 @@ class Chosen:
 
 
 def read_again(captures: Sequence[Capture]) -> None:
-    """Raises MqpcapError if one of the captures can be read only once."""
+    """Raises MqpcapError if a capture can be read only once."""
     for name in (name for capture in captures for name in capture.files):
         if not os.path.isfile(name):
             raise MqpcapError(f"{name} is read more than once here; save it to a file")

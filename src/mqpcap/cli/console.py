@@ -1,4 +1,4 @@
-"""What is said beside the rows: lines, notes and progress on stderr.
+"""Writes lines, notes and progress on stderr, and escapes text for a terminal.
 
 Names and texts from captures pass `shown` before a terminal sees them.
 """
@@ -40,7 +40,7 @@ def put(line: str) -> None:
 
 
 def escape_unencodable(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that the encoding of stdout does not have: an escape that JSON has, too.
+    """Escapes characters that the encoding of stdout does not have, as JSON escapes them.
 
     >>> import codecs
     >>> codecs.register_error("mqpcap.escape", escape_unencodable)
@@ -115,7 +115,7 @@ def width_of(stream: object) -> int | None:
 
 
 def folded(line: str, stream: object, indent: int = 2) -> str:
-    """The line; where it is wider than a terminal several, which end behind a word and begin with blanks."""
+    """The line, wrapped between words if it is wider than a terminal; further lines are indented."""
     width = width_of(stream)
     if width is None or _length(line) <= width:
         return line
@@ -134,7 +134,7 @@ def _length(text: str) -> int:
 
 
 Meter = Callable[[int], None]
-"""Is told of bytes that were read."""
+"""Called with a number of bytes that were read."""
 
 
 class BarMeter:
@@ -157,7 +157,7 @@ class BarMeter:
                 self._bar.start()
 
     def __call__(self, read_bytes: int) -> None:
-        """So many bytes more were read."""
+        """Count bytes that were read."""
         if self._bar is None or self._task is None:
             return
         self._read_bytes += read_bytes

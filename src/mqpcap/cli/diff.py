@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mqpcap.tables.json_lines import Json
 
 UNTRUSTED_LOSS_PERCENT = 1.0
-"""If so much of a capture is missing, its differences may be those of the capture."""
+"""Loss of a capture from which on its differences may come from the loss."""
 JUDGEMENTS = ("different", "alike", "too few to judge", "not to be trusted")
 PARTS = {"operations": ("protocol", "op"), "topics": ("protocol", "topic"), "clients": ("protocol", "client", "name")}
 COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "number"))
@@ -62,10 +62,10 @@ def diff(before_path: str, after_path: str, every: bool, as_json: bool, choices:
     """Compare captures: operations, errors, latencies, topics and clients.
 
     A and B are a capture or a directory of captures each; cells say A -> B. An operation is slower if its median or
-    its 95th percentile is at least 1.5 times the earlier value and 1 ms more; it takes 20 answered requests on both
-    sides to judge. A group has more messages if it has twice as many and 20 more. It fails if it has errors in B and
-    had none in A. Faster and fewer are the reverse. If 1 % or more of a capture is missing, no group is called alike or
-    different: it is not to be trusted. A difference is no failure: exit 0.
+    its 95th percentile is at least 1.5 times the earlier value and 1 ms more; each side needs 20 answered requests. A
+    group has more messages if it has twice as many and 20 more. It fails if it has errors in B and had none in A.
+    Faster and fewer are the reverse. If 1 % or more of a capture is missing, no group is called alike or different: it
+    is not to be trusted. A difference is no failure: exit 0.
     """
     from mqpcap.cli.questions import METRICS, by_group
     from mqpcap.statistics.changes import changes

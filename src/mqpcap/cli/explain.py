@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How an explanation is told: as JSON or text, with the other readings or without, ``--color``, times in UTC."""
+    """How an explanation is written: as JSON or text, with other interpretations, ``--color``, times in UTC."""
 
     as_json: bool
     readings: bool
@@ -33,9 +33,9 @@ class Look:
 
 
 READING = ("layout", "direction", "header", "message", "dialect", "fits")
-"""What JSON tells of each reading, beside why it does not fit."""
+"""Attributes of each interpretation in JSON, besides the reason why it does not fit."""
 HEX_BYTES = 12
-"""So many bytes of a field are shown in hex; ``--json`` has all."""
+"""Bytes of a field that are shown in hex; ``--json`` has all."""
 OTHER_READINGS = 8
 
 
@@ -86,7 +86,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", shell_complete=dialects, help="Only this dialect of it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
-@click.option("--readings", is_flag=True, help="Also the other readings, and why they do not fit.")
+@click.option("--readings", is_flag=True, help="Also other interpretations, and why they do not fit.")
 @utc_option
 @color_option
 @common
@@ -107,9 +107,9 @@ def explain(
 ) -> None:
     """Read one message field by field: where each field is, its bytes, its value and what that means.
 
-    The message is one of a capture, named by --at PACKET or by --connection, --direction and --offset, or the bytes
-    of --hex. Of a message in a capture its reply or request is named. --readings lists the readings that do not fit,
-    with the reason; without it they are listed where none fits.
+    Name the message by --at PACKET, or by --connection, --direction and --offset; or give its bytes with --hex. The
+    output names the message's reply or request. --readings also lists the interpretations that do not fit, with the
+    reason; by default they are listed only if none fits.
     """
     outcome, look = Outcome(choices), Look(as_json, readings, color, utc)
     if hex_text is not None:

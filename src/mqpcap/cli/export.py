@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option("--rotate", callback=period_s, metavar="TIME",
-              help="With -i: a folder in DIR for each such time, as 1h; each is there when it is whole.")  # fmt: skip
+              help="With -i: start a new folder in DIR every TIME, for example 1h. A folder appears once it is "
+                   "complete.")  # fmt: skip
 @click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
               help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
 @allow_missing
@@ -47,11 +48,11 @@ def export(
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
     written; until then what was there stays. DIR is new, empty, or holds nothing but an earlier export.
 
-    With a filter the tables have the messages that it selects, their exchanges, deliveries of which both messages are
-    selected, and the connections that they are of with the problems there.
+    With a filter the tables have the selected messages, their exchanges, deliveries between selected messages, and
+    their connections with all problems of these.
 
-    With -i what comes on an interface is written until Ctrl-C or SIGTERM. With --rotate each period is a folder in
-    DIR, named by its begin; a connection that goes on in the next one is a connection of its own there.
+    With -i packets of an interface are written until Ctrl-C or SIGTERM. With --rotate each period is a folder in DIR,
+    named by its start; a connection that continues in the next folder has rows in both.
     """
     from pathlib import Path
 
@@ -86,7 +87,7 @@ def export(
             tables.only_new = bool(outcome.unreadable) and not allow_missing
             summary = tables.commit()
     except OutputError:
-        outcome.close()  # what cannot be read is told all the same
+        outcome.close()  # inputs that cannot be read are reported as well
         raise
     if not choices.quiet:
         tell(summary, outcome, out_dir)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     help="The new capture, pcapng; - is standard output.",
 )
 @click.option(
-    "--connections", "whole_connections", is_flag=True, help="All packets of the connections that the messages are of."
+    "--connections",
+    "whole_connections",
+    is_flag=True,
+    help="Copy whole connections: all packets of each connection with a selected message.",
 )
 @utc_option
 @filter_options
@@ -38,10 +41,10 @@ def extract(
 ) -> None:
     """Write the packets of selected messages into a new capture, which Wireshark opens.
 
-    The first packet of each message has a comment that says what it is. With --connections all packets of these
-    connections are there, so that an export has the same rows again but for packet numbers and file names; those of
-    other connections are added where one of these is recognised or named by them. Packets stay as they were captured,
-    passwords in them too. FILE must not exist. Inputs are read twice.
+    The first packet of each message has a comment that describes it. With --connections the new capture has all packets
+    of these connections; an export of it has the same rows but for packet numbers and file names. Other connections
+    that prove its protocol or carry its login are added. Packets stay as they were captured, passwords included. FILE
+    must not exist. Inputs are read twice.
     """
     from mqpcap.cli.connection_search import read_again
     from mqpcap.cli.extraction import Extraction

@@ -30,7 +30,7 @@ from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
 
 MAX_COMMENTS = 64
-"""Messages that are told of one packet; the rest is counted."""
+"""Messages that are described in a packet's comment; further messages are counted."""
 COMMENTED_TOGETHER = 256
 """Packets whose messages become rows of Python together."""
 _FILE_SHIFT = 48
@@ -43,7 +43,7 @@ _Spans = tuple[I64, I64]
 
 
 class Extraction:
-    """What is taken of one capture."""
+    """The packets to copy from a capture."""
 
     def __init__(self, capture: Capture, asked: Query, whole_connections: bool) -> None:
         self._capture, self._asked, self._whole = capture, asked, whole_connections
@@ -83,7 +83,7 @@ class Extraction:
             taken = self._notes.of_connections([*connections, *context])
         else:
             taken = self._notes.of_messages(self._messages)
-        # All fragments of a file where one is taken: no row tells which are of the same datagram.
+        # If a fragment is copied, all fragments of its file are: no row names the fragments of a datagram.
         fragments = self._notes.fragments
         with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(taken, fragments) >> _FILE_SHIFT)
         self._packets = np.union1d(taken, fragments[with_them])
@@ -208,7 +208,7 @@ def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
 
 
 class _Comments:
-    """What is said of the first packet of each message."""
+    """Comments on the first packet of each message."""
 
     def __init__(self, capture: Capture, messages: Sequence[pa.Table]) -> None:
         self._messages = unified(pa.concat_tables(messages)).combine_chunks()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MOST_WORDS = 12
-"""So many values of a column are named where none of them was wanted."""
+"""Values of a column that a note names if none of them matched."""
 MAX_WORDS = 1 << 12
 """Values of a column that are remembered, up to the last batch."""
 MAX_WORD_LENGTH = 200
@@ -36,7 +36,7 @@ _PLURALS = {
 
 @dataclass(slots=True)
 class Tally:
-    """How many messages were looked at and how many of them were wanted; until one is, what kept them out."""
+    """Numbers of messages that were tested and that matched; until the first match, the conditions that failed."""
 
     query: Query
     message_count: int = 0
@@ -117,7 +117,7 @@ def _listed(words: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a message must be to be shown. ``columns`` gives those of a protocol that are kept, None for all, and
+    """Selects the messages to show. ``columns`` gives those of a protocol that are kept, None for all, and
     ``left_out`` those of ``messages`` that nobody looks at."""
 
     query: Query = EVERYTHING
@@ -135,7 +135,7 @@ class Filter:
 
 
 def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipeline) -> Callable[[Output], None]:
-    """Takes rows of any table, has those counted that the filter selects: messages, and exchanges with one of them."""
+    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
     slim = Filter(tally.query, lambda protocol: ()).slim
     pairs = "exchanges" in counters.optional_tables
 

@@ -22,11 +22,11 @@ MAX_WAITING = 1 << 12
 PLAIN_WIDTH = 100
 """Columns where there is no terminal."""
 BODY_BYTES = 4096
-"""So much of one body is shown; --json has all."""
+"""Bytes of a body that are shown; --json has all."""
 MOST_NAMED = 8
-"""So many connections are named where one was asked for."""
+"""Connections that the error names if several match."""
 BODY_ITEMS = 100
-"""So many bodies of one message."""
+"""Bodies of a message that are shown."""
 
 
 @click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection c2")
@@ -40,8 +40,8 @@ BODY_ITEMS = 100
 def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Query | None", choices: Choices) -> None:
     """Read one connection as a conversation, both sides, replies under their requests.
 
-    The connection is named by --connection, or is the only one of which a filter selects messages. The capture is read
-    twice.
+    Name the connection by --connection, or by a filter that selects messages of a single connection. The capture is
+    read twice.
     """
     from mqpcap.cli.connection_search import ChosenConnections, read_again
     from mqpcap.errors import MqpcapError
@@ -106,7 +106,7 @@ def _waits(turn: "Sequence[MessageRow]") -> bool:
 
 
 class Conversation:
-    """Writes the messages of a connection in order of time, each reply behind its request: in one turn."""
+    """Writes the messages of a connection in order of time, each reply below its request."""
 
     def __init__(self, connection: "Chosen", utc: bool, filed: bool = False) -> None:
         from mqpcap.cli.lines import Paint
@@ -118,7 +118,7 @@ class Conversation:
         self._width = width_of(sys.stdout) or PLAIN_WIDTH
 
     def head(self) -> Iterator[str]:
-        """Who talks with whom, and how much."""
+        """Heading: both ends, numbers of messages, times, missing bytes."""
         from mqpcap.cli.lines import clock
 
         row = self._one.row
@@ -151,7 +151,7 @@ class Conversation:
             self._asking[(side, row.message["stream_offset"])] = self._turns[-1]
 
     def say(self, at_most: int) -> None:
-        """Write what waits for nothing, and what is more than so many messages."""
+        """Write turns that are complete, and the oldest beyond ``at_most`` turns."""
         while self._turns and (not _waits(self._turns[0]) or len(self._turns) > at_most):
             turn = self._turns.popleft()
             first_message = turn[0].message
@@ -179,7 +179,7 @@ _ENDS = {"reset": "ended by a reset", "closed": "closed", "open": "open at the e
 
 
 def body_lines(row: "MessageRow", width: int) -> Iterator[str]:
-    """What users sent, wrapped: text as text, other bytes as a dump."""
+    """The payload, wrapped: text as text, other bytes as a dump."""
     from mqpcap.query.columns import bodies
 
     for path, _ in bodies(row.protocol):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILES_SHOWN = 12
 CONNECTIONS_SHOWN = 20
 MAX_CONNECTIONS = 10_000
-"""So many connections are listed, in JSON too; the rest is counted."""
+"""Connections that are listed, in JSON too; further connections are counted."""
 REMARKS_SHOWN = 20
 MAX_NAME_LENGTH = 1024
 """Characters of a client's name that are kept."""
@@ -63,7 +63,7 @@ class Report:
     sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SUMS, 0)))
     remarks: list[tuple[str, "Annotations"]] = field(default_factory=list)
     listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
-    """What the list of connections says of each, by its number."""
+    """Rows of the list of connections, by connection number."""
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Report:
         self.flaws.update({pair["values"]: pair["counts"] for pair in flaws.drop_null().value_counts().to_pylist()})
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
-        """A connection, behind its messages."""
+        """Count a connection; its messages were counted earlier."""
         from mqpcap.numbered_pipeline import STRANGER
         from mqpcap.statistics.keys import endpoint
         from mqpcap.tables.schemas import NUMBER
@@ -232,7 +232,7 @@ class Report:
         return "with care: " + ", ".join(against)
 
     def _against(self) -> Iterator[tuple[int, str]]:
-        """What may stand against a capture, with how much of it there is."""
+        """Reasons for doubt in a capture, each with its amount."""
         sums, flaw_count, dropped = self.sums, self.flaws.total(), self.dropped_count or 0
         yield dropped, f"the capturing system dropped {plural(dropped, 'packet')}"
         yield sums["snapped_bytes"], f"the snap length cut {size(sums['snapped_bytes'])}"
@@ -323,14 +323,15 @@ _PACKETS = {
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
 @click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
-              help="For scripts: exit 1 if more than that was dropped, never captured or not decoded.")  # fmt: skip
+              help="For scripts: exit 1 if a larger share was dropped, missing or not decoded.")  # fmt: skip
 @utc_option
 @common
 def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bool, choices: Choices) -> None:
-    """Tell what captures are and how far they can be trusted.
+    """Describe captures, and how far they can be trusted.
 
-    A verdict in one line; files, packets and messages; what was lost, cut, sent again or not understood; comments and
-    names that the file has; and its connections, with the short names that show and --connection use.
+    The output has a verdict in one line, files, packets and messages, and the bytes that were lost, truncated,
+    retransmitted or not decoded. Comments and names in the file follow, then connections with the short names that show
+    and --connection use.
     """
     from mqpcap.tables.json_lines import json_text, with_exact_numbers
 
@@ -387,7 +388,7 @@ def report_of(
 
 
 def _remarks(capture: "Capture") -> "list[tuple[str, Annotations]]":
-    """What people wrote into the files that can be read again."""
+    """Comments and names in the files that can be read again."""
     from mqpcap.capture.annotations import annotations
 
     file_remarks = []

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 PREVIEW_BYTES = 48
 NAME_LENGTH = 120
-"""So many characters of a name are shown in a line."""
+"""Characters of a name that are shown in a line."""
 MAX_SHOWN_BYTES = 2048
-"""So much of one value is shown in a tree; ``--json`` and the tables have all of it."""
+"""Bytes of a value that are shown in a tree; ``--json`` and the tables have all of it."""
 
 ROOMY_WIDTH = 110
 """Below it a line on a terminal has no room for addresses."""
@@ -76,7 +76,7 @@ class Part(NamedTuple):
     colour: str = ""
     rank: int = 0
     is_fixed: bool = False
-    """Whether it is told whole or not at all."""
+    """Whether it is never shortened, only left out."""
 
 
 _PLACE = (
@@ -112,7 +112,7 @@ def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
 
 
 def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:
-    """The line of a message: when, packet, who to whom, what, about what, and how it went."""
+    """The line of a message: time, packet, both ends, operation, destination, outcome."""
     texts = [*_place(message, style), *_said(message, body, exchange, style.width is not None)]
     if style.width is None and not style.paint.coloured:
         return "  ".join(filter(None, texts)).rstrip()
@@ -123,7 +123,7 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
 
 
 def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
-    """The words of a message behind its place and ends: the operation first."""
+    """The words of a message after its time and ends: the operation first."""
     return _painted(_parts(_said(message, body, exchange, False), _SAID), paint)
 
 
@@ -136,7 +136,7 @@ def _painted(parts: Sequence[Part], paint: Paint) -> list[str]:
 
 
 def fitted(parts: Sequence[Part], width: int) -> list[Part]:
-    """The parts that there is room for; the last that stays is shortened behind a word, or in it where it is one.
+    """The parts that fit the width; the longest is shortened, after a word if it has several.
 
     >>> [part.text for part in fitted([Part("PUBLISH"), Part("id=7", rank=1), Part("a long topic")], 18)]
     ['PUBLISH', 'a...']
@@ -253,7 +253,7 @@ def latency(time_ns: int) -> str:
 
 
 def _word(value: object, quoted: bool = True) -> str:
-    """A name as it is, in quotes where it would not stand as one word; a long one is cut, with its length."""
+    """A name, in quotes if it is not a single word; a long name is cut, and its length follows."""
     text = str(value)
     if text.isalnum() and text.isascii() and len(text) <= NAME_LENGTH:
         return text
@@ -368,7 +368,7 @@ class Lines:
 
 @cache
 def body_columns(protocol: str) -> tuple[str, ...]:
-    """The columns of a protocol's table of which the first that is there has the user's payload."""
+    """The columns of a protocol's table that may hold the payload, the first present column first."""
     columns = protocols()[protocol].envelope.body
     return (columns,) if isinstance(columns, str) else tuple(columns)
 

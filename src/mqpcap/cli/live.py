@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mqpcap.capture.interface import Interface
 
 DRAIN_S = 2.0
-"""So long after Ctrl-C a pipe is read on: the program that writes it heard Ctrl-C, too, and has something left."""
+"""Seconds for which a pipe is read after Ctrl-C: the program that writes it got Ctrl-C, too, and may write its last
+packets."""
 
 
 class EndOfInput:
@@ -64,7 +65,7 @@ def interface_options(command: Callable[P, R]) -> Callable[P, R]:
     """The command with ``-i`` and ``-f``, given to it as ``interface`` and ``bpf``."""
     listen = click.option("-i", "--interface", metavar="IFACE", shell_complete=interfaces,
                           help="Listen to a network interface; Ctrl-C ends it.")  # fmt: skip
-    packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: only these packets, as tcpdump's filters say.")
+    packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: capture filter in tcpdump syntax.")
     return listen(packets(command))
 
 
@@ -148,7 +149,7 @@ def opened(
 
 
 def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:
-    """What came, in one line."""
+    """Numbers of packets and messages, in one line."""
     packets = sum(facts.packet_count for capture in captures for facts in capture.facts)
     kinds = f": {counted(sorted(outcome.messages.items()))}" if outcome.messages else ""
     dropped = [facts.drop_count for capture in captures for facts in capture.facts if facts.drop_count is not None]

@@ -50,7 +50,7 @@ class _Search(ABC):
                     return
 
     def _take(self, output: Output) -> None:
-        # Where a packet is is known when its window is over.
+        # The place of a packet is known at the end of its window.
         if output.fields is not None or output.table == "exchanges":
             self._waiting.append(output)
 
@@ -102,9 +102,9 @@ class PacketSearch(_Search):
         self._file = file
         """The index of the only file that is searched, None for all."""
         self._stranger: str | None = None
-        """What the packet's connection speaks, if it is not ours."""
+        """The foreign protocol of the packet's connection."""
         self._behind: set[PacketPayload] = set()
-        """Packets behind which messages were found: all theirs are complete."""
+        """Packets with later messages on their connection: their own messages are complete."""
 
     def _found(self, output: Output) -> NDArray[np.bool_]:
         m = output.rows
@@ -115,7 +115,7 @@ class PacketSearch(_Search):
             ends = ("src_ip", "src_port", "dst_ip", "dst_port")
             same_ends = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
             # A retransmission has the number of no message's packet; one that began later may use the ports again.
-            # Where a message goes on in the next file, the number of its last packet is one of that file.
+            # If a message continues in the next file, the number of its last packet counts in that file.
             begins_here = is_in(m["capture_file"], self._files[place.file])
             goes_on = (end_ns > place.ts_ns) & (len(self._files) > 1)
             around = ~begins_here | ((first_packets <= self.packet) & ((last_packets >= self.packet) | goes_on))

@@ -1,6 +1,6 @@
 """The options that commands share, from the words of the command line to values.
 
-Those that say which messages are wanted, ``-Y`` and the shortcuts for the common ones, are made one filter.
+Options that select messages, ``-Y`` and its shortcuts, become a single filter.
 """
 
 import functools
@@ -39,7 +39,7 @@ def misuse_of(option: str, column: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the common options say.
+    """Values of the common options.
 
     bodies: bytes of a body that are kept, None for all. jobs, max_memory_bytes: None is ours to choose.
     """
@@ -60,7 +60,7 @@ class Choices:
         return self.jobs or os.cpu_count() or 1
 
     def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
-        """The same for one of so many dissections that share the memory; ``only``: of the optional tables these."""
+        """Options of one of several dissections that share the memory; ``only``: of the optional tables these."""
         from mqpcap.pipeline import OPTIONAL_TABLES, Options
         from mqpcap.tables.messages import Policy
         from mqpcap.tcp.reassembly import MAX_BYTES
@@ -177,8 +177,7 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
-                  help="Bound of what waits in memory for missing bytes, and of connections that are kept there, "
-                       "as in 512MB.")  # fmt: skip
+                  help="Memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)
@@ -194,7 +193,7 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
 _ANY_OF = ("protocol", "op", "client", "server", "connection")
 _OPTIONS = (
     click.option("-Y", "--filter", "filter_text", metavar="FILTER", shell_complete=fields,
-                 help="Only messages of which this is true, as 'op == PUBLISH and latency > 50ms'."),
+                 help="Only messages that match this filter, for example 'op == PUBLISH and latency > 50ms'."),
     click.option("--protocol", callback=protocol_names, multiple=True, metavar="NAME",
                  shell_complete=protocols, help="Only this protocol (repeatable)."),
     click.option("--op", multiple=True, metavar="OP", shell_complete=operations,
@@ -210,13 +209,14 @@ _OPTIONS = (
     click.option("--status", type=click.Choice(["ok", "error"]), help="Only replies that say so."),
     click.option("--grep", multiple=True, metavar="TEXT", help="Only bodies with this text (repeatable)."),
     click.option("--since", metavar="TIME",
-                 help="Only from then on: 05:24:10 of the capture's first day, +30s from its start, or ISO 8601."),
-    click.option("--until", metavar="TIME", help="Only before then; +30s counts from --since."),
+                 help="Only messages from this time on: 05:24:10 (first day of the capture), +30s (after its start), "
+                      "ISO 8601 or seconds since 1970."),
+    click.option("--until", metavar="TIME", help="Only messages before this time; +30s counts from --since."),
     click.option("--flawed", is_flag=True, help="Only messages with a flaw."),
     click.option("--unanswered", is_flag=True,
-                 help="Only requests whose answer was due and never came, not where it may lie in a gap."),
+                 help="Only requests that certainly got no answer, although one was due."),
     click.option("--slower-than", metavar="TIME",
-                 help="Only requests answered later than that, as 50ms; units ns, us, ms, s."),
+                 help="Only requests that were answered later, for example after 50ms; units ns, us, ms, s (default)."),
 )  # fmt: skip
 _TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
     **{name: functools.partial(lambda name, words: [(name, "in", words)], name) for name in _ANY_OF},

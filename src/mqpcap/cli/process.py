@@ -13,7 +13,7 @@ from types import ModuleType
 from mqpcap.cli.console import escape_unencodable
 
 GARBAGE_OBJECTS = 300_000
-"""So many new objects are looked through for garbage at a time."""
+"""New objects after which garbage is collected."""
 RAISED_AGAIN_S = 0.01
 """By then whoever dropped an exception is done with that: raised there, it would be dropped again."""
 
@@ -38,7 +38,7 @@ def settle_in() -> None:
 def leave() -> None:
     """Let the process end without a last search for garbage, which takes a twentieth of a short command.
 
-    All is said and done: what would end it comes too late.
+    All output is written, so SIGINT and SIGTERM are ignored from here on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -112,7 +112,7 @@ class NoPandas:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises for what is not to be there; the other finders are asked for all else."""
+        """Raise for the packages that are hidden; other finders look up all other packages."""
         if name in ("pandas", "dateutil"):
             raise ModuleNotFoundError("the command line does without it", name=name)
 

@@ -1,4 +1,4 @@
-"""What ``stats`` is asked: what is counted for it, and the rows that tell it."""
+"""The reports of ``stats``: their counters, columns and rows."""
 
 import shutil
 import sys
@@ -20,10 +20,10 @@ from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 
 MAX_EMPTY_INTERVALS = 100_000
-"""Where there are so many intervals, those without a message have no row of zeros."""
+"""Intervals from which on empty ones have no row of zeros."""
 LEAST_BARS, MOST_BARS = 10, 120
 NUMBERS_WIDTH = 14
-"""What a column takes beside the bars, about."""
+"""Width of a column beside the bars, about."""
 LATENCY = (
     Column("answered", "answered", "number", is_spare=True),
     Column("latency_p50_ns", "p50 ms", "ms", is_spare=True),
@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "latency": LATENCY,
 }
 FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "latency_p99_ns"}
-"""What a metric sorts by."""
+"""The column that each metric sorts by."""
 TITLES = {
     "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
     "asked": "asked for", "how": "told by",
@@ -54,7 +54,7 @@ EXCHANGES_FOR = frozenset({"errors", "latency"})
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is counted, the columns and the rows that tell it, in a total order, and the groups that are bounded."""
+    """Counters with the columns and rows of their result, in a total order, and the groups that are bounded."""
 
     counters: Counters
     columns: Sequence[Column]
@@ -69,7 +69,7 @@ class Question:
 def grouped(
     key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
 ) -> Question:
-    """Metrics by group, all of them unless some are named; with an interval over time."""
+    """Metrics by group, all metrics by default; with an interval by time, too."""
     if interval_ns is not None and form is None and sys.stdout.isatty():
         return bars(key_names, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
     return by_group(key_names, metrics or METRICS, interval_ns)
@@ -92,7 +92,7 @@ def key_columns(key_names: Sequence[str]) -> list[Column]:
 
 
 def _named(key_names: Sequence[str], key: Key) -> dict[str, object]:
-    """The values of a key by name; of what belongs to no group that is told apart, the first says so."""
+    """The values of a key by name; the key of rows beyond the largest number of groups has a first value only."""
     return dict(zip(key_names, key, strict=False))
 
 
@@ -118,11 +118,11 @@ def _latencies(summary: LatencySummary) -> dict[str, object]:
 
 
 def beyond(sums: Sums) -> list[str]:
-    """What is said where there were too many groups."""
+    """A note if there were too many groups."""
     if not sums.other_count:
         return []
     rows = plural(sums.other_count, "row")
-    return [f"{len(sums) - 1:,} groups are told apart; {rows} of further ones count in (other)"]
+    return [f"{len(sums) - 1:,} groups are distinguished; {rows} of further groups count in (other)"]
 
 
 def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> Question:
@@ -160,7 +160,7 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
-    """The intervals between others that have no row."""
+    """Rows of zeros for the empty intervals."""
     start_times = {_number(row, "start_ns") for row in rows}
     if not start_times or (max(start_times) - min(start_times)) // interval_ns >= MAX_EMPTY_INTERVALS:
         return []
@@ -170,7 +170,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
 
 
 def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
-    """Metrics by group, with a bar for each interval behind them."""
+    """Metrics by group, followed by a bar for each interval."""
     groups, series = by_group(key_names, metrics), by_group(key_names, metrics, interval_ns)
     first_metric, columns = FIRST[metrics[0]], list(groups.columns)
 
@@ -273,7 +273,7 @@ def of_slowest(max_rows: int) -> Question:
 
 
 def of_talkers() -> Question:
-    """Who talks to whom, those with the most payload first."""
+    """Traffic by client and server, the most payload first."""
     columns = (
         Column("connections", "connections", "number", is_spare=True),
         Column("messages_c2s", "messages ->", "number", is_spare=True),
@@ -295,7 +295,8 @@ def of_deliveries() -> Question:
 
 
 def of_delays() -> Question:
-    """Where time goes, the slowest replies first. The server's part is the median reply without the round trip."""
+    """Delays by client and server, the slowest replies first. The server's part is the median reply without the round
+    trip."""
     delays = Delays()
 
     def more(rows: Sequence[Cells]) -> Iterator[Cells]:

@@ -27,7 +27,7 @@ NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an instal
 SMALL_BYTES = 1 << 20
 """Captures below this are read sooner than a thread and its modules are loaded."""
 MAX_NOTES = 20
-"""So many notes are said one by one; the rest is counted."""
+"""Notes that are written; further notes are counted."""
 READ_FOR_NOTES = frozenset({"protocol", "flaw"})
 """The columns of ``messages`` that notes are made of where no Decode As was asked for."""
 
@@ -50,17 +50,17 @@ class Outcome:
     capture_count: int = 0
     file_count: int = 0
     dissected_count: int = 0
-    """Captures of which an export read anything."""
+    """Captures with packets that an export read."""
     problem_bytes: Counter[str] = field(default_factory=Counter)
     """In an export, by kind."""
     tally: "Tally | None" = None
-    """What a filter came to."""
+    """Matches of the filter."""
     read_as: Counter[int] = field(default_factory=Counter)
     """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
     sound_ports: set[int] = field(default_factory=set)
 
     def add(self, part: "Outcome") -> None:
-        """Take in what a part of an export came to."""
+        """Add the outcome of a part of an export."""
         self.dissected_count += part.dissected_count
         self.flaws += part.flaws
         self.problem_bytes += part.problem_bytes

@@ -29,7 +29,7 @@ NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 )
 @common
 def report(capture: str, out_path: str, choices: Choices) -> None:
-    """Write one HTML file that tells what was going on in a capture, and how far it can be trusted.
+    """Write an HTML file with the traffic of a capture, and how far it can be trusted.
 
     Verdict, messages and errors over time, latencies by operation, producers and consumers by topic, errors, the
     slowest requests. The file needs no network and no script, and fits light and dark. FILE is new, or an earlier

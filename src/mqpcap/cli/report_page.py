@@ -21,7 +21,7 @@ from mqpcap.statistics.timeline import Timeline, Total
 
 MOST_BARS = 160
 MOST_ROWS = 50
-"""So many rows of a table are shown; the rest is counted."""
+"""Rows of a table that are shown; further rows are counted."""
 MOST_LINES = 20
 """Operations in the drawing of latencies."""
 LABEL_LENGTH = 40
@@ -30,7 +30,7 @@ SLOWEST = 20
 MARK = "<!doctype html>\n<!-- made by mqpcap report -->\n"
 """How every report begins: only such a file is replaced."""
 TEXT_LENGTH = 200
-"""So many characters of one value are shown."""
+"""Characters of a value that are shown."""
 FREE_TEXT = frozenset({"op", "topic", "destination", "name", "error_text", "what", "told"})
 """Columns that break where the line ends: what stands in them may be long."""
 _HEAD = """<html lang="en">
@@ -76,7 +76,7 @@ td.number, th.number { text-align: right; white-space: nowrap; font-variant-nume
 
 
 class Page:
-    """What is counted for the report of some captures, and its file."""
+    """Counts captures for a report, and makes its file."""
 
     def __init__(self, name: str, outcome: Outcome) -> None:
         self._name, self._outcome = name, outcome
@@ -123,7 +123,7 @@ class Page:
         yield f'<p class="soft">Made by mqpcap {escaped(__version__)}. Times are UTC.</p>\n</body>\n</html>\n'
 
     def _sections(self) -> Iterator[tuple[str, str, str]]:
-        """Of each a title, what it means, then drawings and tables."""
+        """The sections: title, meaning, drawings and tables."""
         yield "Messages over time", "", self._drawn_timeline()
         about = "From a request to its reply, by operation of the request. Percentiles are values that were measured."
         operations = self._operations.rows()

@@ -1,7 +1,7 @@
 """Rows of answers as aligned text, CSV or JSON lines.
 
-On a terminal lines fit its width: dates go, what is the same in all rows is told once,
-spare columns go, texts are cut, never numbers. Elsewhere nothing is cut but text of more than ``MAX_CELL`` characters.
+On a terminal lines fit its width: dates are left out, constant columns are written once above the rows, spare columns
+are left out, texts are cut, never numbers. Elsewhere nothing is cut but text of more than ``MAX_CELL`` characters.
 """
 
 import sys
@@ -12,14 +12,14 @@ from typing import Literal
 from mqpcap.cli.console import coloured, shown, width_of
 
 MAX_CELL = 120
-"""So many characters of one value are shown as text; JSON and CSV have all."""
+"""Characters of a value that are shown as text; JSON and CSV have all."""
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
 LONG_CELL = 40
 """Nor is it wider than this, or a third of a terminal: one long name would pull the others' columns apart."""
 GAP = "  "
 ONCE = ("protocol", "server", "client", "name")
-"""Columns that are told once above the rows, where all rows say the same and lines would not fit."""
+"""Columns that are written once above the rows if all rows have the same value and lines would not fit."""
 Form = Literal["text", "csv", "json"]
 Cells = Mapping[str, object]
 
@@ -99,7 +99,7 @@ def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Colu
 
 
 def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:
-    """Columns that lines may have, and whether times have dates, ever less: what is told once goes, then the spare."""
+    """Ever fewer columns, and whether times have dates: constant columns are left out first, then spare ones."""
     yield columns, True
     yield columns, False
     first_row = rows[0]

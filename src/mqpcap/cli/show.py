@@ -29,7 +29,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option(
     "--follow",
     is_flag=True,
-    help="Go on with a file that is still being written, and those that rotation puts behind it; Ctrl-C ends it.",
+    help="Follow a file that is still being written, and its rotated successors, until Ctrl-C.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
@@ -55,12 +55,11 @@ def show(
 ) -> None:
     """Show the messages of captures in order of time, one line each.
 
-    A line says when, which packet, who to whom, protocol and dialect, operation, destination, ids, length and begin
-    of the body, and what is wrong with it in words. A request ends with its answer: the reply's packet, status and
-    latency, or silent (success is silence here), UNANSWERED, lost (the answer was not captured) or unknown; nothing
-    where no answer is expected. A reply ends with its request's packet.
+    A line has time, packet, both ends, protocol and dialect, operation, destination, ids, length and start of the body,
+    and flaws in words. A request ends with its answer: the reply's packet, status and latency, or silent (success is
+    silence here), UNANSWERED, lost (the answer was not captured) or unknown. A reply ends with its request's packet.
 
-    What comes as it happens (-i, --follow, a pipe) is shown as it comes; Ctrl-C is its end.
+    Live input (-i, --follow, a pipe) is shown as it arrives; Ctrl-C ends it.
     """
     from mqpcap.cli.filters import Filter, Tally
     from mqpcap.cli.held_rows import json_line

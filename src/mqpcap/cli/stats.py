@@ -57,7 +57,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
               help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
 @click.option("--producers", is_flag=True, help="Who publishes what: by topic and client.")
-@click.option("--consumers", is_flag=True, help="Who asks for what, and gets it.")
+@click.option("--consumers", is_flag=True, help="Consumers: what each client requested and received, by topic.")
 @click.option("--errors", is_flag=True, help="What failed: by request, code and text.")
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
@@ -86,8 +86,8 @@ def stats(
 
     A message counts in the group of its own columns. An error and a latency count in the group of their request; an
     error that answers no known request in its own. Bytes are those of messages, without TCP and IP. A percentile is a
-    value that was measured (nearest rank). Where captures have more than 4 million answered requests, those of groups
-    with more than 65,536 come from a histogram, less than 1% off, marked ~.
+    value that was measured (nearest rank). With more than 4 million answered requests, percentiles of groups with more
+    than 65,536 come from a histogram: less than 1% off, marked ~.
     """
     from mqpcap.cli.questions import grouped, ready_made
 
