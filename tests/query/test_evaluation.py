@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from table_rows import rows_of
 
 from mqpcap.errors import QueryError
+from mqpcap.query import evaluation
 from mqpcap.query.columns import column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern, conjuncts, mask
 from mqpcap.query.grammar import Logic
+from mqpcap.query.queries import query
 from mqpcap.query.values import Value, ValueKind
 from mqpcap.tables.schemas import TABLES
 
@@ -139,3 +141,38 @@ def test_what_is_no_pattern_is_said() -> None:
     checked_pattern("^a+$")
     with pytest.raises(QueryError, match="is no regular expression: missing"):
         checked_pattern("(")
+
+
+def addresses(count: int) -> list[str]:
+    return [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(count)]
+
+
+@pytest.mark.parametrize("text", ["client in ({})", "client in ({}) or client == 10.9.9.9", "client_ip in ({})"])
+def test_many_addresses_take_no_pass_over_the_rows_each(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the addresses are no more look-ups: one for each address of the rows."""
+    ends = [{"src_ip": address} for address in addresses(9)]
+    messages = rows_of("messages", *ends)
+    table = Rows("flymq", messages, messages)
+    counts: list[int] = []
+    contain = evaluation._Addresses.contain
+    monkeypatch.setattr(evaluation._Addresses, "contain", lambda *given: counts.append(1) or contain(*given))
+    totals = []
+    for count in (225, 450):
+        counts.clear()
+        query(text.format(", ".join(addresses(count)))).mask(table)
+        totals.append(len(counts))
+
+    assert totals[0] == totals[1] > 0
+
+
+def test_a_column_that_is_asked_for_several_values_is_one_condition() -> None:
+    text = " or ".join(f"client == {address}" for address in addresses(450))
+
+    (condition,) = query(text).conditions
+
+    assert condition.relation == "in"
+
+
+def test_a_regular_expression_is_bounded() -> None:
+    with pytest.raises(QueryError, match="the most are 16,384"):
+        query(f'topic matches "{"a" * 20_000}"')

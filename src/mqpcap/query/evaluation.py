@@ -5,10 +5,10 @@ three values: what is null is neither equal to anything nor unequal.
 """
 
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial, reduce
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -98,19 +98,18 @@ class Condition:
     def _of_ends(self, place: ColumnPlace, rows: Rows) -> pa.BooleanArray:
         if self.relation == "exists":
             return _constant(True, len(rows))
-        found = _constant(False, len(rows))
-        for value in self.values[place.kind]:
-            if isinstance(value, int):
-                one = pc.equal(whole(rows.messages["connection_id"]), pa.scalar(value, pa.int64()))
-            elif isinstance(value, ConnectionNumber):
-                there = NUMBER in rows.messages.column_names
-                one = pc.equal(whole(rows.messages[NUMBER]), value.number) if there else _constant(False, len(rows))
-            else:
-                assert isinstance(value, Endpoint)
-                ends = (place.path[0],) if place.kind is ValueKind.ENDPOINT else ("src", "dst")
-                one = reduce(pc.or_, (_is_end(rows, end, value) for end in ends))
-            found = pc.or_(found, one)
-        return pc.invert(found) if self.relation == "!=" else found
+        values = self.values[place.kind]
+        ids = pa.array([value for value in values if isinstance(value, int)], pa.int64())
+        numbers = pa.array([value.number for value in values if isinstance(value, ConnectionNumber)], pa.int64())
+        endpoints = [value for value in values if isinstance(value, Endpoint)]
+        hits = _constant(False, len(rows))
+        if len(ids):
+            hits = pc.or_(hits, pc.is_in(whole(rows.messages["connection_id"]), ids))
+        if len(numbers) and NUMBER in rows.messages.column_names:
+            hits = pc.or_(hits, pc.is_in(whole(rows.messages[NUMBER]), numbers))
+        for end in ((place.path[0],) if place.kind is ValueKind.ENDPOINT else ("src", "dst")) if endpoints else ():
+            hits = pc.or_(hits, _are_ends(rows, end, endpoints))
+        return pc.invert(hits) if self.relation == "!=" else hits
 
 
 Bound: TypeAlias = TreeOf[Condition]
@@ -173,13 +172,15 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _is_end(rows: Rows, end: str, value: Endpoint) -> pa.BooleanArray:
-    here = _constant(True, len(rows))
-    if value.network is not None:
-        here = _in_networks(_of_end(rows, end, "ip"), [value.network])
-    if value.port is not None:
-        here = pc.and_(here, pc.equal(_of_end(rows, end, "port"), value.port))
-    return here
+def _are_ends(rows: Rows, end: str, endpoints: Sequence[Endpoint]) -> pa.BooleanArray:
+    """Whether an end of each row is one of some; each pair of address and port is looked up once."""
+    wanted = _Addresses((endpoint.network, endpoint.port) for endpoint in endpoints)
+    encoded, ports = dictionary(_of_end(rows, end, "ip")), _of_end(rows, end, "port")
+    addresses = list(map(ipaddress.ip_address, encoded.dictionary.to_pylist()))
+    pairs = encoded.indices.to_numpy().astype(np.int64) << 16 | ports.to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct, place = np.unique(pairs, return_inverse=True)
+    hits = [wanted.contain(addresses[pair >> 16], pair & 0xFFFF) for pair in distinct.tolist()]
+    return pa.array(np.array(hits, np.bool_)[place])
 
 
 def _any_inside(array: pa.Array, path: Sequence[str], test: Callable[[pa.Array], pa.BooleanArray]) -> pa.BooleanArray:
@@ -226,18 +227,50 @@ def _tested(array: pa.Array, kind: ValueKind, relation: str, values: Sequence[Va
 
 def _in_networks(array: pa.Array, networks: Sequence[Network]) -> pa.BooleanArray:
     encoded = dictionary(array)
-    addresses = map(ipaddress.ip_address, encoded.dictionary.to_pylist())
-    hits = [any(map(partial(_is_inside, address), networks)) for address in addresses]
+    wanted = _Addresses((network, None) for network in networks)
+    hits = [wanted.contain(ipaddress.ip_address(address)) for address in encoded.dictionary.to_pylist()]
     return pa.array(hits, pa.bool_()).take(encoded.indices)
 
 
-def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address, network: Network) -> bool:
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address in network or (mapped is not None and mapped in network)
+class _Addresses:
+    """Networks, each with a port or with any (None); a look-up costs a probe for each length of prefix among them."""
+
+    def __init__(self, wanted: Iterable[tuple[Network | None, int | None]]) -> None:
+        self._netmasks: set[tuple[int, int]] = set()
+        self._ports: dict[tuple[int, int, int], set[int | None]] = {}
+        self._ports_anywhere: set[int | None] = set()
+        for network, port in wanted:
+            if network is None:
+                self._ports_anywhere.add(port)
+                continue
+            netmask = network.version, int(network.netmask)
+            self._netmasks.add(netmask)
+            self._ports.setdefault((*netmask, int(network.network_address)), set()).add(port)
+
+    def contain(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int | None = None) -> bool:
+        """Whether an end is one of them; an IPv4 address written as IPv6 is, too."""
+        if not self._ports_anywhere.isdisjoint((port, None)):
+            return True
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        for written in (address,) if mapped is None else (address, mapped):
+            for version, netmask in self._netmasks:
+                if version == written.version:
+                    ports = self._ports.get((version, netmask, int(written) & netmask), ())
+                    if port in ports or None in ports:
+                        return True
+        return False
+
+
+MAX_PATTERN_CHARACTERS = 1 << 14
+"""The longest regular expression: RE2 takes time in proportion to it, for each character of a text."""
 
 
 def checked_pattern(pattern: str) -> None:
-    """Raises QueryError for what is no regular expression to RE2."""
+    """Raises QueryError for a regular expression that is too long, or that RE2 does not read."""
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise QueryError(
+            f"a regular expression of {len(pattern):,} characters; the most are {MAX_PATTERN_CHARACTERS:,}"
+        )
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as error:

@@ -7,6 +7,7 @@ a port is asked of both ends of a connection, so that no connection with a selec
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from itertools import chain
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -30,20 +31,45 @@ _HALF = (1 << 64) - 1
 
 
 class _EndTest(NamedTuple):
-    """An end whose address is in a network, any where it is None, and whose port is from one to another."""
+    """An end whose port is in a range and whose address, masked, is one of some; None: any address."""
 
-    network: Network | None = None
     first_port: int = 0
     last_port: int = _MOST
+    version: int = 0
+    netmask: int = 0
+    addresses: frozenset[int] | None = None
 
     def mask(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
-        here: NDArray[np.bool_] = (end.port >= self.first_port) & (end.port <= self.last_port)
-        return here if self.network is None else here & _inside(self.network, version, end)
+        hit: NDArray[np.bool_] = (end.port >= self.first_port) & (end.port <= self.last_port)
+        if self.addresses is None:
+            return hit
+        hi, lo = end.hi.view(np.uint64), end.lo.view(np.uint64)
+        has_version = version == self.version
+        if self.version == 4:
+            # An IPv4 address written as IPv6 (::ffff:192.0.2.10) is inside, too.
+            has_version |= (version == 6) & (hi == 0) & (lo >> np.uint64(32) == np.uint64(0xFFFF))
+        low = np.array([address & _HALF for address in self.addresses], np.uint64)
+        hit &= has_version & np.isin(lo & np.uint64(self.netmask & _HALF), low)
+        if self.version == 6:
+            rows = np.flatnonzero(hit)
+            whole = (high << 64 | rest for high, rest in zip(hi[rows].tolist(), lo[rows].tolist(), strict=True))
+            hit[rows] = [address & self.netmask in self.addresses for address in whole]
+        return hit
+
+
+def _merged(tests: Sequence[_EndTest]) -> tuple[_EndTest, ...]:
+    """The same tests, those that differ only in addresses as one: its cost does not grow with their number."""
+    by_rest: dict[_EndTest, set[int]] = {}
+    anywhere = [test for test in tests if test.addresses is None]
+    for test in tests:
+        if test.addresses is not None:
+            by_rest.setdefault(test._replace(addresses=None), set()).update(test.addresses)
+    return (*anywhere, *(rest._replace(addresses=frozenset(addresses)) for rest, addresses in by_rest.items()))
 
 
 def connection_test(bound: Bound) -> ConnectionTest | None:
     """Which connections may have selected rows, None for all; can be sent to other processes."""
-    tests = [test for part in conjuncts(bound) if (test := _tests(part)) is not None]
+    tests = [_merged(test) for part in conjuncts(bound) if (test := _tests(part)) is not None]
     return partial(_may_be, tests) if tests else None
 
 
@@ -70,7 +96,7 @@ def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
     if isinstance(bound, Logic) and bound.word == "or":
         each = [_tests(part) for part in bound.parts]
         known = [some for some in each if some is not None]
-        return sum(known, ()) if len(known) == len(each) else None
+        return tuple(chain.from_iterable(known)) if len(known) == len(each) else None
     if not isinstance(bound, Condition) or bound.relation not in _RANGES:
         return None
     if any(place.table != "messages" for place in bound.column.places):
@@ -79,11 +105,12 @@ def _tests(bound: Bound) -> tuple[_EndTest, ...] | None:
     tests = []
     for value in (value for values in bound.values.values() for value in values):
         if isinstance(value, ipaddress.IPv4Network | ipaddress.IPv6Network):
-            tests.append(_EndTest(value))
+            tests.append(_network_test(value))
         elif isinstance(value, Endpoint):
-            tests.append(_EndTest(value.network, *(() if value.port is None else (value.port, value.port))))
+            ports = () if value.port is None else (value.port, value.port)
+            tests.append(_EndTest(*ports) if value.network is None else _network_test(value.network, *ports))
         elif isinstance(value, int) and ports_of is not None:
-            tests.append(_EndTest(None, *ports_of(value)))
+            tests.append(_EndTest(*ports_of(value)))
         else:
             return None
     return tuple(tests)
@@ -98,14 +125,6 @@ def _times(bound: Bound) -> list[tuple[Moment, bool]]:
     return [(v, bound.relation == "<=") for v in bound.values[ValueKind.TIME] if isinstance(v, Moment)]
 
 
-def _inside(network: Network, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
-    address, mask = int(network.network_address), int(network.netmask)
-    hi, lo = end.hi.view(np.uint64), end.lo.view(np.uint64)
-    here: NDArray[np.bool_] = version == network.version
-    if network.version == 4:
-        # An IPv4 address written as IPv6 (::ffff:192.0.2.10) is inside, too.
-        here |= (version == 6) & (hi == 0) & (lo >> np.uint64(32) == np.uint64(0xFFFF))
-    here &= lo & np.uint64(mask & _HALF) == np.uint64(address & _HALF)
-    if network.version == 6:
-        here &= hi & np.uint64(mask >> 64) == np.uint64(address >> 64)
-    return here
+def _network_test(network: Network, first_port: int = 0, last_port: int = _MOST) -> _EndTest:
+    addresses = frozenset([int(network.network_address)])
+    return _EndTest(first_port, last_port, network.version, int(network.netmask), addresses)

@@ -1,6 +1,6 @@
 """Filters that are understood: what they need, whom they can be true of, and the rows that they select."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,7 +112,23 @@ def of_tree(tree: Tree, utc: bool = False) -> Query:
 def _bound(tree: Tree, utc: bool) -> Bound:
     if isinstance(tree, Comparison):
         return _condition(tree, utc)
-    return Logic(tree.word, tuple(_bound(part, utc) for part in tree.parts))
+    parts = [_bound(part, utc) for part in tree.parts]
+    return Logic(tree.word, tuple(_alternatives(parts) if tree.word == "or" else parts))
+
+
+def _alternatives(parts: Sequence[Bound]) -> list[Bound]:
+    """Merges the alternatives ``==`` and ``in`` of a column into one condition, which takes one pass over the rows."""
+    values: dict[FilterColumn, dict[ValueKind, list[Value]]] = {}
+    others: list[Bound] = []
+    for part in parts:
+        if not isinstance(part, Condition) or part.relation not in ("==", "in"):
+            others.append(part)
+            continue
+        merged = values.setdefault(part.column, {})
+        for kind, more in part.values.items():
+            merged.setdefault(kind, []).extend(more)
+    any_of = [Condition(x, "in", {kind: tuple(y) for kind, y in by_kind.items()}) for x, by_kind in values.items()]
+    return [*any_of, *others]
 
 
 def _condition(test: Comparison, utc: bool) -> Condition:
