@@ -1,5 +1,6 @@
 """Where time goes: round trips by the handshake, reply times, and what clients think between them."""
 
+import pyarrow as pa
 import pytest
 from segments import ACK, FIN, SYN, Packet, a, b, segments
 from table_rows import rows_of
@@ -20,7 +21,7 @@ def told(made: Delays) -> dict[str, list[int | None]]:
     return {
         what: [summary.percentiles[50] for summary in summaries]
         for what, summaries in made.summaries().items()
-        if any(summary.count for summary in summaries)
+        if what not in ("sending", "server") and any(summary.count for summary in summaries)
     }
 
 
@@ -106,6 +107,18 @@ def test_a_client_thinks_from_a_reply_to_its_next_request() -> None:
     assert told(made) == {"reply": [4], "client": [7]}
     made.take_exchanges(rows_of("exchanges", exchange(30, 36, connection=2)))
     assert made.summaries()["client"][0].count == 1
+
+
+def test_a_request_that_waits_for_a_delayed_ack_is_slow_to_send_and_not_slow_in_the_server() -> None:
+    """43.028 ms from the first byte to the reply, which came 0.144 ms after the last byte."""
+    rows = rows_of("exchanges", exchange(0, 43_028_000))
+    if "server_ns" in rows.column_names:
+        rows = rows.drop_columns(["server_ns"])
+    delays_ = Delays()
+    delays_.take_exchanges(rows.append_column("server_ns", pa.array([144_000], pa.int64())))
+
+    medians = {kind: summaries[0].percentiles[50] for kind, summaries in delays_.summaries().items()}
+    assert (medians["reply"], medians["sending"], medians["server"]) == (43_028_000, 42_884_000, 144_000)
 
 
 def test_thinking_is_told_across_batches_and_not_of_requests_in_a_row() -> None:

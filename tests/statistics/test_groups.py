@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from table_rows import rows_of
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
@@ -66,3 +68,15 @@ def test_texts_of_keys_are_bounded_as_their_number_is(monkeypatch: pytest.Monkey
 
     assert numbers == [0, 1, 2, 0]
     assert list(sums.sums()) == [("a" * 600,), ("b" * 300,), groups.OTHER]
+
+
+def test_server_times_have_percentiles_of_their_own() -> None:
+    rows = rows_of("exchanges", *({"latency_ns": 43_000_000, "request_ts_ns": 0} for _ in range(3)))
+    if "server_ns" in rows.column_names:
+        rows = rows.drop_columns(["server_ns"])
+    counter = Groups(("op",))
+    counter.take_exchanges(rows.append_column("server_ns", pa.array([100, 300, None], pa.int64())))
+
+    (row,) = counter.rows()
+    assert (row.latency.count, row.latency.percentiles[50]) == (3, 43_000_000)
+    assert (row.server_time.count, row.server_time.percentiles[50], row.server_time.percentiles[99]) == (2, 100, 300)

@@ -12,12 +12,13 @@ from mqpcap.cli.lines import clock
 from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, Groups, Key, Sums
+from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, SERVER_TIME, Groups, Key, Sums
 from mqpcap.statistics.keys import endpoint
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
+from mqpcap.tables.schemas import EXCHANGES
 
 MAX_EMPTY_INTERVALS = 100_000
 """Intervals from which on empty ones have no row of zeros."""
@@ -32,6 +33,17 @@ LATENCY = (
     Column("latency_max_ns", "max ms", "ms", is_spare=True),
     Column("latency_exact", "", "flag"),
 )
+HAS_SERVER_TIME = SERVER_TIME in EXCHANGES.names
+SERVER = (
+    (
+        Column("server_p50_ns", "server p50 ms", "ms", is_spare=True),
+        Column("server_p95_ns", "server p95 ms", "ms", is_spare=True),
+        Column("server_p99_ns", "server p99 ms", "ms", is_spare=True),
+    )
+    if HAS_SERVER_TIME
+    else ()
+)
+"""Times from the last byte of a request to the first byte of its reply."""
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "count": (
         Column("messages", "messages", "number"),
@@ -40,7 +52,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "bytes": (Column("bytes", "bytes", "number", is_spare=True),),
     "errors": (Column("errors", "errors", "number"),),
-    "latency": LATENCY,
+    "latency": (*LATENCY, *SERVER),
 }
 FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "latency_p99_ns"}
 """The column that each metric sorts by."""
@@ -142,6 +154,7 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
                 "messages_s2c": row.sums["messages"] - row.sums["messages_c2s"],
                 "answered": row.latency.count,
                 **_latencies(row.latency),
+                **{f"server_p{p}_ns": row.server_time.percentiles[p] for p in (50, 95, 99)},
             }
             for row in groups.rows()
         ]
@@ -262,7 +275,9 @@ def of_slowest(max_rows: int) -> Question:
         ]
 
     columns = (
-        Column("latency_ns", "latency ms", "ms"), Column("protocol", "protocol"), Column("op", "operation"),
+        Column("latency_ns", "latency ms", "ms"),
+        *([Column(SERVER_TIME, "server ms", "ms")] if HAS_SERVER_TIME else []),
+        Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status"), Column("error_code", "code"),
         Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
         Column("request_packet", "request", "packet"), Column("reply_file", "reply in", "file"),
@@ -295,19 +310,22 @@ def of_deliveries() -> Question:
 
 
 def of_delays() -> Question:
-    """Delays by client and server, the slowest replies first. The server's part is the median reply without the round
-    trip."""
+    """Delays by client and server, the slowest replies first.
+
+    The server's part is the median time from a request's last byte to its reply, without the round trip.
+    """
     delays = Delays()
 
     def more(rows: Sequence[Cells]) -> Iterator[Cells]:
         summaries = delays.summaries()
         for i in range(len(rows)):
             medians = {kind: kind_summaries[i].percentiles[50] for kind, kind_summaries in summaries.items()}
-            reply, trip = medians["reply"], medians["to_server"]
+            server, trip = medians["server"], medians["to_server"]
             yield {
-                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": reply,
+                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": medians["reply"],
                 "answered": summaries["reply"][i].count, "reply_p95_ns": summaries["reply"][i].percentiles[95],
-                "server_p50_ns": None if reply is None or trip is None else max(reply - trip, 0),
+                "sending_p50_ns": medians["sending"],
+                "server_p50_ns": None if server is None or trip is None else max(server - trip, 0),
                 "client_p50_ns": medians["client"],
             }  # fmt: skip
 
@@ -315,7 +333,9 @@ def of_delays() -> Question:
         Column("connections", "handshakes", "number", is_spare=True),
         Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
         Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
-        Column("reply_p95_ns", "p95 ms", "ms", is_spare=True), Column("server_p50_ns", "server ms", "ms"),
+        Column("reply_p95_ns", "p95 ms", "ms", is_spare=True),
+        *([Column("sending_p50_ns", "sending ms", "ms")] if HAS_SERVER_TIME else []),
+        Column("server_p50_ns", "server ms", "ms"),
         Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
     return _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)

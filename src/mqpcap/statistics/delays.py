@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.statistics.groups import Sums
+from mqpcap.statistics.groups import SERVER_TIME, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, endpoint
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.headers import Segments, address_text
@@ -22,7 +22,7 @@ MAX_TRACKED_FLOWS = 1 << 16
 PERCENTS = (50, 95, 100)
 SYN, ACK = 2, 16
 EARLIER, PENDING, RETRANSMITTED = -1, -2, -3
-DELAY_KINDS = ("to_server", "to_client", "reply", "client")
+DELAY_KINDS = ("to_server", "to_client", "reply", "sending", "server", "client")
 
 
 @dataclass(slots=True)
@@ -103,7 +103,13 @@ class Delays:
         if not rows.num_rows:
             return
         groups = self.sums.groups(OF_EXCHANGES, rows)
-        self._delays["reply"].add(groups, rows["latency_ns"].to_numpy())
+        latency_ns = rows["latency_ns"].to_numpy()
+        self._delays["reply"].add(groups, latency_ns)
+        # A client that waits with its last segment, for example for a delayed ACK, spends its own time.
+        server_ns = rows[SERVER_TIME].combine_chunks() if SERVER_TIME in rows.column_names else pa.nulls(len(groups))
+        server_ns = pc.coalesce(server_ns.cast(pa.int64()), pa.array(latency_ns)).to_numpy()
+        self._delays["server"].add(groups, server_ns)
+        self._delays["sending"].add(groups, latency_ns - server_ns)
         ids, asked, replied = (rows[name].to_numpy() for name in ("connection_id", "request_ts_ns", "reply_ts_ns"))
         order = np.lexsort((asked, ids))
         ids, asked, replied, groups = ids[order], asked[order], replied[order], groups[order]

@@ -35,6 +35,7 @@ NO_GROUP = -1
 OTHER: Key = ("(other)",)
 """The key of the rows beyond the largest number of groups."""
 PERCENTS = (50, 95, 99, 100)
+SERVER_TIME = "server_ns"
 
 
 def chars(key: Key) -> int:
@@ -144,7 +145,9 @@ class GroupRow:
     key: Key
     sums: Mapping[str, int]
     latency: LatencySummary
-    """Latencies of answered requests; percentile 100 is the largest."""
+    """Latencies of answered requests, from the request's first byte on; percentile 100 is the largest."""
+    server_time: LatencySummary
+    """Times from the request's last byte to the reply's first."""
 
 
 class Groups:
@@ -157,7 +160,7 @@ class Groups:
         self.columns = read.union(*(READ_OF_MESSAGES[name] for name in key_names))
         """The columns of ``messages`` that are read."""
         self._counts_errors = errors
-        self._latencies = Latencies()
+        self._latencies, self._server_times = Latencies(), Latencies()
         self._errors = PendingReplies()
 
     def take_messages(self, rows: pa.Table) -> None:
@@ -182,6 +185,9 @@ class Groups:
         groups = self.sums.groups(OF_EXCHANGES, rows, begun_ns)
         taken = true(rows["latency_ns"].is_valid())
         self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
+        if SERVER_TIME in rows.column_names:
+            has_time = true(rows[SERVER_TIME].is_valid())
+            self._server_times.add(groups[has_time], rows[SERVER_TIME].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")
         self.sums.add("errors", groups[failed])
         self._errors.pop_matched(reply_places(rows)[failed])
@@ -196,5 +202,8 @@ class Groups:
 
     def rows(self) -> list[GroupRow]:
         """The counts, in the order of the first row of each group."""
-        latencies = self._latencies.summaries(PERCENTS, len(self.sums))
-        return [GroupRow(key, sums, x) for (key, sums), x in zip(self.sums.sums().items(), latencies, strict=True)]
+        latencies, server_times = (
+            times.summaries(PERCENTS, len(self.sums)) for times in (self._latencies, self._server_times)
+        )
+        groups = zip(self.sums.sums().items(), latencies, server_times, strict=True)
+        return [GroupRow(key, sums, latency, server_time) for (key, sums), latency, server_time in groups]
