@@ -221,12 +221,12 @@ def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
     )
 
 
-def _may_hold_secret(of: object) -> bool:
+def _may_hold_secret(kind: object) -> bool:
     """Whether a kind of field, or a class of messages, has something that must not be shown."""
-    if isinstance(of, fields.Kind):
-        inner = getattr(of, "message", None) or getattr(of, "item", None)
-        return of.secret or (inner is not None and _may_hold_secret(inner))
-    return isinstance(of, type) and any(map(_may_hold_secret, fields.flat_fields(of)))
+    if isinstance(kind, fields.Kind):
+        inner = getattr(kind, "message", None) or getattr(kind, "item", None)
+        return kind.secret or (inner is not None and _may_hold_secret(inner))
+    return isinstance(kind, type) and any(map(_may_hold_secret, fields.flat_fields(kind)))
 
 
 def _title(cls: type) -> str:
@@ -302,9 +302,9 @@ def _spare_veiled(protocol: MessageQueue, item: Item) -> Item:
 def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bool:
     """Whether the engine, late kinds included, reads the message in this layout."""
     index = [x.name for x in compiled(protocol).layouts].index(layout.name)
-    one = np.zeros(1, np.int64)
+    zeros = np.zeros(1, np.int64)
     spans = Spans(
-        np.frombuffer(data, np.uint8).copy(), one, one + len(data), np.array([index], np.int32),
+        np.frombuffer(data, np.uint8).copy(), zeros, zeros + len(data), np.array([index], np.int32),
         np.array([op], np.int64), np.zeros(1, np.uint8),
     )  # fmt: skip
     return not ColumnReader(protocol).records(spans).flaw[0]
@@ -445,8 +445,8 @@ class _Walk:
         value = self.message(item, depth + 1)
         if not self.is_cut:
             length = self.at - start
-            whole = Item(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
-            self.items.insert(place, whole)
+            container = Item(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
+            self.items.insert(place, container)
         return value
 
     def ends(self, layout: Layout, variant: Variant) -> None:

@@ -26,15 +26,15 @@ from mqpcap.tcp.reassembly import Reassembler
 Span = tuple[int, int]
 
 
-def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
+def write_raw(capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
     """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
-    begins, ends = _shown(capture, one, direction, outcome, meter)
-    missing = hidden_count = behind = 0
-    for offset, run in _runs(capture, one, direction, meter):
-        missing += offset - behind
-        behind = offset + len(run)
-        at = np.arange(offset, behind)
-        is_hidden = np.searchsorted(begins, at, "right") <= np.searchsorted(ends, at, "right")
+    begins, ends = _shown(capture, connection, direction, outcome, meter)
+    missing = hidden_count = next_offset = 0
+    for offset, run in _runs(capture, connection, direction, meter):
+        missing += offset - next_offset
+        next_offset = offset + len(run)
+        offsets = np.arange(offset, next_offset)
+        is_hidden = np.searchsorted(begins, offsets, "right") <= np.searchsorted(ends, offsets, "right")
         hidden_count += int(is_hidden.sum())
         sys.stdout.buffer.write(np.where(is_hidden, np.uint8(ord("*")), run).tobytes())
     sys.stdout.buffer.flush()
@@ -44,34 +44,36 @@ def write_raw(capture: Capture, one: Chosen, direction: str, outcome: Outcome, m
         outcome.notes.append(f"{plural(hidden_count, 'byte')} may be secret and are *; --show-secrets shows them")
 
 
-def _runs(capture: Capture, one: Chosen, direction: str, meter: Meter) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+def _runs(
+    capture: Capture, connection: Chosen, direction: str, meter: Meter
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
-    dissector, assembler, is_wanted = Dissector(), Reassembler(), one.query().connections
+    dissector, assembler, is_wanted = Dissector(), Reassembler(), connection.query().connections
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():
         s = dissector.segments(window)
         ends = End(s.src_hi, s.src_lo, s.sport), End(s.dst_hi, s.dst_lo, s.dport)
-        some = taken(s, np.flatnonzero(is_wanted(s.version, *ends)))
-        yield from _of_side(assembler, assembler.feed(some), one, direction)
+        selected = taken(s, np.flatnonzero(is_wanted(s.version, *ends)))
+        yield from _of_side(assembler, assembler.feed(selected), connection, direction)
         meter(int(window.caplen.sum()))
-    yield from _of_side(assembler, assembler.finish(), one, direction)
+    yield from _of_side(assembler, assembler.finish(), connection, direction)
 
 
 def _of_side(
-    assembler: Reassembler, chunks: StreamChunks, one: Chosen, direction: str
+    assembler: Reassembler, chunks: StreamChunks, connection: Chosen, direction: str
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    client, first = (one.row["client_ip"], one.row["client_port"]), np.zeros(1, np.int64)
+    client, zero = (connection.row["client_ip"], connection.row["client_port"]), np.zeros(1, np.int64)
     for i in np.flatnonzero(chunks.length).tolist():
-        of = assembler.flows.columns(chunks.flow[i : i + 1])
-        is_first = (of.ips(first)[0], int(of.ports(first)[0])) == client
-        if of.connection_ids()[0] == one.id and (chunks.side[i] != is_first) == (direction == "c2s"):
+        flow_columns = assembler.flows.columns(chunks.flow[i : i + 1])
+        is_first = (flow_columns.ips(zero)[0], int(flow_columns.ports(zero)[0])) == client
+        if flow_columns.connection_ids()[0] == connection.id and (chunks.side[i] != is_first) == (direction == "c2s"):
             start = int(chunks.start[i])
             yield int(chunks.offset[i]), chunks.buffer[start : start + int(chunks.length[i])]
 
 
-def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
+def _shown(capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
     """Starts and ends of the parts of a side to show: all of it, or its messages without their secrets."""
-    protocol = one.row["protocol"]
+    protocol = connection.row["protocol"]
     if not outcome.choices.show_secrets and protocol is None:
         return np.zeros((2, 0), np.int64)  # type: ignore[return-value]  # a damaged login may be anywhere in it
     if outcome.choices.show_secrets or not holds_secrets(protocols()[str(protocol)]):
@@ -83,7 +85,7 @@ def _shown(capture: Capture, one: Chosen, direction: str, outcome: Outcome, mete
             if row.message["direction"] == direction:
                 spans.extend(_shown_spans(row, outcome))
 
-    merge([capture], Filter(one.query()), Outcome(outcome.choices), take, meter, with_bytes=True)
+    merge([capture], Filter(connection.query()), Outcome(outcome.choices), take, meter, with_bytes=True)
     return np.array(sorted(spans), np.int64).reshape(-1, 2).T  # type: ignore[return-value]
 
 
@@ -91,10 +93,10 @@ def _shown_spans(row: MessageRow, outcome: Outcome) -> Iterator[Span]:
     """The parts of the stream with bytes of a message and no secret."""
     begin = int(str(row.message["stream_offset"]))
     veil = hidden(row, outcome.choices)
-    at = 0
+    end_shown = 0
     for start, end in sorted(veil.spans) if veil is not None else ():
-        if start > at:
-            yield begin + at, begin + start
-        at = max(at, end)
-    if at < len(row.data):
-        yield begin + at, begin + len(row.data)
+        if start > end_shown:
+            yield begin + end_shown, begin + start
+        end_shown = max(end_shown, end)
+    if end_shown < len(row.data):
+        yield begin + end_shown, begin + len(row.data)

@@ -109,8 +109,8 @@ class Program:
     def scanner(self, layout: str, hits: NDArray[np.int64] = NO_ROOM) -> bytecode.Scanner:
         """Finds the messages of a layout and puts them into ``hits``: see ``bytecode.Scanner``."""
         words = next(x for x in self.layouts if x.name == layout)
-        own = words, memoryview(self.variant_pc), memoryview(hits)
-        return bytecode.Scanner(*self._bound(), *own)  # type: ignore[no-untyped-call]  # a compiled class
+        arguments = words, memoryview(self.variant_pc), memoryview(hits)
+        return bytecode.Scanner(*self._bound(), *arguments)  # type: ignore[no-untyped-call]  # a compiled class
 
     def decoder(self) -> bytecode.Decoder:
         """Reads the fields of messages."""
@@ -277,18 +277,18 @@ class _Compiler:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
 
     def register(self, registers: _Registers, name: str, is_span: bool = False) -> int:
-        at = self.registers
-        registers[name] = at, is_span
+        register = self.registers
+        registers[name] = register, is_span
         self.registers += 1 + is_span
-        return at
+        return register
 
     def of(self, registers: _Registers, name: str | None, is_span: bool = False) -> int:
         if name is None or name not in registers:
             raise self.refuse(f"refers to {name}, which is no earlier field that is always there")
-        at, is_text = registers[name]
+        register, is_text = registers[name]
         if is_text != is_span:
             raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
-        return at
+        return register
 
     def condition(self, f: fields.If, registers: _Registers) -> int:
         if f.left is not None:
@@ -325,18 +325,21 @@ class _Compiler:
         col = self.column(f, "number", NUMBERS[type(f)], parent, name)
         if isinstance(f, fields.Length) and not self.in_header:
             raise self.refuse("only a header has a Length")
-        less, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
+        subtracted, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
         reg = self.register(registers, f.name)
         checked, bounds = self.bounds(f, MIN_I64 if f.signed else 0)
         flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
-        self.emit(bytecode.OP_INT, col, reg, f.size, less, bounds, 0, flags | checked | frame_length)
+        self.emit(bytecode.OP_INT, col, reg, f.size, subtracted, bounds, 0, flags | checked | frame_length)
 
     def bounds(self, f: fields.Number | fields.Span | fields.Nested, low: int) -> tuple[int, int]:
         """Flag and constants for the bounds of a number or length, which is at least ``low`` anyway."""
         if f.at_least is None and f.at_most is None:
             return 0, -1
-        least, most = (f.at_least if f.at_least is not None else low), (MAX_I64 if f.at_most is None else f.at_most)
-        return bytecode.CHECKED, self.const(least, most)
+        least_value, high = (
+            (f.at_least if f.at_least is not None else low),
+            (MAX_I64 if f.at_most is None else f.at_most),
+        )
+        return bytecode.CHECKED, self.const(least_value, high)
 
     def measure(self, f: fields.Sized, registers: _Registers) -> tuple[int, int]:
         """Words X and Y: the source of the length or count."""

@@ -124,9 +124,9 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
     def number(self, pkt: Packet | None, name: str) -> int:
         """The number of a name, or of a name joined by " or "; the first of the joined names goes first."""
         named = self.named(pkt)
-        for most in (1, None):
+        for part_limit in (1, None):
             for number, text in named.items():
-                if name == text or name in text.split(" or ")[:most]:
+                if name == text or name in text.split(" or ")[:part_limit]:
                     return number
         raise ValueError(f"{name!r} is no {self.name}; there are {', '.join(named.values()) or 'only numbers'}")
 
@@ -270,8 +270,8 @@ class Number(Kind):
 
 def _number(name: str, title: str, size: int, signed: bool = False, little: bool = False) -> type[Number]:
     """A class for integers of a size: the compiler knows the type of a column by it."""
-    own = {"__doc__": title, "__module__": __name__, "size": size, "signed": signed, "little": little}
-    return new_class(name, (Number,), exec_body=lambda body: body.update(own))
+    attributes = {"__doc__": title, "__module__": __name__, "size": size, "signed": signed, "little": little}
+    return new_class(name, (Number,), exec_body=lambda body: body.update(attributes))
 
 
 U8 = _number("U8", "An unsigned integer of one byte.", 1)
@@ -359,9 +359,9 @@ class Prefix(Kind):
     it writes them.
     """
 
-    def __init__(self, of: Kind) -> None:
-        super().__init__(prefix_name(of), None, column=None)
-        self.of = of.name
+    def __init__(self, field: Kind) -> None:
+        super().__init__(prefix_name(field), None, column=None)
+        self.of = field.name
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return s, None
@@ -459,8 +459,8 @@ class Span(Sized):
 
     def draw(self) -> Any:
         least = self.at_least or 0
-        most = max(least, MAX_DRAWN_BYTES if self.at_most is None else min(self.at_most, MAX_DRAWN_BYTES))
-        n = random.choice((least, most)) if _hostile() else random.randint(least, min(most, least + 12))
+        longest = max(least, MAX_DRAWN_BYTES if self.at_most is None else min(self.at_most, MAX_DRAWN_BYTES))
+        n = random.choice((least, longest)) if _hostile() else random.randint(least, min(longest, least + 12))
         value = self._bytes(n if self.size is None else self.size)
         return value if self.until is None else value.replace(bytes([self.until]), b"_")
 
@@ -686,8 +686,8 @@ class If(Kind):
     ) -> None:
         self.kind = kind
         default = (kind.default or None) if left is not None else None
-        same = {word: getattr(kind, word) for word in ("column", "secret", "body", "unit", "names", "words")}
-        super().__init__(kind.name, default, **same)
+        shared = {word: getattr(kind, word) for word in ("column", "secret", "body", "unit", "names", "words")}
+        super().__init__(kind.name, default, **shared)
         self.when = when
         self.equals = equals
         self.has = has

@@ -11,23 +11,23 @@ def inflate(data: bytes, at_most: int = MAX_INFLATED_BYTES) -> tuple[bytes | Non
 
     None if it is not gzip, truncated or damaged, or followed by bytes that are not a member.
     """
-    out: list[bytes] = []
+    parts: list[bytes] = []
     room = at_most
     if not data:
         return None, False
     while data:
         member = zlib.decompressobj(wbits=31)
         try:
-            out.append(member.decompress(data, room + 1))
+            parts.append(member.decompress(data, room + 1))
         except zlib.error:
             return None, False
-        room -= len(out[-1])
+        room -= len(parts[-1])
         if room < 0:
             return None, True
         if not member.eof:
             return None, False
         data = member.unused_data
-    return b"".join(out), False
+    return b"".join(parts), False
 
 
 def deflate(data: bytes) -> bytes:

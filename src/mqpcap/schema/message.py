@@ -149,9 +149,11 @@ class Message(Packet):
         cls.fields_desc = list(_with_prefixes(cls.fields_desc))
         composed: dict[str, list[Bits | If]] = {}
         for field in cls.fields_desc:
-            of = field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
-            if of is not None and any(f.name == of for f in cls.fields_desc):
-                composed.setdefault(of, []).append(field)
+            number_name = (
+                field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
+            )
+            if number_name is not None and any(f.name == number_name for f in cls.fields_desc):
+                composed.setdefault(number_name, []).append(field)
         cls.composed = composed
         measured = {getattr(bare(field), "sized_by", None) for field in cls.fields_desc}
         for field in cls.fields_desc:
@@ -164,9 +166,9 @@ class Message(Packet):
     def __init__(self, *scapy: Any, **fields: Any) -> None:
         super().__init__(*scapy, **fields)
         if self.composed and fields:
-            both = [of for of in self.composed if fields.get(of) is not None]
+            both = [number_name for number_name in self.composed if fields.get(number_name) is not None]
             self.__dict__["as_given"] = frozenset(
-                of for of in both if any(part.name in fields for part in self.composed[of])
+                number_name for number_name in both if any(part.name in fields for part in self.composed[number_name])
             )
 
     @classmethod
@@ -222,10 +224,10 @@ class Message(Packet):
                 if part.name in self.fields:
                     value = part.into(value, self.fields[part.name])
         elif value is None:
-            for of, parts in self.composed.items():
+            for number_name, parts in self.composed.items():
                 for part in parts:
                     if part.name == attr and isinstance(part, Bits):
-                        return (self.getfieldval(of) or 0) >> part.shift & part.mask
+                        return (self.getfieldval(number_name) or 0) >> part.shift & part.mask
         return value
 
     def setfieldval(self, attr: str, val: Any) -> None:
@@ -267,8 +269,8 @@ class Message(Packet):
     def _command(self, json: bool = False) -> list[tuple[str, Any]]:
         if not json:
             return super()._command()
-        told = [f for f in self.fields_desc if not isinstance(f, Prefix) or f.name in self.fields]
-        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in told]
+        shown_fields = [f for f in self.fields_desc if not isinstance(f, Prefix) or f.name in self.fields]
+        return [(f.name, _as_json(f, self.getfieldval(f.name))) for f in shown_fields]
 
     def clone_with(self, payload: Any = None, **fields: Any) -> "Message":
         """A message with these fields: each volatile value becomes one, so that lengths are right."""
@@ -284,8 +286,8 @@ class Message(Packet):
         return type(self), (), (state, self.__dict__, drawn)
 
     def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any], list[str]]) -> None:
-        values, own, drawn = state
-        self.__dict__.update(own)
+        values, attributes, drawn = state
+        self.__dict__.update(attributes)
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if drawn:
@@ -296,24 +298,24 @@ class Message(Packet):
     def dissect(self, s: bytes) -> None:
         """Read the bytes; in the payload of a TCP segment all messages that begin in it, in order."""
         is_payload = _as.get() == (None, None) and hasattr(self.underlayer, "dport")
-        found = Message.cuts(s, self.underlayer) if is_payload and Message.cuts is not None else ()
-        if not found:
+        slices = Message.cuts(s, self.underlayer) if is_payload and Message.cuts is not None else ()
+        if not slices:
             super().dissect(s)
             return
-        first, *more = found
-        token = _as.set((first.layout.direction, first.layout.name))
+        front, *later = slices
+        token = _as.set((front.layout.direction, front.layout.name))
         try:
-            super().dissect(s[: first.end])
+            super().dissect(s[: front.end])
         finally:
             _as.reset(token)
-        for cut in more:
+        for cut in later:
             self.add_payload(cut.read(s))
-        behind = s[found[-1].end :]
-        if behind:
-            last = self.lastlayer()
-            self.add_payload(conf.raw_layer(behind))
-            if isinstance(last, Message):
-                last.__dict__["_raw_behind"] = len(behind)
+        trailing = s[slices[-1].end :]
+        if trailing:
+            last_layer = self.lastlayer()
+            self.add_payload(conf.raw_layer(trailing))
+            if isinstance(last_layer, Message):
+                last_layer.__dict__["_raw_behind"] = len(trailing)
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the header; bytes that do not fit are all left over."""
@@ -355,9 +357,9 @@ class Message(Packet):
         For messages of a session its exchanges decide, else the protocol's rule.
         """
         if self.mq is not None and isinstance(other, Message) and other.mq is not None:
-            told = self.mq.answers(other.mq)
-            if told is not None:
-                return int(told)
+            known_answer = self.mq.answers(other.mq)
+            if known_answer is not None:
+                return int(known_answer)
         protocol = self.of_protocol
         if protocol is None:
             return int(super().answers(other))
@@ -416,9 +418,9 @@ class Message(Packet):
         """Build the message from one value of each volatile field."""
         if self.explicit:
             return super().do_build()
-        one: Message = next(iter(self))
-        built = one.do_build()
-        self.__dict__["_next_size"] = one._next_size
+        fixed: Message = next(iter(self))
+        built = fixed.do_build()
+        self.__dict__["_next_size"] = fixed._next_size
         return built
 
     def do_build_payload(self) -> bytes:
@@ -429,8 +431,8 @@ class Message(Packet):
             return pay
         own_size = len(pay) - self._next_size
         came, packed = self.payload.__dict__.get("_packed", (None, b""))
-        own = pay[:own_size]
-        return (packed if own == came else deflate(own)) + pay[own_size:]
+        body = pay[:own_size]
+        return (packed if body == came else deflate(body)) + pay[own_size:]
 
     def _size_behind(self, pay: bytes) -> int:
         """Number of bytes after this layer, as just built, that belong to later messages."""
@@ -449,8 +451,8 @@ class Message(Packet):
         """Header and body, the length computed where it was left out."""
         length = self._length()
         if length is not None and self.getfieldval(length.name) is None:
-            at, n = offset(type(self), length.name), len(pay) - self._next_size + length.less
-            pkt = pkt[:at] + n.to_bytes(4, "big") + pkt[at + 4 :]
+            start, n = offset(type(self), length.name), len(pay) - self._next_size + length.less
+            pkt = pkt[:start] + n.to_bytes(4, "big") + pkt[start + 4 :]
         return pkt + pay
 
     def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
@@ -514,9 +516,9 @@ def message_class(
     own |= {"__doc__": about, "__module__": module, "name": title}
     if fields or like is Message:
         own["fields_desc"] = list(fields)
-    made = new_class(name, (like,), exec_body=lambda body: body.update(own))
-    setattr(sys.modules[module], name, made)
-    return made
+    cls = new_class(name, (like,), exec_body=lambda body: body.update(own))
+    setattr(sys.modules[module], name, cls)
+    return cls
 
 
 def above(cls: type[Message]) -> "tuple[type[Message], ...]":

@@ -71,10 +71,10 @@ class Layout:
     variants: Mapping[int, tuple[Variant, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        made = {
+        variants = {
             op: tuple(x if isinstance(x, Variant) else Variant(x) for x in bodies) for op, bodies in self.bodies.items()
         }
-        object.__setattr__(self, "variants", made)
+        object.__setattr__(self, "variants", variants)
 
     def variants_of(self, op: int) -> tuple[Variant, ...]:
         """The variants of an operation, else the variants of ANY; empty if the layout has neither."""
@@ -266,11 +266,11 @@ class Observation:
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""
-        at = pa.array(self.rows)
-        values = zip(*(self.raw.array(name).take(at).to_pylist() for name in names), strict=True)
+        rows = pa.array(self.rows)
+        values = zip(*(self.raw.array(name).take(rows).to_pylist() for name in names), strict=True)
         numbers = (x.tolist() for x in (self.of, ~self.from_client, self.op, self.ts_ns))
-        for of, side, op, ts_ns, row in zip(*numbers, values, strict=True):
-            yield self.evidence[of], DIRECTIONS[side], op, ts_ns, row
+        for index, side, op, ts_ns, row in zip(*numbers, values, strict=True):
+            yield self.evidence[index], DIRECTIONS[side], op, ts_ns, row
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ def columns_of(cls: type[Message]) -> frozenset[str]:
 
 def _columns(kinds: Collection[fields.Kind]) -> frozenset[str]:
     # Of fields with conditions only one may be there.
-    own = {x.column for x in kinds if x.column is not None and not isinstance(x, fields.If)}
-    return frozenset(own).union(*(columns_of(x.message) for x in kinds if isinstance(x, fields.Nested)))
+    columns = {x.column for x in kinds if x.column is not None and not isinstance(x, fields.If)}
+    return frozenset(columns).union(*(columns_of(x.message) for x in kinds if isinstance(x, fields.Nested)))
 
 
 def value_range(kind: object) -> tuple[int, int] | None:
@@ -133,7 +133,7 @@ def _of_list(kind: fields.Array) -> Iterator[str]:
 
 def _takes_any(item: "fields.Kind | type[Message]") -> bool:
     """Whether an item that may be empty takes at least one byte where there is one: text up to a delimiter does."""
-    first = item if isinstance(item, fields.Kind) else next(iter(fields.wire_fields(item)), None)
-    if not isinstance(first, fields.Span):
+    field = item if isinstance(item, fields.Kind) else next(iter(fields.wire_fields(item)), None)
+    if not isinstance(field, fields.Span):
         return False
-    return first.size is None and first.sized_by is None and first.prefix is None
+    return field.size is None and field.sized_by is None and field.prefix is None

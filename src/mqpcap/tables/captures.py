@@ -40,8 +40,10 @@ class CaptureRows:
             window.link_type,
             gathered(window.buffer, window.offset, window.caplen)[0],  # without what is between packets
         )
-        for made, column in zip(self._hashes[window.file], columns, strict=True):  # windows may be cut anywhere
-            made.update(column.data.cast("B"))
+        for fingerprint_hash, column in zip(
+            self._hashes[window.file], columns, strict=True
+        ):  # windows may be cut anywhere
+            fingerprint_hash.update(column.data.cast("B"))
 
     def _reason(self, number: int, failure: str | None) -> str | None:
         texts = [text for text in (failure, unread_text(self._counts[number])) if text]

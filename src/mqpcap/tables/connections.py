@@ -23,39 +23,46 @@ def connections(
 ) -> Iterator[pa.Table]:
     """The rows of these connections, a block at a time."""
     for start in range(0, len(numbers), CONNECTION_ROWS):
-        some = numbers[start : start + CONNECTION_ROWS]
-        yield _rows(capture, flows.columns(some), [states.get(number, _SILENT) for number in some.tolist()])
+        block = numbers[start : start + CONNECTION_ROWS]
+        yield _rows(capture, flows.columns(block), [states.get(number, _SILENT) for number in block.tolist()])
 
 
 _SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))
 """Counts of a connection without messages."""
 
 
-def _rows(capture: str, of: FlowColumns, known: list[ConnectionState]) -> pa.Table:
-    client = np.array([state.client for state in known], np.int64)
+def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]) -> pa.Table:
+    client = np.array([state.client for state in states], np.int64)
     columns: dict[str, object] = {
-        "capture": pa.array([file_text(capture)]).take(pa.array(np.zeros(len(of), np.int32))),
-        "connection_id": of.connection_ids(),
-        "community_id": of.community_ids(),
-        "client_ip": of.ips(client),
-        "client_port": of.ports(client),
-        "server_ip": of.ips(1 - client),
-        "server_port": of.ports(1 - client),
-        "first_ts": of.first_ts_ns // 1000,
-        "last_ts": of.last_ts_ns // 1000,
-        "first_ts_ns": of.first_ts_ns,
-        "last_ts_ns": of.last_ts_ns,
-        "protocol": [state.protocol and state.protocol.name for state in known],
-        "tls": ["closed" if state.stranger == TLS else None for state in known],
-        "identified_by": [state.identified_by for state in known],
-        "proxied_ip": [state.proxied and state.proxied.ip for state in known],
-        "proxied_port": [state.proxied and state.proxied.port for state in known],
-        "syn_seen": of.syn.any(axis=1),
-        "end_state": pa.array(END_STATES, pa.string()).take(pa.array(of.end_state)),
+        "capture": pa.array([file_text(capture)]).take(pa.array(np.zeros(len(flow_columns), np.int32))),
+        "connection_id": flow_columns.connection_ids(),
+        "community_id": flow_columns.community_ids(),
+        "client_ip": flow_columns.ips(client),
+        "client_port": flow_columns.ports(client),
+        "server_ip": flow_columns.ips(1 - client),
+        "server_port": flow_columns.ports(1 - client),
+        "first_ts": flow_columns.first_ts_ns // 1000,
+        "last_ts": flow_columns.last_ts_ns // 1000,
+        "first_ts_ns": flow_columns.first_ts_ns,
+        "last_ts_ns": flow_columns.last_ts_ns,
+        "protocol": [state.protocol and state.protocol.name for state in states],
+        "tls": ["closed" if state.stranger == TLS else None for state in states],
+        "identified_by": [state.identified_by for state in states],
+        "proxied_ip": [state.proxied and state.proxied.ip for state in states],
+        "proxied_port": [state.proxied and state.proxied.port for state in states],
+        "syn_seen": flow_columns.syn.any(axis=1),
+        "end_state": pa.array(END_STATES, pa.string()).take(pa.array(flow_columns.end_state)),
     }
-    messages = np.array([side.messages for state in known for side in state.sides], np.int64)
-    row = np.arange(len(of))
+    messages = np.array([side.messages for state in states for side in state.sides], np.int64)
+    row = np.arange(len(flow_columns))
     for side, d in ((client, DIRECTIONS[0]), (1 - client, DIRECTIONS[1])):
-        counts = (of.packets, of.bytes, of.retransmitted, of.conflict, of.missing, messages.reshape(-1, 2))
-        columns |= {f"{what}_{d}": count[row, side] for what, count in zip(SIDES, counts, strict=True)}
+        counts = (
+            flow_columns.packets,
+            flow_columns.bytes,
+            flow_columns.retransmitted,
+            flow_columns.conflict,
+            flow_columns.missing,
+            messages.reshape(-1, 2),
+        )
+        columns |= {f"{measure}_{d}": count[row, side] for measure, count in zip(SIDES, counts, strict=True)}
     return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)

@@ -148,8 +148,8 @@ class Export(RowFiles):
         Raises OutputError if a row has no date or cannot be stored; all is aborted then.
         """
         with self._aborting():
-            known = self._schemas.setdefault(table, batch.schema)
-            if not known.equals(batch.schema):
+            schema = self._schemas.setdefault(table, batch.schema)
+            if not schema.equals(batch.schema):
                 raise OutputError(f"table {table} goes on with other columns than it began with")
             for date, rows in by_date(table, batch, date_column):
                 self._add(table, date, date_column, rows)
@@ -222,56 +222,56 @@ class Export(RowFiles):
 
     def check(self) -> None:
         """Raises OutputError if the directory may not be written or replaced."""
-        out, shown = self.out, self._shown
-        if out.is_symlink():
+        directory, shown = self.out, self._shown
+        if directory.is_symlink():
             raise OutputError(f"{shown} is a symbolic link; name the directory it leads to")
-        if not os.path.lexists(out):
+        if not os.path.lexists(directory):
             return
-        if not out.is_dir():
+        if not directory.is_dir():
             raise OutputError(f"{shown} is a file, not a directory")
         for place, what in ((Path.cwd(), "the working directory"), (_home(), "the home directory")):
-            if place is not None and place.is_relative_to(out):
+            if place is not None and place.is_relative_to(directory):
                 raise OutputError(f"{shown} is or holds {what}, which is never replaced")
         for path in self._keep:
-            if path.is_relative_to(out):
+            if path.is_relative_to(directory):
                 raise OutputError(f"{shown} holds the input {path}, so it cannot be replaced")
-        if out.is_mount():
+        if directory.is_mount():
             raise OutputError(f"{shown} is a mount point and cannot be renamed; name a directory below it")
-        if self._is_export(out) and self.only_new:
+        if self._is_export(directory) and self.only_new:
             raise stays(shown)
 
     def _is_export(self, folder: Path) -> bool:
         """Whether an earlier export is in the directory, False if nothing is; raises OutputError for anything else."""
         try:
-            found = sizes(folder)
-            size_bytes = found.get(MANIFEST, 0)
+            sizes_by_path = sizes(folder)
+            size_bytes = sizes_by_path.get(MANIFEST, 0)
             manifest = (folder / MANIFEST).read_bytes() if 0 < size_bytes <= MAX_MANIFEST_BYTES else b""
-            stranger = foreign(found, manifest, lambda name: folder / name)
+            stranger = foreign(sizes_by_path, manifest, lambda name: folder / name)
         except OSError as error:
             raise OutputError(f"cannot look into {self._shown}: {error.strerror or error}") from error
         if stranger is not None:
             raise holds(self._shown, stranger)
-        return bool(found)
+        return bool(sizes_by_path)
 
     def _publish(self) -> None:
         """Gives the new directory its name. The earlier directory is removed if it is an export, else renamed back."""
-        building, out = self._building, self.out
-        if self.only_new or not os.path.lexists(out):
-            building.rename(out)  # fails where something is
+        building, directory = self._building, self.out
+        if self.only_new or not os.path.lexists(directory):
+            building.rename(directory)  # fails where something is
             return
-        exchanged = _exchange(building, out)
+        exchanged = _exchange(building, directory)
         old = building if exchanged else building.with_name(building.name + _OLD)
         if not exchanged:
-            out.rename(old)
+            directory.rename(old)
         try:
             if old.is_symlink() or not old.is_dir():
                 raise OutputError(f"{self._shown} became something else than a directory")
             self._is_export(old)
             if not exchanged:
-                building.rename(out)
+                building.rename(directory)
         except (OSError, OutputError):
-            if not (exchanged and _exchange(old, out)):
-                old.rename(out)
+            if not (exchanged and _exchange(old, directory)):
+                old.rename(directory)
             raise
         remove(old)
 
@@ -324,7 +324,7 @@ def _home() -> Path | None:
 
 
 def foreign(
-    found: Mapping[str, int],
+    sizes_by_path: Mapping[str, int],
     manifest: bytes,
     opened: "Callable[[str], Path | pa.NativeFile]",
     each: "Callable[[Callable[[str], bool], list[str]], Iterable[bool]]" = map,
@@ -335,19 +335,19 @@ def foreign(
     exports give, and its footer must say that it is ours.
     """
     named = _named(manifest)
-    ours = [name for name, size in found.items() if named.get(name) == size and WRITTEN.fullmatch(name)]
+    ours = [name for name, size in sizes_by_path.items() if named.get(name) == size and WRITTEN.fullmatch(name)]
     proven = {name for name, yes in zip(ours, each(lambda name: _says_ours(opened(name)), ours), strict=True) if yes}
     if named:
         proven.add(MANIFEST)
-    return min(found.keys() - proven, default=None)
+    return min(sizes_by_path.keys() - proven, default=None)
 
 
 def _named(manifest: bytes) -> dict[str, int]:
     """Every file that a manifest names, itself too, with its size; nothing if it is none of ours."""
     try:
-        told = json.loads(manifest)
-        named: dict[str, int] = {file["path"]: file["size_bytes"] for file in told["files"]}
-        return named | {MANIFEST: len(manifest)} if told["tool"] == "mqpcap" else {}
+        content = json.loads(manifest)
+        named: dict[str, int] = {file["path"]: file["size_bytes"] for file in content["files"]}
+        return named | {MANIFEST: len(manifest)} if content["tool"] == "mqpcap" else {}
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 
@@ -374,16 +374,16 @@ def sizes(folder: Path) -> dict[str, int]:
 
     A day without files is none: one was left where a table was replaced file by file.
     """
-    found: dict[str, int] = {}
+    sizes_by_path: dict[str, int] = {}
     for root, folders, files in os.walk(folder, onerror=_raise):
         for name in files + [name for name in folders if (Path(root) / name).is_symlink()]:
             path = Path(root) / name
             plain = path.is_file() and not path.is_symlink()
-            found[path.relative_to(folder).as_posix()] = path.stat().st_size if plain else -1
+            sizes_by_path[path.relative_to(folder).as_posix()] = path.stat().st_size if plain else -1
         below = Path(root).relative_to(folder).as_posix()
         if not (folders or files or below == "." or _DAY.fullmatch(below)):
-            found[f"{below}/"] = -1
-    return found
+            sizes_by_path[f"{below}/"] = -1
+    return sizes_by_path
 
 
 def _raise(error: OSError) -> None:
@@ -393,15 +393,20 @@ def _raise(error: OSError) -> None:
 def manifest(files: Sequence[TableFile]) -> bytes:
     """The manifest that names these files."""
     named = [{"path": file.path, "row_count": file.row_count, "size_bytes": file.size_bytes} for file in files]
-    made = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
-    return json.dumps(made, indent=1).encode() + b"\n"
+    content = {"tool": "mqpcap", "version": __version__, "schema_version": SCHEMA_VERSION, "files": named}
+    return json.dumps(content, indent=1).encode() + b"\n"
 
 
 def table_summaries(files: Sequence[TableFile]) -> Iterator[TableSummary]:
     """Counts of each table."""
     for name in sorted({file.table for file in files}):
-        own = [file for file in files if file.table == name]
-        yield TableSummary(name, sum(file.row_count for file in own), len(own), sum(file.size_bytes for file in own))
+        table_files = [file for file in files if file.table == name]
+        yield TableSummary(
+            name,
+            sum(file.row_count for file in table_files),
+            len(table_files),
+            sum(file.size_bytes for file in table_files),
+        )
 
 
 def _building_name(name: str, number: int) -> str:
@@ -420,10 +425,10 @@ def _remove_stale(parent: Path, out: Path) -> None:
     host = re.escape(_host())
     pattern = re.compile(rf"\.{re.escape(out.name)}\.mqpcap-{host}-([0-9]{{1,10}})-[0-9]+({_OLD})?")
     for path in parent.iterdir():
-        found = pattern.fullmatch(path.name)
-        if not found or path.is_symlink() or is_running(int(found[1])):
+        match = pattern.fullmatch(path.name)
+        if not match or path.is_symlink() or is_running(int(match[1])):
             continue
-        if found[2] and not os.path.lexists(out) and _is_whole(path):
+        if match[2] and not os.path.lexists(out) and _is_whole(path):
             path.rename(out)
         else:
             remove(path)
@@ -441,14 +446,14 @@ def remove(folder: Path, ours: re.Pattern[str] = _UNFINISHED) -> None:
     Through open folders, so that no link put in the place of one leads elsewhere.
     """
     with suppress(OSError):
-        for root, folders, files, here in os.fwalk(folder, topdown=False):
+        for root, folders, files, folder_fd in os.fwalk(folder, topdown=False):
             below = Path(root).relative_to(folder)
             for name in files:
                 if ours.fullmatch((below / name).as_posix()):
-                    os.unlink(name, dir_fd=here)
+                    os.unlink(name, dir_fd=folder_fd)
             for name in folders:
                 with suppress(OSError):
-                    os.rmdir(name, dir_fd=here)
+                    os.rmdir(name, dir_fd=folder_fd)
         folder.rmdir()
 
 
@@ -463,14 +468,14 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(path: Path, other_path: Path) -> bool:
     """Whether the two names could be exchanged in one step."""
     at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of linux/fs.h
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    failed = renameat2(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange)
+    failed = renameat2(at_working_directory, os.fsencode(path), at_working_directory, os.fsencode(other_path), exchange)
     if failed and ctypes.get_errno() not in {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EPERM}:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other_path))
     return not failed

@@ -22,22 +22,22 @@ def json_object(values: Mapping[str, object]) -> dict[str, Json]:
     >>> json_object({"op": "PING", "topic": None, "key": b"k", "body": b"\\xff", "connection_id": 7})
     {'op': 'PING', 'key': 'k', 'body_hex': 'ff', 'connection_id': '7'}
     """
-    out: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     for name, value in values.items():
         kind = type(value)
         if value is None:
             continue
         if is_exact(name):
-            out[name] = str(value)
+            fields[name] = str(value)
         elif kind is str or kind is int or kind is bool:
-            out[name] = value  # type: ignore[assignment]  # as asked
+            fields[name] = value  # type: ignore[assignment]  # as asked
         elif kind is bytes:
-            _put_bytes(out, name, value)  # type: ignore[arg-type]  # as asked
+            _put_bytes(fields, name, value)  # type: ignore[arg-type]  # as asked
         elif _is_text(value):
-            out[name] = json_value(value)
+            fields[name] = json_value(value)
         else:
-            out[f"{name}_hex"] = _hex(value)
-    return out
+            fields[f"{name}_hex"] = _hex(value)
+    return fields
 
 
 @lru_cache
@@ -64,11 +64,11 @@ def with_exact_numbers(value: Json) -> Json:
     return value
 
 
-def _put_bytes(out: dict[str, Json], name: str, value: bytes) -> None:
+def _put_bytes(fields: dict[str, Json], name: str, value: bytes) -> None:
     try:
-        out[name] = value.decode()
+        fields[name] = value.decode()
     except UnicodeDecodeError:
-        out[f"{name}_hex"] = value.hex()
+        fields[f"{name}_hex"] = value.hex()
 
 
 def json_text(value: Json) -> str:
@@ -82,7 +82,7 @@ def json_text(value: Json) -> str:
         text = msgspec.json.encode(_with_file_texts(value)).decode()
     if text.isascii() and "\x7f" not in text:
         return text
-    return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _with_file_texts(value: Json) -> Json:

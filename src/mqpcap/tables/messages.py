@@ -110,7 +110,7 @@ def message_rows(
     program: Program,
     frames: Frames,
     records: Records,
-    known: Connections,
+    connections: Connections,
     files: Sequence[str],
     policy: Policy,
     pairs_up: bool,
@@ -119,14 +119,14 @@ def message_rows(
 
     Rows are in the order of the frames. ``files`` are the names of the capture's files; the first names the capture.
     """
-    place, n = known.place, len(frames.start)
-    from_client: NDArray[np.bool_] = np.asarray(known.client[place] == frames.side)
-    if policy.wants(protocol.envelope.derives) or any(k.op_names is not None for k in known.facts):
+    place, n = connections.place, len(frames.start)
+    from_client: NDArray[np.bool_] = np.asarray(connections.client[place] == frames.side)
+    if policy.wants(protocol.envelope.derives) or any(k.op_names is not None for k in connections.facts):
         policy = policy.also(READ_BY_DERIVE)
     makers: dict[str, Callable[[], pa.Array]] = {
         "capture": lambda: constant(file_text(files[0]), n),
         "capture_file": lambda: _coded([file_text(name) for name in files], pa.string(), frames.first_file),
-        "connection_id": lambda: pa.array(known.of.connection_ids()[place]),
+        "connection_id": lambda: pa.array(connections.of.connection_ids()[place]),
         "direction": lambda: _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": lambda: pa.array(frames.offset),
         "frame_len": lambda: pa.array(frames.captured),
@@ -142,13 +142,13 @@ def message_rows(
     }
     columns = {name: make() for name, make in makers.items() if policy.wants((name,))}
     if policy.wants(ENDS):
-        columns |= _endpoints(known.of, place, frames.side)
+        columns |= _endpoints(connections.of, place, frames.side)
     columns |= _operations(protocol, program, frames, records, policy)
     columns |= _envelope(protocol, columns, records.table, policy)
     if policy.columns is None:
         shown = _shown(protocol, program, records.table, policy)
         columns |= {f"f.{name}": array for name, array in shown.items()}
-    columns |= _said(columns, known.facts, place)
+    columns |= _said(columns, connections.facts, place)
     if not policy.show_secrets:
         columns |= _without_misread_secrets(protocol, columns, records.table)
     for name in REPEATING & columns.keys():
@@ -157,12 +157,12 @@ def message_rows(
     schema = pa.schema([field for field in TABLES["messages"] if policy.wants((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
     keys = [field for field in schema if field.name in KEYS]
-    own = pa.schema([*keys, *(pa.field(name, array.type) for name, array in fields.items())])
+    fields_schema = pa.schema([*keys, *(pa.field(name, array.type) for name, array in fields.items())])
     fields |= {field.name: columns[field.name] for field in keys}
-    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=own))
+    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
     if not pairs_up:
         return chunk, None
-    return chunk, _batch(protocol, columns, records.table, frames, from_client, known)
+    return chunk, _batch(protocol, columns, records.table, frames, from_client, connections)
 
 
 READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")
@@ -181,21 +181,21 @@ def _batch(
     table: pa.Table,
     frames: Frames,
     from_client: NDArray[np.bool_],
-    known: Connections,
+    connections: Connections,
 ) -> Batch | None:
     """The rows as requests and replies are looked for, before anything is hidden."""
     rule = protocol.rule
     if rule is None:
         return None
-    started = np.asarray(known.of.start_known.all(1))
+    started = np.asarray(connections.of.start_known.all(1))
     acked_from = np.zeros(len(frames.flow), np.int64)
     if not started.all():
-        acked_from = known.of.acked_from[known.place, frames.side]
+        acked_from = connections.of.acked_from[connections.place, frames.side]
     client = pa.array(from_client)
     ends = {
-        f"{one}_{what}": _either(client, columns[f"{mine}_{what}"], columns[f"{other}_{what}"])
-        for one, mine, other in (("client", "src", "dst"), ("server", "dst", "src"))
-        for what in ("ip", "port")
+        f"{end}_{part}": _either(client, columns[f"{if_client}_{part}"], columns[f"{if_server}_{part}"])
+        for end, if_client, if_server in (("client", "src", "dst"), ("server", "dst", "src"))
+        for part in ("ip", "port")
     }
     fields = {
         f"f.{name}": _column(table, name) if name.split(".")[0] in table.column_names else columns[name]
@@ -204,26 +204,26 @@ def _batch(
     return Batch(
         pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
-        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[known.place],
+        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[connections.place],
         frames.first_ack, frames.last_ack, acked_from,
     )  # fmt: skip
 
 
-def _either(client: pa.Array, mine: pa.Array, other: pa.Array) -> pa.Array:
+def _either(client: pa.Array, if_client: pa.Array, if_server: pa.Array) -> pa.Array:
     """One column where rows are the client's, another elsewhere; both have the same dictionary, if any."""
-    if not pa.types.is_dictionary(mine.type):
-        return pc.if_else(client, mine, other)
-    indices = pc.if_else(client, mine.indices, other.indices)
-    return pa.DictionaryArray.from_arrays(indices, mine.dictionary, safe=False)
+    if not pa.types.is_dictionary(if_client.type):
+        return pc.if_else(client, if_client, if_server)
+    indices = pc.if_else(client, if_client.indices, if_server.indices)
+    return pa.DictionaryArray.from_arrays(indices, if_client.dictionary, safe=False)
 
 
-def _endpoints(of: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str, pa.Array]:
+def _endpoints(flow_columns: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str, pa.Array]:
     """Addresses and ports of sender and receiver."""
-    n = len(of)
+    n = len(flow_columns)
     sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
     ends = np.repeat(np.arange(2), n).reshape(2, n)
-    ips = pa.array([*of.ips(ends[0]), *of.ips(ends[1])], pa.string()).dictionary_encode()
-    ports = pa.array(of.port.T.reshape(-1), pa.int64()).cast(pa.int32())
+    ips = pa.array([*flow_columns.ips(ends[0]), *flow_columns.ips(ends[1])], pa.string()).dictionary_encode()
+    ports = pa.array(flow_columns.port.T.reshape(-1), pa.int64()).cast(pa.int32())
     return {
         "src_ip": ips.take(sender),
         "dst_ip": ips.take(receiver),
@@ -243,22 +243,22 @@ def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
         return np.append(_prints(bases, array.dictionary), 0).take(codes_of(array))
     array = array.cast(pa.binary())
     _, offsets, data = array.buffers()
-    out = np.zeros(len(array), np.int64)
+    numbers = np.zeros(len(array), np.int64)
     kernels.fingerprints(
         memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
         memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
-        memoryview(_print_keys(bases)), *bases, memoryview(out),
+        memoryview(_print_keys(bases)), *bases, memoryview(numbers),
     )  # fmt: skip
     if array.null_count:
-        out[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
-    return out
+        numbers[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
+    return numbers
 
 
-def _coded(values: Sequence[str | int | None], type_: pa.DataType, at: NDArray[np.integer]) -> pa.DictionaryArray:
+def _coded(values: Sequence[str | int | None], type_: pa.DataType, rows: NDArray[np.integer]) -> pa.DictionaryArray:
     """For each row the value at its place in ``values``, as a dictionary without a null in it."""
     distinct = [value for value in dict.fromkeys(values) if value is not None]
     place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
-    indices = np.array([place.get(value, -1) for value in values], np.int32).take(at)
+    indices = np.array([place.get(value, -1) for value in values], np.int32).take(rows)
     null = indices < 0 if None in values else None
     if null is not None:
         indices[null] = 0
@@ -277,8 +277,8 @@ def _operations(
     names: list[str | None] = []
     dialects: list[str | None] = []
     for key in unique.tolist():
-        rest, op_index = divmod(key, len(ops))
-        layout_index, variant = divmod(rest, variants)
+        layout_and_variant, op_index = divmod(key, len(ops))
+        layout_index, variant = divmod(layout_and_variant, variants)
         op = int(ops[op_index])
         layout = protocol.layout(program.layouts[layout_index].name)
         codes.append(None if op < 0 else op)
@@ -298,23 +298,23 @@ def _envelope(
 ) -> dict[str, pa.Array]:
     """The columns of ``messages`` that come from the protocol's own."""
     envelope = protocol.envelope
-    out: dict[str, pa.Array] = {
+    arrays: dict[str, pa.Array] = {
         name: coalesced(table, getattr(envelope, name), type_)
         for name, type_ in ENVELOPE_TYPES.items()
         if name not in ("body_len", "status") and policy.wants((name,))
     }
     if policy.wants(("body_len",)):
-        out["body_len"] = _body_len(table, envelope.body)
+        arrays["body_len"] = _body_len(table, envelope.body)
     if policy.wants(("status",)):
-        out["status"] = pa.nulls(table.num_rows, pa.string())
+        arrays["status"] = pa.nulls(table.num_rows, pa.string())
     if envelope.derive is not None and policy.wants(envelope.derives):
         for name in READ_BY_DERIVE:
             table = table.append_column(name, columns[name])
         derived = envelope.derive(table)
         if derived.keys() != set(envelope.derives):
             raise ValueError(f"{protocol.name}: derive makes {sorted(derived)}, derives says {envelope.derives}")
-        out |= {name: array for name, array in derived.items() if policy.wants((name,))}
-    return {name: whole(array) for name, array in out.items()}
+        arrays |= {name: array for name, array in derived.items() if policy.wants((name,))}
+    return {name: whole(array) for name, array in arrays.items()}
 
 
 def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> frozenset[str] | None:
@@ -339,19 +339,19 @@ def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
 
 def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Policy) -> dict[str, pa.Array]:
     """The protocol's columns under the policy: secrets masked, bodies kept, cut or dropped."""
-    out = {name: whole(table[name]) for name in table.column_names}
+    arrays = {name: whole(table[name]) for name in table.column_names}
     for c, column in enumerate(program.columns):
-        if column.parent < 0 and column.name in out:
-            out[column.name] = _under_policy(program, c, column, out[column.name], policy)
+        if column.parent < 0 and column.name in arrays:
+            arrays[column.name] = _under_policy(program, c, column, arrays[column.name], policy)
     for derived in protocol.derived:
         if derived.hidden:
-            del out[derived.name]
+            del arrays[derived.name]
             continue
         if derived.secret and not policy.show_secrets:
-            out[derived.name] = masked(out[derived.name])
+            arrays[derived.name] = masked(arrays[derived.name])
         if derived.body:
-            out[derived.name] = shortened(out[derived.name], policy.bodies)
-    return out
+            arrays[derived.name] = shortened(arrays[derived.name], policy.bodies)
+    return arrays
 
 
 def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Array, policy: Policy) -> pa.Array:
@@ -403,7 +403,7 @@ def _without_misread_secrets(
         may_be_secret |= true(pc.or_(is_long, pc.starts_with(array, b"\0")))
     if not may_be_secret.any():
         return {}
-    rows, out = pa.array(may_be_secret), {}
+    rows, arrays = pa.array(may_be_secret), {}
     kept = {"destination", "client_name"}
     for names in (protocol.envelope.destination, protocol.envelope.client_name):
         kept.update(f"f.{name}" for name in _names(names))
@@ -413,8 +413,8 @@ def _without_misread_secrets(
         if pa.types.is_dictionary(text.type):
             text = text.cast(text.type.value_type)
         if pa.types.is_string(text.type) or pa.types.is_binary(text.type):
-            out[name] = pc.if_else(rows, masked(text), text)
-    return out
+            arrays[name] = pc.if_else(rows, masked(text), text)
+    return arrays
 
 
 def _names(names: str | Sequence[str]) -> Sequence[str]:
@@ -434,29 +434,29 @@ def shortened(array: pa.Array, keep: int | None) -> pa.Array:
 
 
 def _said(
-    columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.int64]
+    columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], place: NDArray[np.int64]
 ) -> dict[str, pa.Array]:
     """Columns with the facts of connections."""
-    at = pa.array(place)
-    out: dict[str, pa.Array] = {}
+    rows = pa.array(place)
+    arrays: dict[str, pa.Array] = {}
     for name in {"dialect", "group_name", "client_name"} & columns.keys():
-        said = [getattr(k, name) for k in known]
-        own = columns[name]
-        if not own.null_count or all(x is None for x in said):
+        values = [getattr(k, name) for k in facts]
+        row_values = columns[name]
+        if not row_values.null_count or all(x is None for x in values):
             continue
-        texts = pa.array(said, pa.string()).dictionary_encode().take(at)
-        if own.null_count < len(own):
-            texts = pc.coalesce(*(x.cast(pa.string()) for x in (own, texts)))
-        out[name] = texts if name in REPEATING else texts.cast(pa.string())
-    for name in {name for k in known for name in k.columns}:
-        out[f"f.{name}"] = pa.array([k.columns.get(name) for k in known], pa.string()).take(at)
-        if not all(name in k.columns for k in known) and f"f.{name}" in columns:
+        texts = pa.array(values, pa.string()).dictionary_encode().take(rows)
+        if row_values.null_count < len(row_values):
+            texts = pc.coalesce(*(x.cast(pa.string()) for x in (row_values, texts)))
+        arrays[name] = texts if name in REPEATING else texts.cast(pa.string())
+    for name in {name for k in facts for name in k.columns}:
+        arrays[f"f.{name}"] = pa.array([k.columns.get(name) for k in facts], pa.string()).take(rows)
+        if not all(name in k.columns for k in facts) and f"f.{name}" in columns:
             # A connection that says nothing leaves the rows' own value, whatever others in the batch say.
-            speaks = pa.array([name in k.columns for k in known]).take(at)
-            out[f"f.{name}"] = pc.if_else(speaks, out[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
-    if "op" in columns and any(k.op_names is not None for k in known):
-        out["op"] = _renamed(columns, known, place)
-    return out
+            speaks = pa.array([name in k.columns for k in facts]).take(rows)
+            arrays[f"f.{name}"] = pc.if_else(speaks, arrays[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
+    if "op" in columns and any(k.op_names is not None for k in facts):
+        arrays["op"] = _renamed(columns, facts, place)
+    return arrays
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -466,23 +466,23 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return relisted(array, array.flatten().field(inner)) if inner else array
 
 
-def _renamed(columns: Mapping[str, pa.Array], known: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
+def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
     """Operation names where the connection's evidence says them."""
-    said = {id(k.op_names): k.op_names or {} for k in known}
-    mappings, index = list(said.values()), {one: i for i, one in enumerate(said)}
+    names_by_id = {id(k.op_names): k.op_names or {} for k in facts}
+    mappings, index = list(names_by_id.values()), {mapping: i for i, mapping in enumerate(names_by_id)}
     # Key of a name: a mapping, a direction and a number; the last number means null.
-    which = np.array([index[id(k.op_names)] for k in known], np.int64)[place]
+    mapping_index = np.array([index[id(k.op_names)] for k in facts], np.int64)[place]
     encoded = columns["op_code"].dictionary_encode()
     codes = [*encoded.dictionary.to_pylist(), None]
     code = codes_of(encoded)
     from_server = pc.equal(columns["direction"].cast(pa.string()), DIRECTIONS[1]).to_numpy(zero_copy_only=False)
-    unique, at = factorize((which * 2 + from_server) * len(codes) + code)
+    unique, name_index = factorize((mapping_index * 2 + from_server) * len(codes) + code)
     names: list[str | None] = []
     for key in unique.tolist():
-        rest, i = divmod(key, len(codes))
-        one, side = divmod(rest, 2)
-        names.append(None if codes[i] is None else mappings[one].get((DIRECTIONS[side], codes[i])))
-    return pc.coalesce(pa.array(names, pa.string()).take(pa.array(at)), columns["op"].cast(pa.string()))
+        mapping_and_side, i = divmod(key, len(codes))
+        mapping, side = divmod(mapping_and_side, 2)
+        names.append(None if codes[i] is None else mappings[mapping].get((DIRECTIONS[side], codes[i])))
+    return pc.coalesce(pa.array(names, pa.string()).take(pa.array(name_index)), columns["op"].cast(pa.string()))
 
 
 def _repeating(array: pa.Array) -> pa.Array:

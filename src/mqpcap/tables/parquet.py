@@ -131,7 +131,7 @@ class RowFiles:
         if part.waiting_row_count >= MAX_GROUP_ROW_COUNT or part.waiting_bytes >= self._group_bytes:
             self._write_waiting(part)
         while self._waiting_bytes > self._max_waiting_bytes:
-            self._write_waiting(max(self._parts.values(), key=lambda other: other.waiting_bytes))
+            self._write_waiting(max(self._parts.values(), key=lambda part: part.waiting_bytes))
         while len(self._parts) > MAX_OPEN_DAYS:
             self._close_oldest()
 
@@ -166,7 +166,7 @@ class RowFiles:
             part.writing = self._pool.submit(_write_group, part, rows)
 
     def _open(self, part: DayPart, schema: pa.Schema) -> None:
-        open_parts = [other for other in self._parts.values() if other.writer is not None]
+        open_parts = [part_ for part_ in self._parts.values() if part_.writer is not None]
         if len(open_parts) >= MAX_OPEN_FILES:
             self._close(open_parts[0])
         try:
@@ -210,9 +210,9 @@ def by_date(
     if pa.types.is_timestamp(time.type):
         time = pc.multiply(time.cast(pa.timestamp("us")).cast(pa.int64()), 1000)
     days: NDArray[np.int64] = time.to_numpy(zero_copy_only=False) // DAY_NS
-    first = int(days[0])
-    if bool((days == first).all()):
-        yield _date(first), batch
+    first_day = int(days[0])
+    if bool((days == first_day).all()):
+        yield _date(first_day), batch
         return
     order = np.argsort(days, kind="stable")
     starts = [0, *(np.flatnonzero(np.diff(days[order])) + 1).tolist(), len(order)]
@@ -236,18 +236,18 @@ def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
     A message comes with the window that completes it, and captures come one after the other. Only stretches that are
     out of order are copied.
     """
-    at: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
-    if (at[1:] >= at[:-1]).all():
+    times: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
+    if (times[1:] >= times[:-1]).all():
         return rows
     # A row is in its place if no earlier row has a later time, and no later row an earlier time.
-    fixed = (np.maximum.accumulate(at) == at) & (np.minimum.accumulate(at[::-1])[::-1] == at)
-    bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(at)]
+    fixed = (np.maximum.accumulate(times) == times) & (np.minimum.accumulate(times[::-1])[::-1] == times)
+    bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(times)]
     if len(bounds) > MAX_STRETCHES:
-        return rows.take(pa.array(np.argsort(at, kind="stable")))
+        return rows.take(pa.array(np.argsort(times, kind="stable")))
     pieces = [rows.slice(a, b - a) for a, b in pairwise(bounds)]
     for k, (a, b) in enumerate(pairwise(bounds)):
         if not fixed[a]:
-            pieces[k] = pieces[k].take(pa.array(np.argsort(at[a:b], kind="stable")))
+            pieces[k] = pieces[k].take(pa.array(np.argsort(times[a:b], kind="stable")))
     return pa.concat_tables(pieces)
 
 

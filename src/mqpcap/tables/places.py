@@ -27,8 +27,8 @@ def reply_places(rows: pa.Table) -> I64:
 
 
 def _end_places(rows: pa.Table, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:
-    found = places(rows["connection_id"], pc.fill_null(offset, 0), from_server)
-    return np.where(true(offset.is_valid()), found, NONE)
+    keys = places(rows["connection_id"], pc.fill_null(offset, 0), from_server)
+    return np.where(true(offset.is_valid()), keys, NONE)
 
 
 def places(connection_id: pa.ChunkedArray, offset: pa.ChunkedArray, from_server: NDArray[np.bool_]) -> I64:

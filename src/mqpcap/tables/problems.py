@@ -21,41 +21,43 @@ BLOCK_ROWS = 1 << 14
 
 
 def problems(
-    capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]
+    capture: str, stretches: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]
 ) -> Iterator[pa.Table]:
     """The rows, in order of time, in blocks."""
-    found = sorted(found, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
-    for first in range(0, len(found), BLOCK_ROWS):
-        yield _block(capture, found[first : first + BLOCK_ROWS], flows, states)
+    stretches = sorted(stretches, key=lambda p: (p.ts_ns, p.flow, p.side, p.offset, p.kind))
+    for start in range(0, len(stretches), BLOCK_ROWS):
+        yield _block(capture, stretches[start : start + BLOCK_ROWS], flows, states)
 
 
-def _block(capture: str, found: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:
-    flow, place = factorize(np.array([p.flow for p in found], np.int64))
-    known = [states.get(number) for number in flow.tolist()]
-    client = np.array([state.client if state else 0 for state in known], np.int64)[place]
-    names = pa.array([state.protocol.name if state and state.protocol else None for state in known], pa.string())
-    of = flows.columns(flow)
-    side = np.array([p.side for p in found], np.int64)
+def _block(capture: str, stretches: Sequence[Problem], flows: Flows, states: Mapping[int, ConnectionState]) -> pa.Table:
+    flow, place = factorize(np.array([p.flow for p in stretches], np.int64))
+    connection_states = [states.get(number) for number in flow.tolist()]
+    client = np.array([state.client if state else 0 for state in connection_states], np.int64)[place]
+    names = pa.array(
+        [state.protocol.name if state and state.protocol else None for state in connection_states], pa.string()
+    )
+    flow_columns = flows.columns(flow)
+    side = np.array([p.side for p in stretches], np.int64)
     both = np.repeat(np.arange(2), len(flow)).reshape(2, -1)
-    ips = [pa.array(of.ips(ends), pa.string()) for ends in both]
+    ips = [pa.array(flow_columns.ips(ends), pa.string()) for ends in both]
     sender = [np.where(side == 0, 0, 1), np.where(side == 0, 1, 0)]
-    at = pa.array(place)
-    ip = [ips[0].take(at), ips[1].take(at)]
+    rows = pa.array(place)
+    ip = [ips[0].take(rows), ips[1].take(rows)]
     first_is_a = pa.array(side == 0)
     columns = {
-        "capture": pa.array([file_text(capture)] * len(found), pa.string()),
-        "connection_id": pa.array(of.connection_ids()[place]),
+        "capture": pa.array([file_text(capture)] * len(stretches), pa.string()),
+        "connection_id": pa.array(flow_columns.connection_ids()[place]),
         "direction": pa.array(DIRECTIONS, pa.string()).take(pa.array((side != client).astype(np.int8))),
-        "stream_offset": pa.array([p.offset for p in found], pa.int64()),
-        "length": pa.array([p.length for p in found], pa.int64()),
-        "kind": pa.array([p.kind for p in found], pa.string()),
-        "reason": pa.array([p.reason for p in found], pa.string()),
-        "protocol": names.take(at),
-        "ts": pa.array([p.ts_ns // 1000 for p in found], pa.int64()).cast(PROBLEMS.field("ts").type),
+        "stream_offset": pa.array([p.offset for p in stretches], pa.int64()),
+        "length": pa.array([p.length for p in stretches], pa.int64()),
+        "kind": pa.array([p.kind for p in stretches], pa.string()),
+        "reason": pa.array([p.reason for p in stretches], pa.string()),
+        "protocol": names.take(rows),
+        "ts": pa.array([p.ts_ns // 1000 for p in stretches], pa.int64()).cast(PROBLEMS.field("ts").type),
         "src_ip": pc.if_else(first_is_a, ip[0], ip[1]),
-        "src_port": pa.array(of.port[place, sender[0]].astype(np.int32)),
+        "src_port": pa.array(flow_columns.port[place, sender[0]].astype(np.int32)),
         "dst_ip": pc.if_else(first_is_a, ip[1], ip[0]),
-        "dst_port": pa.array(of.port[place, sender[1]].astype(np.int32)),
-        "first_packet": pa.array([p.first_packet for p in found], pa.int64()),
+        "dst_port": pa.array(flow_columns.port[place, sender[1]].astype(np.int32)),
+        "first_packet": pa.array([p.first_packet for p in stretches], pa.int64()),
     }
     return pa.table(columns, PROBLEMS)
