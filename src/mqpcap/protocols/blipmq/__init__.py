@@ -39,6 +39,8 @@ IN_A_ROW = 3
 """So many frames in a row are ours anywhere."""
 FRAMES_LOOKED_AT = 256
 """So many frames of a side are asked who says them."""
+FITS_PER_MISFIT = 8
+"""Fitting frames for each one that does not fit, in a side that is ours off the port."""
 EARLY_ACKS = 16
 """ACKs remembered whose HELLO has not been read yet."""
 
@@ -149,38 +151,157 @@ def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layou
     )  # fmt: skip
 
 
-class _Side(NamedTuple):
-    """What one side sends: how many frames in a row, whether only a client or rather a server says them."""
+class _SideEvidence(NamedTuple):
+    """What the frames of one side prove.
 
-    frames: int
-    client: bool
-    server: bool
+    frames       frames whose length and text fit their type exactly
+    texts        those of them with a text: a topic, a key, an error
+    neutral      frames that decode, but prove nothing
+    misfits      frames whose length contradicts their type, or bytes where a frame should begin
+    decoded      bytes in frames without a misfit
+    client, server   whether the side sends what only a client, or only a server sends
+    """
+
+    frames: int = 0
+    texts: int = 0
+    neutral: int = 0
+    misfits: int = 0
+    decoded: int = 0
+    client: bool = False
+    server: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nearly all frames fit, and none is the other side's."""
+        return self.frames + self.neutral >= FITS_PER_MISFIT * self.misfits and not (self.client and self.server)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the side alone proves the connection, whatever the other side sends."""
+        return self.frames >= IN_A_ROW and self.texts >= 2 and not self.misfits and not (self.client and self.server)
 
 
 _FROM_CLIENT = (FrameType.HELLO, FrameType.AUTH, FrameType.SUBSCRIBE, FrameType.PING, FrameType.POLL)
 _FROM_SERVER = (FrameType.NACK, FrameType.PONG, FrameType.DELIVER)
+_PAYLOAD_BYTES = {FrameType.HELLO: 2, FrameType.ACK: 8, FrameType.POLL: 8, FrameType.PONG: 0}
+"""Payload lengths of the types that have only one."""
+_LEAST_PAYLOAD = {
+    FrameType.AUTH: 2,
+    FrameType.NACK: 4,
+    FrameType.PUBLISH: 3,
+    FrameType.SUBSCRIBE: 3,
+    FrameType.DELIVER: 11,
+}
 
 
-def _side(opening: Opening, direction: Direction) -> _Side:
-    """The frames of a side that follow each other, and who says such (notes, Frame types and directions)."""
+class _Fit(IntEnum):
+    """How a frame fits its type."""
+
+    MISFIT = 0
+    NEUTRAL = 1
+    """It decodes, but so would much else: an empty topic, a PING with a payload."""
+    EXACT = 2
+
+
+def _text_fit(data: bytes, is_exact: bool = True) -> _Fit:
+    """How the text of a frame fits, given all its bytes."""
+    text = data.decode("utf-8", "replace")
+    return _Fit.EXACT if is_exact and text and text.isprintable() and "\ufffd" not in text else _Fit.NEUTRAL
+
+
+def _topic_fit(payload: bytes, at: int) -> tuple[_Fit, int]:
+    """How the topic at an offset fits, and where it ends."""
+    end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
+    if end > len(payload):
+        return _Fit.MISFIT, end
+    return _text_fit(payload[at + 2 : end]), end
+
+
+def _subscribe_fit(payload: bytes) -> _Fit:
+    """The topic, then the qos; version 2 has a group and an offset behind it where the qos has their bits."""
+    fit, end = _topic_fit(payload, 0)
+    if fit is _Fit.MISFIT or end >= len(payload):
+        return _Fit.MISFIT
+    flags, end = payload[end], end + 1
+    optional = end + (2 + int.from_bytes(payload[end : end + 2], "big") if flags & 0x80 else 0) + (flags & 0x40) // 8
+    return fit if len(payload) in (end, optional) else _Fit.NEUTRAL
+
+
+def _publish_fit(payload: bytes) -> _Fit:
+    """The topic behind the qos byte, or behind what its bits say of version 2."""
+    flags, at = payload[0], 1
+    at += 4 if flags & 0x80 else 0
+    at += 2 + int.from_bytes(payload[at : at + 2], "big") if flags & 0x40 else 0
+    fit = max(_topic_fit(payload, 1)[0], _topic_fit(payload, at)[0])
+    return fit if flags & 0x3C == 0 else min(fit, _Fit.NEUTRAL)
+
+
+def _fit(kind: int, payload: bytes) -> _Fit:
+    """How the payload of a frame fits its type."""
+    if kind in _PAYLOAD_BYTES:
+        if len(payload) != _PAYLOAD_BYTES[FrameType(kind)]:
+            return _Fit.MISFIT
+        return _Fit.EXACT if kind != FrameType.HELLO or payload in (b"\0\1", b"\0\2") else _Fit.NEUTRAL
+    if kind == FrameType.PING:
+        return _Fit.NEUTRAL if payload else _Fit.EXACT
+    if kind not in _LEAST_PAYLOAD or len(payload) < _LEAST_PAYLOAD[FrameType(kind)]:
+        return _Fit.MISFIT
+    if kind == FrameType.PUBLISH:
+        return _publish_fit(payload)
+    if kind == FrameType.SUBSCRIBE:
+        return _subscribe_fit(payload)
+    if kind == FrameType.DELIVER:
+        return _topic_fit(payload, 9)[0]
+    start = 2 if kind == FrameType.AUTH else 4
+    length = int.from_bytes(payload[start - 2 : start], "big")
+    return _text_fit(payload[start:]) if length == len(payload) - start else _Fit.MISFIT
+
+
+def _cut_fits(kind: int, payload_len: int) -> bool:
+    """Whether a frame that is not all here may be one, by its length."""
+    if kind in _PAYLOAD_BYTES:
+        return payload_len == _PAYLOAD_BYTES[FrameType(kind)]
+    return payload_len >= _LEAST_PAYLOAD.get(FrameType(kind), 0)
+
+
+def _chain(data: bytes, at: int) -> _SideEvidence:
+    """What the frames that follow each other from ``at`` prove, FRAMES_LOOKED_AT at most."""
+    start, fits, texts, client, server = at, [0, 0, 0], 0, False, False
+    for _ in range(FRAMES_LOOKED_AT):
+        if at + HEADER_BYTES > len(data):
+            break
+        length, kind, end = int.from_bytes(data[at : at + 4], "big"), data[at + 4], at + 4
+        if not 9 <= length <= MAX_FRAME_SIZE or kind not in NAMES:
+            fits[_Fit.MISFIT] += 1
+            break
+        end += length
+        if end > len(data):
+            fits[_Fit.MISFIT] += not _cut_fits(kind, length - 9)
+            break
+        fit = _fit(kind, data[at + HEADER_BYTES : end])
+        fits[fit] += 1
+        texts += fit is _Fit.EXACT and kind in _LEAST_PAYLOAD
+        succeeded = kind == FrameType.ACK and data[at + HEADER_BYTES : end] == bytes(8)
+        client, server = client or kind in _FROM_CLIENT, server or succeeded or kind in _FROM_SERVER
+        at = end
+    return _SideEvidence(fits[_Fit.EXACT], texts, fits[_Fit.NEUTRAL], fits[_Fit.MISFIT], at - start, client, server)
+
+
+def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
+    """The frames of a side that follow each other, from its first byte or from where a search finds some."""
     data, _, ended = opening.side(direction)
+    first = _chain(data, 0)
+    if first.frames and not first.misfits:
+        return first
     at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
     if at is None and ended and not opening.on_port:
-        # A lone frame, or one with another that is cut; strangers end in a chance frame now and then.
         at = opening.find_run(direction, direction, 2)
-        at = at if at is not None and at <= len(data) - at else None
-    frames, client, server = 0, False, False
-    while at is not None and at + HEADER_BYTES <= len(data) and frames < FRAMES_LOOKED_AT:
-        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4]
-        # A PONG is empty; the client's of 2025, which sent protobuf, begin with the same byte and are not.
-        if not 9 <= length <= MAX_FRAME_SIZE or kind not in NAMES or (kind == FrameType.PONG and length > 9):
-            break
-        frames += 1
-        client = client or kind in _FROM_CLIENT
-        succeeded = kind == FrameType.ACK and data[at + 13 : at + 21] == bytes(8)
-        server = server or succeeded or kind in _FROM_SERVER
-        at += 4 + length
-    return _Side(frames, client, server)
+    if at is None:
+        return first if first.frames > first.misfits else _SideEvidence()
+    found = _chain(data, at)
+    # A late start lies inside one message: less is skipped than is read, or many frames follow.
+    is_near = at <= found.decoded or found.frames >= FITS_PER_MISFIT
+    return found if is_near or not ended else _SideEvidence(misfits=found.frames + 1)
 
 
 _HELLO = Claim(Verdict.YES, "c2s", "s2c")
@@ -210,12 +331,16 @@ def claims(opening: Opening) -> Claim:
 
 
 def _late_claim(opening: Opening) -> Claim:
-    """What frames in a row say; where no SYN tells who is the client, the types do."""
-    one, two = _side(opening, "c2s"), _side(opening, "s2c")
+    """What frames in a row prove; where no SYN shows who is the client, the types do."""
+    one, two = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
     frames, ended = one.frames + two.frames, opening.c2s_ended and opening.s2c_ended
+    if ended and not frames and one.neutral + two.neutral and not one.misfits + two.misfits:
+        return Claim(Verdict.LIKELY, "c2s", "s2c")
     if not frames or (frames < IN_A_ROW and not opening.on_port and not ended):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
-    verdict = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
+    verdict = _soundness(opening, one, two, frames)
+    if verdict in (Verdict.NO, Verdict.WAIT):
+        return Claim(Verdict.NO if ended else Verdict.WAIT)
     if not (opening.c2s_start or opening.s2c_start):
         told, not_so = one.client, two.client
         if told == not_so and verdict is Verdict.YES and not opening.on_port:
@@ -228,6 +353,29 @@ def _late_claim(opening: Opening) -> Claim:
             # Only a publisher gets no answer at all.
             verdict = verdict if opening.c2s else Verdict.LIKELY
     return Claim(verdict, "c2s", "s2c")
+
+
+def _soundness(opening: Opening, one: _SideEvidence, two: _SideEvidence, frames: int) -> Verdict:
+    """How far the frames of both sides prove a connection that is not seen from its start.
+
+    On the port half of the bytes must be in frames. Elsewhere nearly all frames of both sides must fit, and a side with
+    bytes but without frames is waited for.
+    """
+    enough = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
+    sides = ((one, opening.c2s), (two, opening.s2c))
+    if one.is_certain or two.is_certain:
+        return enough
+    is_sound = one.is_sound and two.is_sound
+    if opening.on_port:
+        is_half = 2 * (one.decoded + two.decoded) >= len(opening.c2s) + len(opening.s2c)
+        return enough if is_sound else Verdict.LIKELY if is_half else Verdict.NO
+    if not is_sound:
+        return Verdict.NO
+    if any(len(data) >= 2 * HEADER_BYTES and not side.frames + side.neutral for side, data in sides):
+        return Verdict.WAIT
+    # A side of frames without a payload is a length, a number and an id: so are many others' messages.
+    has_payload = any(side.decoded > HEADER_BYTES * (side.frames + side.neutral) for side, _ in sides)
+    return enough if has_payload or (one.frames and two.frames) else Verdict.LIKELY
 
 
 def observe(seen: Observation) -> None:
@@ -322,7 +470,7 @@ PROTOCOL = MessageQueue(
     ),
     claims=claims,
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
-    recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row",
+    recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     envelope=Envelope(
         destination="topic",
         group_name="group",
