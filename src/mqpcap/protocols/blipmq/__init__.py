@@ -291,13 +291,13 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     """The frames of a side that follow each other, from its first byte or from where a search finds some."""
     data, _, ended = opening.side(direction)
     first = _chain(data, 0)
-    if first.frames and not first.misfits:
+    if not first.misfits and first.frames >= (2 if opening.on_port and not ended else 1):
         return first
     at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
     if at is None and ended and not opening.on_port:
         at = opening.find_run(direction, direction, 2)
     if at is None:
-        return first if first.frames > first.misfits else _SideEvidence()
+        return first if ended and first.frames > first.misfits else _SideEvidence()
     found = _chain(data, at)
     # A late start lies inside one message: less is skipped than is read, or many frames follow.
     is_near = at <= found.decoded or found.frames >= FITS_PER_MISFIT
