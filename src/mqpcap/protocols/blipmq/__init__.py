@@ -160,6 +160,7 @@ class _SideEvidence(NamedTuple):
     misfits      frames whose length contradicts their type, or bytes where a frame should begin
     decoded      bytes in frames without a misfit
     client, server   whether the side sends what only a client, or only a server sends
+    named        type and id of each frame that decodes
     """
 
     frames: int = 0
@@ -169,6 +170,7 @@ class _SideEvidence(NamedTuple):
     decoded: int = 0
     client: bool = False
     server: bool = False
+    named: frozenset[tuple[int, bytes]] = frozenset()
 
     @property
     def is_sound(self) -> bool:
@@ -267,6 +269,7 @@ def _cut_fits(kind: int, payload_len: int) -> bool:
 def _chain(data: bytes, at: int) -> _SideEvidence:
     """What the frames that follow each other from ``at`` prove, FRAMES_LOOKED_AT at most."""
     start, fits, texts, client, server = at, [0, 0, 0], 0, False, False
+    named: set[tuple[int, bytes]] = set()
     for _ in range(FRAMES_LOOKED_AT):
         if at + HEADER_BYTES > len(data):
             break
@@ -281,10 +284,13 @@ def _chain(data: bytes, at: int) -> _SideEvidence:
         fit = _fit(kind, data[at + HEADER_BYTES : end])
         fits[fit] += 1
         texts += fit is _Fit.EXACT and kind in _LEAST_PAYLOAD
+        if fit is not _Fit.MISFIT:
+            named.add((kind, data[at + 5 : at + HEADER_BYTES]))
         succeeded = kind == FrameType.ACK and data[at + HEADER_BYTES : end] == bytes(8)
         client, server = client or kind in _FROM_CLIENT, server or succeeded or kind in _FROM_SERVER
         at = end
-    return _SideEvidence(fits[_Fit.EXACT], texts, fits[_Fit.NEUTRAL], fits[_Fit.MISFIT], at - start, client, server)
+    counts = fits[_Fit.EXACT], texts, fits[_Fit.NEUTRAL], fits[_Fit.MISFIT]
+    return _SideEvidence(*counts, at - start, client, server, frozenset(named))
 
 
 def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
@@ -355,6 +361,15 @@ def _late_claim(opening: Opening) -> Claim:
     return Claim(verdict, "c2s", "s2c")
 
 
+def _answer_count(client: _SideEvidence, server: _SideEvidence) -> int:
+    """Frames of a server that answer one of its client's under its id."""
+    kinds = {number: kind for kind, number in client.named}
+    return sum(
+        number in kinds and kind in (FrameType.NACK, _ANSWERED_BY.get(FrameType(kinds[number])))
+        for kind, number in server.named
+    )
+
+
 def _soundness(opening: Opening, one: _SideEvidence, two: _SideEvidence, frames: int) -> Verdict:
     """How far the frames of both sides prove a connection that is not seen from its start.
 
@@ -363,7 +378,7 @@ def _soundness(opening: Opening, one: _SideEvidence, two: _SideEvidence, frames:
     """
     enough = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
     sides = ((one, opening.c2s), (two, opening.s2c))
-    if one.is_certain or two.is_certain:
+    if one.is_certain or two.is_certain or (not two.misfits and _answer_count(one, two) >= 2):
         return enough
     is_sound = one.is_sound and two.is_sound
     if opening.on_port:
