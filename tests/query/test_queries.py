@@ -80,7 +80,7 @@ def selected(text: str, first_ns: int = 0, rows: Rows | None = None) -> list[int
         ("not resynced", [0, 2]),
         ("resynced == true", [1]),
         ("ts > +1us", [1, 2]),
-        ("ts_ns <= 2000", [0, 1]),
+        ("ts_ns <= 0.000002", [0, 1]),
         ("flymq.key == k1", [0]),
         ("key == 0xff00", [2]),
         ("key contains '1'", [0]),
@@ -136,7 +136,7 @@ def test_a_slice_is_read_as_the_rows_that_it_is() -> None:
     ("text", "said"),
     [
         ("topci == x", "there is no column 'topci'; did you mean topic or topics?"),
-        ("latency > 50", "latency: 50 of what? Say 50ms; the units are ns, us, ms, s, min and h"),
+        ("latency > 50days", "latency: 'days' is no unit; the units are ns, us, ms, s, min and h, as in 50ms"),
         ("src_ip < 10.0.0.1", "src_ip cannot be asked with '<'; it can with !=, ==, in"),
         ("body_len matches x", "body_len cannot be asked with 'matches'; it can with !=, <, <=, ==, >, >=, in"),
         ("topic matches '('", "topic: '(' is no regular expression: missing ): ("),
