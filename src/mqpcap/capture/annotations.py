@@ -35,23 +35,25 @@ class Annotations:
 
 def annotations(source: PeekableStream) -> Annotations:
     """The comments and names in the plain bytes of a capture; nothing in a pcap. Ends where the file is damaged."""
-    found, packets, order = Annotations(), 0, "<"
+    result, packets, order = Annotations(), 0, "<"
     with suppress(struct.error):
         for order, kind, block in _blocks(source):
             packets += kind in _COUNTED
-            if len(found.comments) >= MAX_ANNOTATIONS or len(found.names) >= MAX_ANNOTATIONS:
+            if len(result.comments) >= MAX_ANNOTATIONS or len(result.names) >= MAX_ANNOTATIONS:
                 break
             if kind == _NAMES:
-                _add_names(found, block[8:-4], order)
+                _add_names(result, block[8:-4], order)
                 continue
-            at = _FIXED.get(kind)
+            options_offset = _FIXED.get(kind)
             if kind == _PACKET:
-                at = 28 + (struct.unpack_from(order + "I", block, 20)[0] + 3) // 4 * 4
-            if at is not None:
+                options_offset = 28 + (struct.unpack_from(order + "I", block, 20)[0] + 3) // 4 * 4
+            if options_offset is not None:
                 where = {_SECTION: "file", _INTERFACE: "interface"}.get(kind, f"packet {packets}")
-                texts = (text[:MAX_TEXT_BYTES] for code, text in options(block[at:-4], order) if code == _COMMENT)
-                found.comments += [(where, text.decode("utf-8", "replace")) for text in texts]
-    return found
+                texts = (
+                    text[:MAX_TEXT_BYTES] for code, text in options(block[options_offset:-4], order) if code == _COMMENT
+                )
+                result.comments += [(where, text.decode("utf-8", "replace")) for text in texts]
+    return result
 
 
 def ip_text(packed: bytes) -> str:
@@ -78,11 +80,11 @@ def _blocks(source: PeekableStream) -> Iterator[tuple[str, int, bytes]]:
         yield order, kind, block
 
 
-def _add_names(found: Annotations, area: bytes, order: str) -> None:
+def _add_names(result: Annotations, area: bytes, order: str) -> None:
     """Records of a block of names: an address of IPv4 (1) or IPv6 (2), and names that end in a zero each."""
     for kind, record in options(area, order):
         address_len = {1: 4, 2: 16}.get(kind)
         if address_len is not None and len(record) > address_len:
             address = ip_text(record[:address_len])
-            names = [one.decode("utf-8", "replace") for one in record[address_len:].split(b"\0") if one]
-            found.names.setdefault(address, []).extend(names)
+            names = [text.decode("utf-8", "replace") for text in record[address_len:].split(b"\0") if text]
+            result.names.setdefault(address, []).extend(names)

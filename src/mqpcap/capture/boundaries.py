@@ -45,8 +45,8 @@ def find_boundary(name: str, source: PeekableStream, position: int) -> ResumePoi
     if is_pcap and state.interfaces[-1] != USUAL_HEADER_BYTES:
         return None
     # The lengths of blocks are multiples of four.
-    found = records_index.find_chain(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
-    return None if found < 0 else replace(state, position=position + found)
+    offset = records_index.find_chain(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
+    return None if offset < 0 else replace(state, position=position + offset)
 
 
 def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | None:
@@ -59,10 +59,10 @@ def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | No
     state, facts = _head(name, source)
     if facts is None or facts.first_ts_ns is None:
         return None
-    at = find_boundary(name, source, source.size_bytes - TAIL_BYTES)
-    if at is None:
+    tail_point = find_boundary(name, source, source.size_bytes - TAIL_BYTES)
+    if tail_point is None:
         return None
-    reader = WindowReader(name, 0, source, at)
+    reader = WindowReader(name, 0, source, tail_point)
     for _ in reader.windows():
         pass
     # What is said of an interface behind the first bytes and before the last ones is not known.

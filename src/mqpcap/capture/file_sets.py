@@ -62,8 +62,8 @@ def rotated_name(name: str) -> RotatedName:
     name = _TIME.sub("\0", name)
     if ring := _RING.match(name):
         return RotatedName(f"{ring['stem']}_\1{ring['rest']}", times, int(ring["counter"]))
-    if last := _LAST_COUNTER.match(name):
-        return RotatedName(last["stem"], times, int(last["counter"]))
+    if last_match := _LAST_COUNTER.match(name):
+        return RotatedName(last_match["stem"], times, int(last_match["counter"]))
     return RotatedName(name, times, -1)
 
 
@@ -77,14 +77,14 @@ def file_sets(places: Sequence[tuple[str, str]], span: Callable[[int], TimeSpan 
     names = [rotated_name(name) for _, name in places]
     for index, (directory, _) in enumerate(places):
         groups.setdefault((directory, names[index].key), []).append(index)
-    found: list[list[int]] = []
+    sets: list[list[int]] = []
     for members in groups.values():
         if len(members) == 1:
-            found.append(members)
+            sets.append(members)
             continue
-        ordered = sorted(members, key=lambda at: (names[at].times, names[at].counter, places[at][1]))
-        found.extend(_runs(_timed(ordered, span)))
-    return sorted(found, key=min)
+        ordered = sorted(members, key=lambda index: (names[index].times, names[index].counter, places[index][1]))
+        sets.extend(_runs(_timed(ordered, span)))
+    return sorted(sets, key=min)
 
 
 _Timed = tuple[int, int, int]
@@ -94,8 +94,8 @@ _Timed = tuple[int, int, int]
 def _timed(ordered: Sequence[int], span: Callable[[int], TimeSpan | None]) -> list[_Timed]:
     """Files in order of time; one without packets keeps its place by name, behind its neighbour."""
     spans = [span(index) for index in ordered]
-    known = [each for each in spans if each is not None]
-    place = min(known)[0] if known else 0
+    known_spans = [each for each in spans if each is not None]
+    place = min(known_spans)[0] if known_spans else 0
     timed: list[_Timed] = []
     for index, each in zip(ordered, spans, strict=True):
         if each is None:

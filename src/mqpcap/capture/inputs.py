@@ -79,8 +79,8 @@ class Capture:
         self.notes.clear()
         self.facts.clear()
         for index in count():
-            more = self.next_file() if index == len(self._files) and self.next_file is not None else None
-            self._files += (more,) if more is not None else ()
+            another = self.next_file() if index == len(self._files) and self.next_file is not None else None
+            self._files += (another,) if another is not None else ()
             if index == len(self._files):
                 return
             source = self.source(index)
@@ -123,7 +123,7 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptu
     search = InputSearch(stdin)
     for name in inputs:
         search.add(os.fspath(name))
-    return search.found()
+    return search.result()
 
 
 def file_of_source(name: str, source: PeekableStream) -> InputFile:
@@ -147,7 +147,7 @@ def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan 
 
     Only both ends of a large file are read, where they tell.
     """
-    first = last = None
+    first_ns = last_ns = None
     try:
         source = opened()
     except OSError:
@@ -158,13 +158,13 @@ def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan 
         if source.size_bytes is not None:
             source.seek(0)
         for window in WindowReader(name, 0, source).windows():
-            first = int(window.ts_ns[0]) if first is None else first
-            last = int(window.ts_ns[-1])
+            first_ns = int(window.ts_ns[0]) if first_ns is None else first_ns
+            last_ns = int(window.ts_ns[-1])
     except (CaptureError, OSError):
         return None
     finally:
         source.close()
-    return None if first is None or last is None else (first, last)
+    return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
 
 class InputSearch:
@@ -179,7 +179,7 @@ class InputSearch:
         # Device and inode of each file reached, and whether it was a capture.
         self._seen: dict[tuple[int, int], bool] = {}
 
-    def found(self) -> FoundCaptures:
+    def result(self) -> FoundCaptures:
         """The captures that the files are, and what is none."""
         files = self.files
         places = [_place(file, index) for index, file in enumerate(files)]
@@ -247,9 +247,9 @@ class InputSearch:
             if not regular and not (named and stat.S_ISFIFO(status.st_mode) | stat.S_ISCHR(status.st_mode)):
                 strangers.append((name, "not a file"))
                 return False
-            known = self._seen.get((status.st_dev, status.st_ino))
-            if known is not None:
-                return known
+            was_capture = self._seen.get((status.st_dev, status.st_ino))
+            if was_capture is not None:
+                return was_capture
             source = open_path(name)
         except FileNotFoundError:
             # In a directory: a link to nowhere, or a file that rotation took away meanwhile.

@@ -47,10 +47,10 @@ class Interface:
         self._stopping = self._is_drained = False
         self._thread: threading.Thread | None = None
         self._reader: BinaryIO | None = None
-        said = ctypes.create_string_buffer(256)
-        self._pcap = self._lib.pcap_create(name.encode(), said)
+        message = ctypes.create_string_buffer(256)
+        self._pcap = self._lib.pcap_create(name.encode(), message)
         if not self._pcap:
-            raise CaptureError(f"{name}: {said.value.decode('utf-8', 'replace')}")
+            raise CaptureError(f"{name}: {message.value.decode('utf-8', 'replace')}")
         try:
             self._start(bpf)
         except BaseException:
@@ -79,16 +79,16 @@ class Interface:
 
     def _why(self, status: int) -> str:
         """Why it cannot be listened to, and what would do."""
-        known = [name for _, name in socket.if_nameindex()]
-        if self.name not in (*known, "any"):
-            return f"there is no such interface; there are {', '.join(known)}"
+        interfaces = [name for _, name in socket.if_nameindex()]
+        if self.name not in (*interfaces, "any"):
+            return f"there is no such interface; there are {', '.join(interfaces)}"
         words = self._lib.pcap_statustostr(status).decode("utf-8", "replace")
         rights = " (root may, and what tcpdump writes can be read: tcpdump -U -w - | mqpcap show -)"
         return " ".join(f"{words} {self._error()}".split()) + (rights if status == PERMISSION_DENIED else "")
 
     def capture(self, name: str | None = None, until_s: float | None = None) -> Capture:
         """What comes from now on, up to ``stop`` or a time of the monotonic clock; one at a time."""
-        before = self.dropped_count()
+        dropped_before = self.dropped_count()
         ours, theirs = os.pipe()
         with suppress(OSError, AttributeError):  # larger is better, and Linux's alone
             fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -102,7 +102,7 @@ class Interface:
         self._thread = threading.Thread(target=self._write, args=(dumper, until_s), name="mqpcap-listen", daemon=True)
         self._thread.start()
         capture = Capture((file_of_source(name or self.name, plain_bytes(reader, None, owned=True)),))
-        capture.dropped_count = lambda: self.dropped_count() - before
+        capture.dropped_count = lambda: self.dropped_count() - dropped_before
         return capture
 
     def _write(self, dumper: object, until_s: float | None) -> None:
@@ -110,14 +110,14 @@ class Interface:
         lib = self._lib
         each = ctypes.cast(lib.pcap_dump, lib.pcap_handler)
         user = ctypes.cast(dumper, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]  # a pointer
-        last = False
+        is_last = False
         try:
-            while not last:
+            while not is_last:
                 stopping = self._stopping
                 if stopping:
                     time.sleep(KERNEL_FLUSH_S)
-                last = stopping or (until_s is not None and time.monotonic() >= until_s)
-                if not select.select([self._ready], [], [], 0 if last else TICK_S)[0] and not last:
+                is_last = stopping or (until_s is not None and time.monotonic() >= until_s)
+                if not select.select([self._ready], [], [], 0 if is_last else TICK_S)[0] and not is_last:
                     continue
                 if lib.pcap_dispatch(self._pcap, -1, each, user) < 0:
                     self.failure = self._error()

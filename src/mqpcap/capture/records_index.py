@@ -64,11 +64,11 @@ _TIME_MAX = cython.declare(cython.longlong, 9223372036854775807)
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _u32(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
-    a: cython.longlong = buffer[at]
-    b: cython.longlong = buffer[at + 1]
-    c: cython.longlong = buffer[at + 2]
-    d: cython.longlong = buffer[at + 3]
+def _u32(buffer: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
+    a: cython.longlong = buffer[position]
+    b: cython.longlong = buffer[position + 1]
+    c: cython.longlong = buffer[position + 2]
+    d: cython.longlong = buffer[position + 3]
     if big:
         return ((a * 256 + b) * 256 + c) * 256 + d
     return ((d * 256 + c) * 256 + b) * 256 + a
@@ -76,9 +76,9 @@ def _u32(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cy
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _u16(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
-    a: cython.longlong = buffer[at]
-    b: cython.longlong = buffer[at + 1]
+def _u16(buffer: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, big: cython.bint) -> cython.longlong:
+    a: cython.longlong = buffer[position]
+    b: cython.longlong = buffer[position + 1]
     if big:
         return a * 256 + b
     return b * 256 + a
@@ -99,58 +99,58 @@ def pcap_records(
     head: bytes of a record's header. ``rows`` gets the first four of LINES.
     need is the whole length of the record at the position, 0 where it is not known.
     """
-    at: cython.Py_ssize_t = start
+    position: cython.Py_ssize_t = start
     room: cython.Py_ssize_t = rows.shape[1]
     row: cython.Py_ssize_t = 0
     captured: cython.longlong
     while row < room:
-        if end - at < head:
-            return row, at, 1, head
-        captured = _u32(buffer, at + 8, big)
-        if captured == 0 and _is_file_header(buffer, at):
-            return row, at, 8, 24
+        if end - position < head:
+            return row, position, 1, head
+        captured = _u32(buffer, position + 8, big)
+        if captured == 0 and _is_file_header(buffer, position):
+            return row, position, 8, 24
         if captured > limit:
-            return row, at, 2, captured + head
-        if captured > end - at - head:
-            return row, at, 1, captured + head
-        rows[0, row] = at + head
+            return row, position, 2, captured + head
+        if captured > end - position - head:
+            return row, position, 1, captured + head
+        rows[0, row] = position + head
         rows[1, row] = captured
-        rows[2, row] = _u32(buffer, at + 12, big)
-        rows[3, row] = _u32(buffer, at, big) * 1000000000 + _u32(buffer, at + 4, big) * tick_ns
+        rows[2, row] = _u32(buffer, position + 12, big)
+        rows[3, row] = _u32(buffer, position, big) * 1000000000 + _u32(buffer, position + 4, big) * tick_ns
         row += 1
-        at += head + captured
-    return row, at, 0, 0
+        position += head + captured
+    return row, position, 0, 0
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _is_file_header(buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
+def _is_file_header(buffer: cython.const[cython.uchar][::1], position: cython.Py_ssize_t) -> cython.bint:
     """Whether a pcap header of version 2.4 stands there; as a record it would be of 2055 or have impossible times."""
-    magic: cython.longlong = _u32(buffer, at, False)
-    version: cython.longlong = _u32(buffer, at + 4, False)
+    magic: cython.longlong = _u32(buffer, position, False)
+    version: cython.longlong = _u32(buffer, position + 4, False)
     if magic == _MICROSECONDS or magic == _NANOSECONDS:
         return version == 0x00040002
-    magic = _u32(buffer, at, True)
+    magic = _u32(buffer, position, True)
     return (magic == _MICROSECONDS or magic == _NANOSECONDS) and version == 0x04000200
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _record_bytes(
-    buffer: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
+    buffer: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
 ) -> cython.longlong:
     """The length of the record or block at a place, of which the header is there; 0 if it is none for a chain."""
     length: cython.longlong
     sent: cython.longlong
     if is_pcap:
-        length = _u32(buffer, at + 8, big)
+        length = _u32(buffer, position + 8, big)
         # Both lengths: where they are equal, a chain of the second ones begins four bytes behind each border.
-        sent = _u32(buffer, at + 12, big)
+        sent = _u32(buffer, position + 12, big)
         return 0 if length < 1 or length > sent or sent > _LONGEST_BYTES else length + 16
-    length = _u32(buffer, at + 4, big)
+    length = _u32(buffer, position + 4, big)
     if length < 12 or length % 4 != 0 or length > _LONGEST_BYTES:
         return 0
-    if length <= buffer.shape[0] - at and _u32(buffer, at + length - 4, big) != length:
+    if length <= buffer.shape[0] - position and _u32(buffer, position + length - 4, big) != length:
         return 0
     return length
 
@@ -170,21 +170,21 @@ def find_chain(
     them over CHAIN_BYTES, or all up to the end of the file, if it is_end; steps is how many are looked at in all.
     """
     end: cython.Py_ssize_t = buffer.shape[0]
-    at: cython.Py_ssize_t
+    position: cython.Py_ssize_t
     count: cython.Py_ssize_t
     length: cython.longlong
     seconds: cython.longlong
-    before: cython.longlong
+    previous_s: cython.longlong
     while start < _SEARCH_BYTES and start <= end:
-        at = start
+        position = start
         count = 0
-        before = 0
+        previous_s = 0
         while True:
-            if count >= _CHAIN_RECORDS and at - start >= _CHAIN_BYTES:
+            if count >= _CHAIN_RECORDS and position - start >= _CHAIN_BYTES:
                 return start
-            if at == end and is_end:
+            if position == end and is_end:
                 return start
-            if end - at < (16 if is_pcap else 12):
+            if end - position < (16 if is_pcap else 12):
                 # A file that is cut off ends within a record.
                 if is_end and count >= _CHAIN_RECORDS:
                     return start
@@ -192,16 +192,16 @@ def find_chain(
             steps -= 1
             if steps < 0:
                 return -1
-            length = _record_bytes(buffer, at, is_pcap, big)
+            length = _record_bytes(buffer, position, is_pcap, big)
             if length == 0:
                 break
             if is_pcap:
-                seconds = _u32(buffer, at, big)
-                if count > 0 and (seconds - before > _STEP_S or before - seconds > _STEP_S):
+                seconds = _u32(buffer, position, big)
+                if count > 0 and (seconds - previous_s > _STEP_S or previous_s - seconds > _STEP_S):
                     break
-                before = seconds
+                previous_s = seconds
             count += 1
-            at += length
+            position += length
         start += 1 if is_pcap else 4
     return -1
 
@@ -214,7 +214,7 @@ class BlockWalk:
     events and custom blocks, but Wireshark counts them as packets.
     """
 
-    at = cython.declare(cython.Py_ssize_t, visibility="public")
+    position = cython.declare(cython.Py_ssize_t, visibility="public")
     row = cython.declare(cython.Py_ssize_t, visibility="public")
     need = cython.declare(cython.longlong, visibility="public")
     last_ts_ns = cython.declare(cython.longlong, visibility="public")
@@ -224,10 +224,10 @@ class BlockWalk:
     _rows: cython.longlong[:, ::1]
     _interfaces: cython.longlong[::1]
 
-    def __init__(self, buffer, rows, at: int, big: bool, last_ts_ns: int, last_number: int) -> None:
+    def __init__(self, buffer, rows, position: int, big: bool, last_ts_ns: int, last_number: int) -> None:
         """``rows`` has a line for each of LINES; ``at`` is the border of a block."""
         self._buffer, self._rows = buffer, rows
-        self.at, self.big, self.last_ts_ns, self.last_number = at, big, last_ts_ns, last_number
+        self.position, self.big, self.last_ts_ns, self.last_number = position, big, last_ts_ns, last_number
         self.row = self.need = 0
 
     def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces) -> int:
@@ -240,28 +240,28 @@ class BlockWalk:
         self._interfaces = interfaces
         while self.row < room:
             self.need = 12
-            if end - self.at < 12:
+            if end - self.position < 12:
                 return 1
-            kind = _u32(self._buffer, self.at, self.big)
+            kind = _u32(self._buffer, self.position, self.big)
             least = 12
             if kind == 0x0A0D0D0A:
                 least = 28
-                self.big = _u32(self._buffer, self.at + 8, True) == 0x1A2B3C4D
-                if not self.big and _u32(self._buffer, self.at + 8, False) != 0x1A2B3C4D:
-                    self.need = _u32(self._buffer, self.at + 4, False)
+                self.big = _u32(self._buffer, self.position + 8, True) == 0x1A2B3C4D
+                if not self.big and _u32(self._buffer, self.position + 8, False) != 0x1A2B3C4D:
+                    self.need = _u32(self._buffer, self.position + 4, False)
                     return 4
             elif kind == 1:
                 least = 20
             elif kind == 5:
                 least = 24
-            length = self.need = _u32(self._buffer, self.at + 4, self.big)
+            length = self.need = _u32(self._buffer, self.position + 4, self.big)
             if length < least or length % 4 != 0:
                 return 4
             if length > limit:
                 return 2
-            if length > end - self.at:
+            if length > end - self.position:
                 return 1
-            if _u32(self._buffer, self.at + length - 4, self.big) != length:
+            if _u32(self._buffer, self.position + length - 4, self.big) != length:
                 return 5
             if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
                 return 3
@@ -274,7 +274,7 @@ class BlockWalk:
                 self.last_number += 1  # custom blocks, journal entries, sysdig events
             if stop != 0:
                 return stop
-            self.at += length
+            self.position += length
         self.need = 0
         return 0
 
@@ -282,15 +282,15 @@ class BlockWalk:
     @cython.exceptval(-1, check=False)
     def _packet(self, kind: cython.longlong, length: cython.longlong) -> cython.longlong:
         """A packet block of the newer or the older kind."""
-        at: cython.Py_ssize_t = self.at
+        position: cython.Py_ssize_t = self.position
         big: cython.bint = self.big
         captured: cython.longlong
         interface: cython.longlong
         entry: cython.Py_ssize_t
         if length < 32:
             return 4
-        interface = _u32(self._buffer, at + 8, big) if kind == 6 else _u16(self._buffer, at + 8, big)
-        captured = _u32(self._buffer, at + 20, big)
+        interface = _u32(self._buffer, position + 8, big) if kind == 6 else _u16(self._buffer, position + 8, big)
+        captured = _u32(self._buffer, position + 20, big)
         entry = interface * _INTERFACE_WIDTH
         if entry >= self._interfaces.shape[0]:
             self.need = interface
@@ -298,8 +298,10 @@ class BlockWalk:
         if captured > length - 32:
             self.need = captured
             return 7
-        self.last_ts_ns = self._time_ns(_u32(self._buffer, at + 12, big), _u32(self._buffer, at + 16, big), entry)
-        self._add(at + 28, captured, _u32(self._buffer, at + 24, big), entry)
+        self.last_ts_ns = self._time_ns(
+            _u32(self._buffer, position + 12, big), _u32(self._buffer, position + 16, big), entry
+        )
+        self._add(position + 28, captured, _u32(self._buffer, position + 24, big), entry)
         return 0
 
     @cython.cfunc
@@ -311,7 +313,7 @@ class BlockWalk:
         offset_ns: cython.longlong = self._interfaces[entry + 4]
         ticks: cython.longlong
         seconds: cython.longlong
-        rest: cython.longlong
+        remainder: cython.longlong
         time_ns: cython.longlong = 0
         if high >= _HALF_RANGE:
             return _TIME_MAX
@@ -319,14 +321,14 @@ class BlockWalk:
         if shift >= 0:
             # Binary ticks: whole seconds, then the fraction brought to 32 bits so that the product fits.
             seconds = ticks >> shift
-            rest = ticks - (seconds << shift)
+            remainder = ticks - (seconds << shift)
             if shift > 32:
-                rest = (rest >> (shift - 32)) * 1000000000 >> 32
+                remainder = (remainder >> (shift - 32)) * 1000000000 >> 32
             else:
-                rest = rest * 1000000000 >> shift
+                remainder = remainder * 1000000000 >> shift
             if seconds > _SECONDS_MAX:
                 return _TIME_MAX
-            time_ns = seconds * 1000000000 + rest
+            time_ns = seconds * 1000000000 + remainder
         elif multiplier != 0:
             if ticks > _TIME_MAX // multiplier:
                 return _TIME_MAX
@@ -347,12 +349,12 @@ class BlockWalk:
         if self._interfaces.shape[0] == 0:
             self.need = 0
             return 6
-        original = _u32(self._buffer, self.at + 8, self.big)
+        original = _u32(self._buffer, self.position + 8, self.big)
         snaplen = self._interfaces[5]
         captured = min(length - 16, original)
         if snaplen > 0:
             captured = min(captured, snaplen)
-        self._add(self.at + 12, captured, original, 0)
+        self._add(self.position + 12, captured, original, 0)
         return 0
 
     @cython.cfunc

@@ -20,7 +20,7 @@ LOOK_S = 0.1
 """So often it is looked whether another file goes on."""
 
 
-def follow_rotation(name: str, wait: InputWait, told: Callable[[str], None]) -> Capture:
+def follow_rotation(name: str, wait: InputWait, report: Callable[[str], None]) -> Capture:
     """The capture in a file that is still being written, in a directory the one that was written last.
 
     ``told`` is called with words about each file that takes over. Raises OSError if it cannot be opened and
@@ -31,15 +31,15 @@ def follow_rotation(name: str, wait: InputWait, told: Callable[[str], None]) -> 
         if not written:
             raise CaptureError(f"{name}: no capture in this directory")
         name = max(written)[1]
-    follower = _RotationFollower(name, wait, told)
+    follower = _RotationFollower(name, wait, report)
     capture = Capture((follower.opened(wait),))
     capture.next_file = lambda: follower.next(capture.wait or wait)
     return capture
 
 
 class _RotationFollower:
-    def __init__(self, name: str, wait: InputWait, told: Callable[[str], None]) -> None:
-        self._name, self._told = name, told
+    def __init__(self, name: str, wait: InputWait, report: Callable[[str], None]) -> None:
+        self._name, self._report = name, report
         self._next: str | None = None
         self._looked_s = 0.0
 
@@ -57,7 +57,7 @@ class _RotationFollower:
         if self._next is None:
             return None
         anew = self._next == self._name
-        self._told(f"{self._name}: {'begun anew' if anew else 'goes on in ' + self._next}")
+        self._report(f"{self._name}: {'begun anew' if anew else 'goes on in ' + self._next}")
         self._name = self._next
         try:
             return self.opened(wait)
@@ -73,25 +73,27 @@ class _RotationFollower:
             self._next = self._successor(os.fstat(file.fileno()), file.tell())
         return self._next is not None
 
-    def _successor(self, mine: os.stat_result, position: int) -> str | None:
+    def _successor(self, status_now: os.stat_result, position: int) -> str | None:
         path = Path(self._name)
-        if mine.st_size < position:
+        if status_now.st_size < position:
             return self._name
         later = []
-        for other, status in _files(path.parent, rotated_name(path.name).key):
-            if not os.path.samestat(status, mine) and (other == path or status.st_mtime_ns > mine.st_mtime_ns):
-                later.append((other != path, status.st_mtime_ns, other))
-        for moved, _, other in sorted(later):
-            if not moved or self._is_same_recording(other):
-                return str(other) if moved else self._name
+        for candidate, status in _files(path.parent, rotated_name(path.name).key):
+            if not os.path.samestat(status, status_now) and (
+                candidate == path or status.st_mtime_ns > status_now.st_mtime_ns
+            ):
+                later.append((candidate != path, status.st_mtime_ns, candidate))
+        for moved, _, candidate in sorted(later):
+            if not moved or self._is_same_recording(candidate):
+                return str(candidate) if moved else self._name
         return None
 
-    def _is_same_recording(self, other: Path) -> bool:
-        paths = [Path(self._name), other]
-        found = file_sets(
+    def _is_same_recording(self, candidate: Path) -> bool:
+        paths = [Path(self._name), candidate]
+        sets = file_sets(
             [("", path.name) for path in paths], lambda k: span(str(paths[k]), lambda: open_path(paths[k]))
         )
-        return found == [[0, 1]]
+        return sets == [[0, 1]]
 
 
 def _files(folder: Path, key: str | None = None) -> Iterator[tuple[Path, os.stat_result]]:

@@ -243,12 +243,12 @@ def _members(inner: PeekableStream, name: str) -> Iterator[bytes]:
                 left = inner.read(COMPRESSED_CHUNK_BYTES)
                 if not left:
                     raise _TruncatedStream(inner.failure or f"the {name} stream is cut off")
-            before = member.copy() if name == "gzip" else None
+            saved = member.copy() if name == "gzip" else None
             try:
                 plain = member.decompress(left, MAX_PIECE_BYTES)
             except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
-                if before is not None:
-                    yield _bytewise(before, left)
+                if saved is not None:
+                    yield _bytewise(saved, left)
                 raise _TruncatedStream(f"the {name} stream is damaged ({error})") from error
             yield plain
             left = member.unused_data or getattr(member, "unconsumed_tail", b"")
@@ -261,8 +261,8 @@ def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
     """All that a gzip member gives before the byte that breaks it."""
     plain = bytearray()
     with suppress(zlib.error):
-        for at in range(len(chunk)):
-            plain += member.decompress(chunk[at : at + 1])
+        for index in range(len(chunk)):
+            plain += member.decompress(chunk[index : index + 1])
     return bytes(plain)
 
 
@@ -273,8 +273,8 @@ def _frames(inner: PeekableStream, name: str) -> Iterator[bytes]:
         while plain := stream.read(ARROW_READ_BYTES):
             yield plain
     except (OSError, pa.ArrowException) as error:
-        said = f"the {name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
-        raise _TruncatedStream(inner.failure or said) from error
+        text = f"the {name} stream is cut off or damaged ({one_line(error)[:MAX_SAID_LENGTH]})"
+        raise _TruncatedStream(inner.failure or text) from error
 
 
 class PythonFile(io.RawIOBase):
@@ -307,8 +307,8 @@ def plain_bytes(file: BinaryIO, size: int | None, owned: bool = False) -> Peekab
 
 
 def _decompressed(raw: PeekableStream) -> PeekableStream:
-    first = raw.peek(max(map(len, _MAGICS.values())))
-    return next((_Decompressed(raw, name) for name, magic in _MAGICS.items() if first.startswith(magic)), raw)
+    head = raw.peek(max(map(len, _MAGICS.values())))
+    return next((_Decompressed(raw, name) for name, magic in _MAGICS.items() if head.startswith(magic)), raw)
 
 
 def open_path(path: str | Path) -> PeekableStream:

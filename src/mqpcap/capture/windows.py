@@ -242,24 +242,24 @@ class WindowReader:
     @property
     def facts(self) -> FileFacts | None:
         """The facts of the file as far as it was read; None if not even its header was there."""
-        said = self._records
-        if said is None:
+        records = self._records
+        if records is None:
             return None
         return FileFacts(
             file=self.name,
-            format=said.format,
-            byte_order=said.first_order or said.order,
+            format=records.format,
+            byte_order=records.first_order or records.order,
             compression=self._source.compression,
-            tick_ns=said.tick_ns,
-            snaplen=said.snaplen,
-            link_types=tuple(said.link_types),
-            interfaces=tuple(said.names),
-            packet_count=said.packet_count,
-            captured_bytes=said.captured_bytes,
-            first_ts_ns=said.first_ts_ns,
-            last_ts_ns=said.last_ts_ns,
-            received_count=_sum(said.received),
-            drop_count=_sum(said.dropped),
+            tick_ns=records.tick_ns,
+            snaplen=records.snaplen,
+            link_types=tuple(records.link_types),
+            interfaces=tuple(records.names),
+            packet_count=records.packet_count,
+            captured_bytes=records.captured_bytes,
+            first_ts_ns=records.first_ts_ns,
+            last_ts_ns=records.last_ts_ns,
+            received_count=_sum(records.received),
+            drop_count=_sum(records.dropped),
         )
 
     @property
@@ -288,14 +288,14 @@ class WindowReader:
             asked = buffer[held:room].data
             count = self._source.readinto(asked) if wait is None else self._source.read_ready(asked, wait)
             filled = held + count
-            at, walk = 0, None
+            position, walk = 0, None
             while walk is None or walk.stop == records_index.FULL:
-                walk = records.walk(buffer, at, filled)
+                walk = records.walk(buffer, position, filled)
                 if walk.rows.shape[1]:
                     yield self._window(buffer, walk.rows, records)
-                at = walk.position
-            self._base += at
-            held = filled - at
+                position = walk.position
+            self._base += position
+            held = filled - position
             if walk.stop != records_index.MORE:
                 self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
                 return
@@ -309,7 +309,7 @@ class WindowReader:
             # A window that was made larger for one record may hold more behind it than the next one has room for.
             size = 2 * len(buffer) if walk.need > len(buffer) else max(WINDOW_BYTES, walk.need, held + 1)
             fresh = np.empty(size, np.uint8)
-            fresh[:held] = buffer[at:filled]
+            fresh[:held] = buffer[position:filled]
             buffer = fresh
 
     def _opened(self) -> _Records | None:
@@ -360,22 +360,24 @@ def _record_header_bytes(source: PeekableStream, head: bytes) -> int:
     """
     order, tick_ns = _PCAP_MAGICS[head[:4]]
     lengths = _RECORD_HEADER_BYTES[int.from_bytes(head[:4], order)]
-    first = b"" if source.is_pipe or len(lengths) == 1 else source.peek(_PCAP_HEADER_BYTES + 16)[_PCAP_HEADER_BYTES:]
-    if len(first) == 16:
-        captured = int.from_bytes(first[8:12], order)
+    first_header = (
+        b"" if source.is_pipe or len(lengths) == 1 else source.peek(_PCAP_HEADER_BYTES + 16)[_PCAP_HEADER_BYTES:]
+    )
+    if len(first_header) == 16:
+        captured = int.from_bytes(first_header[8:12], order)
         for length in lengths if captured <= MAX_PROBED_BYTES else ():
             second_at = _PCAP_HEADER_BYTES + length + captured
             second = source.peek(second_at + 16)[second_at:]
             is_end = not second and len(source.peek(second_at)) == second_at
-            if is_end or (len(second) >= 4 and _may_follow(first, second, order, tick_ns)):
+            if is_end or (len(second) >= 4 and _may_follow(first_header, second, order, tick_ns)):
                 return length
     return lengths[0]
 
 
-def _may_follow(first: bytes, second: bytes, order: Order, tick_ns: int) -> bool:
+def _may_follow(first_header: bytes, second: bytes, order: Order, tick_ns: int) -> bool:
     """Whether bytes can be a record's header behind another; it may be cut off by the end of the file."""
     before_s, after_s, fraction, captured = (
-        int.from_bytes(part, order) for part in (first[:4], second[:4], second[4:8], second[8:12])
+        int.from_bytes(part, order) for part in (first_header[:4], second[:4], second[4:8], second[8:12])
     )
     is_near = abs(after_s - before_s) <= MAX_PROBED_STEP_S
     return is_near and fraction * tick_ns < 1_000_000_000 and captured <= MAX_RECORD_BYTES
@@ -465,10 +467,10 @@ class _Pcapng(_Records):
             self.order = "big" if walk.big else "little"
             if stop != records_index.SPECIAL:
                 break
-            stop = self._special(bytes(buffer[walk.at : walk.at + walk.need]))
-            walk.at += walk.need if stop == records_index.FULL else 0
+            stop = self._special(bytes(buffer[walk.position : walk.position + walk.need]))
+            walk.position += walk.need if stop == records_index.FULL else 0
         self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
-        return _Walk(rows[:, : walk.row], walk.at, stop, walk.need)
+        return _Walk(rows[:, : walk.row], walk.position, stop, walk.need)
 
     def resume(self, point: ResumePoint) -> None:
         self.order = point.order
@@ -498,14 +500,14 @@ class _Pcapng(_Records):
 
     def _add_interface(self, block: bytes, order: str) -> None:
         link_type, _, snaplen = struct.unpack(order + "HHI", block[8:16])
-        found = _first_options(block[16:-4], order)
-        resolution = found[9][0] if found.get(9) else 6
-        offset_s = struct.unpack(order + "q", found[14])[0] if len(found.get(14, b"")) == 8 else 0
+        option_values = _first_options(block[16:-4], order)
+        resolution = option_values[9][0] if option_values.get(9) else 6
+        offset_s = struct.unpack(order + "q", option_values[14])[0] if len(option_values.get(14, b"")) == 8 else 0
         multiplier, divisor, shift = _ticks(resolution)
         # Times beyond the range of the table's type are held at its border by the walk.
         offset_ns = max(-(1 << 62), min(offset_s * 1_000_000_000, 1 << 62))
         self._table[self._count] = link_type, multiplier, divisor, shift, offset_ns, snaplen
-        name = found.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
+        name = option_values.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
         self.names.setdefault(name)
         self.link_types.setdefault(link_type)
         self.snaplen = max(self.snaplen, snaplen)
@@ -514,23 +516,23 @@ class _Pcapng(_Records):
 
     def _add_statistics(self, block: bytes, order: str) -> None:
         interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
-        found = _first_options(block[20:-4], order)
+        option_values = _first_options(block[20:-4], order)
         # The counters run on, so the last block of an interface holds them all.
         for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
-            if len(found.get(code, b"")) == 8 and found[code] != _UNKNOWN_COUNT:
-                count = struct.unpack(order + "Q", found[code])[0]
+            if len(option_values.get(code, b"")) == 8 and option_values[code] != _UNKNOWN_COUNT:
+                count = struct.unpack(order + "Q", option_values[code])[0]
                 totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
 
 
 def options(area: bytes, order: str) -> Iterator[tuple[int, bytes]]:
     """Code and value of each option of a block, or record of a block of names; stops at the first that does not fit."""
-    at = 0
-    while len(area) - at >= 4:
-        code, length = struct.unpack_from(order + "HH", area, at)
-        if code == 0 or length > len(area) - at - 4:
+    position = 0
+    while len(area) - position >= 4:
+        code, length = struct.unpack_from(order + "HH", area, position)
+        if code == 0 or length > len(area) - position - 4:
             return
-        yield code, area[at + 4 : at + 4 + length]
-        at += 4 + (length + 3) // 4 * 4
+        yield code, area[position + 4 : position + 4 + length]
+        position += 4 + (length + 3) // 4 * 4
 
 
 def _first_options(area: bytes, order: str) -> dict[int, bytes]:

@@ -104,7 +104,7 @@ def captures(inputs: Sequence[str]) -> FoundCaptures:
             _add(search, name)
         else:
             search.add(name)
-    return search.found()
+    return search.result()
 
 
 def _add(search: InputSearch, uri: str) -> None:

@@ -61,27 +61,27 @@ class _Datagram:
     def add(self, offset: int, data: bytes) -> None:
         """Take the bytes that are new: the first copy of a byte wins."""
         end = offset + len(data)
-        place = bisect_right(self._offsets, offset)
-        at = max(offset, self._end(place - 1)) if place else offset
-        while at < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
-            until = min(end, self._offsets[place]) if place < len(self._offsets) else end
-            if until > at:
-                self._offsets.insert(place, at)
-                self._held.insert(place, data[at - offset : until - offset])
-                self.cost_bytes += until - at + FRAGMENT_COST_BYTES
-                place += 1
-            if place == len(self._offsets):
+        index = bisect_right(self._offsets, offset)
+        start = max(offset, self._end(index - 1)) if index else offset
+        while start < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
+            until = min(end, self._offsets[index]) if index < len(self._offsets) else end
+            if until > start:
+                self._offsets.insert(index, start)
+                self._held.insert(index, data[start - offset : until - offset])
+                self.cost_bytes += until - start + FRAGMENT_COST_BYTES
+                index += 1
+            if index == len(self._offsets):
                 break
-            at = self._end(place)
-            place += 1
+            start = self._end(index)
+            index += 1
 
-    def _end(self, place: int) -> int:
-        return self._offsets[place] + len(self._held[place])
+    def _end(self, index: int) -> int:
+        return self._offsets[index] + len(self._held[index])
 
     def whole(self) -> bytes | None:
         """All bytes, None while some are missing."""
-        last = len(self._offsets) - 1
-        if self.total is None or last < 0 or self._end(last) != self.total:
+        last_index = len(self._offsets) - 1
+        if self.total is None or last_index < 0 or self._end(last_index) != self.total:
             return None
         if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
             return None
@@ -100,9 +100,9 @@ class Fragments:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, of: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
+    def add(self, datagram_key: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
         """The payload of the datagram that a fragment is of, if this makes it whole."""
-        key = _KEY(*of)
+        key = _KEY(*datagram_key)
         datagram = self._held.get(key)
         if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
             self._drop(key)
@@ -116,9 +116,9 @@ class Fragments:
         datagram.reach = max(datagram.reach, fragment.end)
         if not fragment.more:
             datagram.total = fragment.end
-        before = datagram.cost_bytes
+        cost_before = datagram.cost_bytes
         datagram.add(fragment.offset, fragment.captured)
-        self._bytes += datagram.cost_bytes - before
+        self._bytes += datagram.cost_bytes - cost_before
         payload = datagram.whole()
         if payload is not None:
             self._forget(key)

@@ -193,7 +193,7 @@ class _Walk:
     kinds: cython.longlong[:, ::1]
     kind: cython.longlong
     rule: cython.Py_ssize_t
-    at: cython.Py_ssize_t
+    position: cython.Py_ssize_t
     end: cython.Py_ssize_t
     wire_end: cython.Py_ssize_t
     version: cython.int
@@ -239,9 +239,9 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _short(self, need: cython.Py_ssize_t) -> cython.int:
         """0 if need bytes are there; else what is wrong: cut by the capture, or sent too short."""
-        if self.end - self.at >= need:
+        if self.end - self.position >= need:
             return 0
-        if self.wire_end - self.at >= need:
+        if self.wire_end - self.position >= need:
             return _TRUNCATED
         return _BAD
 
@@ -265,13 +265,13 @@ class _Walk:
             elif self.kind == _UDP:
                 result = self._short(8)
                 if result == 0:
-                    port = self._u16(self.at + 2)
+                    port = self._u16(self.position + 2)
                     if self.index[_UDP_PORT + port] == 0:
-                        port = self._u16(self.at)
+                        port = self._u16(self.position)
                     if self.index[_UDP_PORT + port] == 0:
                         return _NOT_TCP
                     self.kind = _UDP_PORT + port
-                    self.at += 8
+                    self.position += 8
             else:
                 result = self._wrapping()
             if result != 0:
@@ -297,7 +297,7 @@ class _Walk:
             result = self._short(self.rules[rule, 0] + 4)
             if result != 0:
                 break
-            if self._u32(self.at + self.rules[rule, 0]) & self.rules[rule, 1] == self.rules[rule, 2]:
+            if self._u32(self.position + self.rules[rule, 0]) & self.rules[rule, 1] == self.rules[rule, 2]:
                 break
             self.kind = self.rules[rule, 20]
             rule = self.rules[rule, 19]
@@ -307,7 +307,7 @@ class _Walk:
         if result == 0:
             result = self._short(size)
         if result == 0 and self.rules[rule, 5] != 0:
-            value = self._field(self.at + self.rules[rule, 4], self.rules[rule, 5]) & self.rules[rule, 6]
+            value = self._field(self.position + self.rules[rule, 4], self.rules[rule, 5]) & self.rules[rule, 6]
             value = value << self.rules[rule, 7] if self.rules[rule, 7] >= 0 else value >> -self.rules[rule, 7]
             value += self.rules[rule, 8] + self.rules[rule, 9] - 1
             value -= value % self.rules[rule, 9]
@@ -318,7 +318,7 @@ class _Walk:
             result = self._short(4)
             for part in range(13, 19, 2):
                 if result == 0 and self.rules[rule, part] != 0:
-                    if self._u32(self.at) & self.rules[rule, part] == self.rules[rule, part]:
+                    if self._u32(self.position) & self.rules[rule, part] == self.rules[rule, part]:
                         size += self.rules[rule, part + 1]
         if result == 0:
             result = self._short(size)
@@ -328,9 +328,9 @@ class _Walk:
         self.kind = self.rules[rule, 12]
         if self.rules[rule, 11] != 0:
             value = self.rules[rule, 10] if self.rules[rule, 10] >= 0 else size + self.rules[rule, 10]
-            self.kind += self._field(self.at + value, self.rules[rule, 11])
+            self.kind += self._field(self.position + value, self.rules[rule, 11])
         self.rule = rule
-        self.at += size
+        self.position += size
         return 0
 
     @cython.cfunc
@@ -375,14 +375,14 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _ip(self) -> cython.int:
         """Pass over an IP header; the kind becomes that of what follows."""
-        first: cython.longlong
+        version_nibble: cython.longlong
         result: cython.int = self._short(1)
         if result != 0:
             return result
-        first = self.buf[self.at] >> 4
-        if first == 4 and self.kind != _IPV6:
+        version_nibble = self.buf[self.position] >> 4
+        if version_nibble == 4 and self.kind != _IPV6:
             result = self._ipv4()
-        elif first == 6 and self.kind != _IPV4:
+        elif version_nibble == 6 and self.kind != _IPV4:
             result = self._ipv6()
         else:
             return _NOT_IP if self.kind == _IP else _BAD
@@ -402,13 +402,13 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _ipv4(self) -> cython.int:
-        p: cython.Py_ssize_t = self.at
+        p: cython.Py_ssize_t = self.position
         head: cython.longlong
         total: cython.longlong
         bits: cython.longlong
-        found: cython.int = self._short(20)
-        if found != 0:
-            return found
+        result: cython.int = self._short(20)
+        if result != 0:
+            return result
         head = (self.buf[p] & 15) * 4
         total = self._u16(p + 2)
         if head < 20:
@@ -418,9 +418,9 @@ class _Walk:
             if total < head:
                 return _BAD
             self._bound(p + total)
-        found = self._short(head)
-        if found != 0:
-            return found
+        result = self._short(head)
+        if result != 0:
+            return result
         bits = self._u16(p + 6)
         self.version = 4
         self.fragment_id = self._u16(p + 4)
@@ -431,18 +431,18 @@ class _Walk:
         self.dst_hi = 0
         self.src_lo = self._u32(p + 12)
         self.dst_lo = self._u32(p + 16)
-        self.at = p + head
+        self.position = p + head
         return _FRAGMENT if self.fragment_offset != 0 or self.fragment_more != 0 else 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _ipv6(self) -> cython.int:
-        p: cython.Py_ssize_t = self.at
+        p: cython.Py_ssize_t = self.position
         payload: cython.longlong
-        found: cython.int = self._short(40)
-        if found != 0:
-            return found
+        result: cython.int = self._short(40)
+        if result != 0:
+            return result
         payload = self._u16(p + 4)
         # 0 is a jumbogram, or a packet captured before the network card cut it.
         if payload != 0:
@@ -456,7 +456,7 @@ class _Walk:
         self.src_lo = self._s64(p + 16)
         self.dst_hi = self._s64(p + 24)
         self.dst_lo = self._s64(p + 32)
-        self.at = p + 40
+        self.position = p + 40
         return 0
 
     @cython.cfunc
@@ -464,7 +464,7 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _fragment_header(self) -> cython.int:
         """Pass over the fragment header of IPv6; one that covers the whole datagram makes no fragment."""
-        p: cython.Py_ssize_t = self.at
+        p: cython.Py_ssize_t = self.position
         bits: cython.longlong
         result: cython.int = self._short(8)
         if result != 0:
@@ -475,18 +475,18 @@ class _Walk:
         self.fragment_id = self._u32(p + 4)
         self.proto = self.buf[p]
         self.kind = _IP_PROTOCOL + self.proto
-        self.at = p + 8
+        self.position = p + 8
         return _FRAGMENT if bits & 0xFFF9 != 0 else 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _tcp(self) -> cython.int:
-        p: cython.Py_ssize_t = self.at
+        p: cython.Py_ssize_t = self.position
         head: cython.longlong
-        found: cython.int = self._short(20)
-        if found != 0:
-            return found
+        result: cython.int = self._short(20)
+        if result != 0:
+            return result
         head = (self.buf[p + 12] >> 4) * 4
         if head < 20 or head > self.wire_end - p:
             return _BAD
@@ -495,10 +495,10 @@ class _Walk:
         self.seq = self._u32(p + 4)
         self.ack = self._u32(p + 8)
         self.flags = self.buf[p + 13]
-        self.at = p + head
+        self.position = p + head
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
-        if self.end < self.at:
-            self.end = self.at
+        if self.end < self.position:
+            self.end = self.position
         return _TCP
 
 
@@ -521,45 +521,45 @@ def _walk_packets(
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = buffer.shape[0]
-    found: cython.int
+    result: cython.int
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
     with cython.nogil:
         for i in range(places.shape[1]):
-            walk.at = places[0, i]
-            walk.end = walk.at + places[1, i]
-            walk.wire_end = walk.at + places[2, i]
-            if walk.at < 0 or walk.end < walk.at or walk.end > size:
+            walk.position = places[0, i]
+            walk.end = walk.position + places[1, i]
+            walk.wire_end = walk.position + places[2, i]
+            if walk.position < 0 or walk.end < walk.position or walk.end > size:
                 counts[_BAD] += 1
                 continue
             if walk.wire_end < walk.end:
                 walk.wire_end = walk.end
-            found = walk.packet(link_type[i])
-            counts[found] += 1
-            if found == _TCP:
+            result = walk.packet(link_type[i])
+            counts[result] += 1
+            if result == _TCP:
                 wide[0, row] = walk.src_hi
                 wide[1, row] = walk.src_lo
                 wide[2, row] = walk.dst_hi
                 wide[3, row] = walk.dst_lo
                 wide[4, row] = walk.seq
                 wide[5, row] = walk.ack
-                wide[6, row] = walk.at
-                wide[7, row] = walk.end - walk.at
-                wide[8, row] = walk.wire_end - walk.at
+                wide[6, row] = walk.position
+                wide[7, row] = walk.end - walk.position
+                wide[8, row] = walk.wire_end - walk.position
                 wide[9, row] = i
                 narrow[0, row] = walk.version
                 narrow[1, row] = cython.cast(cython.int, walk.sport)
                 narrow[2, row] = cython.cast(cython.int, walk.dport)
                 narrow[3, row] = cython.cast(cython.int, walk.flags)
                 row += 1
-            elif found == _FRAGMENT:
+            elif result == _FRAGMENT:
                 with cython.gil:
                     datagram = (
                         walk.version, walk.src_hi, walk.src_lo, walk.dst_hi, walk.dst_lo, walk.fragment_id, walk.proto,
                     )  # fmt: skip
                     more = walk.fragment_more != 0
-                    fragments.append((i, datagram, walk.fragment_offset, more, walk.at, walk.end, walk.wire_end))
-            elif found < _TRUNCATED:
+                    fragments.append((i, datagram, walk.fragment_offset, more, walk.position, walk.end, walk.wire_end))
+            elif result < _TRUNCATED:
                 walk.count_kind()
     return row
 
@@ -655,7 +655,7 @@ class Dissector:
 
     def _joined(self, window: Window, rows: _Rows, tally: _Tally) -> tuple[_Rows, int]:
         """The rows and those of datagrams that became whole, in order of their packets, over one buffer."""
-        found = [rows]
+        parts = [rows]
         buffer = rows.buffer
         datagrams = 0
         newest, packets = rows, np.arange(len(window.offset))
@@ -672,10 +672,10 @@ class Dissector:
             buffer = np.concatenate([buffer, added])
             newest = _Rows(buffer, offset, length, length, np.full(len(whole), 101, np.int32), tally)
             newest.packet = packets[newest.packet]
-            found.append(newest)
-        order = np.argsort(np.concatenate([each.packet for each in found]), kind="stable")
-        rows.columns = {name: np.concatenate([each.columns[name] for each in found])[order] for name in rows.columns}
-        rows.packet = np.concatenate([each.packet for each in found])[order]
+            parts.append(newest)
+        order = np.argsort(np.concatenate([each.packet for each in parts]), kind="stable")
+        rows.columns = {name: np.concatenate([each.columns[name] for each in parts])[order] for name in rows.columns}
+        rows.packet = np.concatenate([each.packet for each in parts])[order]
         rows.row_count = len(order)
         rows.buffer = buffer
         return rows, datagrams
