@@ -1,4 +1,4 @@
-"""Files to record offsets, times and link types; see ``inputs`` for what a user may name."""
+"""Capture files to windows of packets: offsets, times and link types; ``inputs`` resolves what a user names."""
 
 from mqpcap.capture.inputs import Capture, FoundCaptures, captures
 from mqpcap.capture.sources import InputWait

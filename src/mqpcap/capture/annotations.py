@@ -1,6 +1,7 @@
-"""What people wrote into a pcapng file: comments, and names of addresses (blocks of name resolution).
+"""Reads the comments of a pcapng file, and its names of addresses (blocks of name resolution).
 
-A look of its own, for ``info``: no packet is read for it, and no reader waits for it.
+In: a `PeekableStream`. Out: `Annotations`. Called by: the command ``info``. This is a pass of its own over the file, as
+the reader of packets skips these blocks.
 """
 
 import io
@@ -14,7 +15,7 @@ from mqpcap.capture.sources import PeekableStream, PythonFile
 from mqpcap.capture.windows import MAX_RECORD_BYTES, options
 
 MAX_ANNOTATIONS = 1000
-"""So many comments and names of a file are kept."""
+"""Comments of a file, and addresses with names, that are returned; the search ends there."""
 MAX_TEXT_BYTES = 1 << 16
 READ_BYTES = 1 << 20
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
@@ -27,14 +28,14 @@ _COMMENT = 1
 
 @dataclass(slots=True)
 class Annotations:
-    """comments: where, and the text. names: of each address."""
+    """comments: place in the file, and text. names: names by address."""
 
     comments: list[tuple[str, str]] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
 def annotations(source: PeekableStream) -> Annotations:
-    """The comments and names in the plain bytes of a capture; nothing in a pcap. Ends where the file is damaged."""
+    """The comments and names in the plain bytes of a capture, none in a pcap; ends where the file is damaged."""
     result, packets, order = Annotations(), 0, "<"
     with suppress(struct.error):
         for order, kind, block in _blocks(source):

@@ -1,9 +1,11 @@
-"""The middle of a capture file to the border of a record, and its end to the time of its last packet.
+"""Finds the first record boundary after a byte of a capture file, and the time of the file's last packet.
 
-Feeds ``inputs`` and who reads a file in parts. Only for files that can be read from any byte on: neither compressed
-ones nor pipes. A border is told by a chain of records, each beginning where the one before ends, longer than a packet
-can be. A packet that carries a capture may still look like one, so an entry is a guess: it holds only if the reader of
-the part before comes out there (`WindowReader.end_point`).
+In: a seekable `PeekableStream`; neither compressed files nor pipes. Out: a `ResumePoint`, or times.
+Called by: ``inputs``, and Spark tasks that read a file in parts.
+
+A boundary is recognised by a chain of records: each begins where the previous record ends, and the chain is longer than
+any packet. A packet may carry a capture file as payload, so the boundary is a guess. It is valid only if the reader of
+the preceding part ends exactly there (`WindowReader.end_point`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from mqpcap.capture.sources import PeekableStream
 from mqpcap.capture.windows import FileFacts, ResumePoint, WindowReader
 
 CHAIN_STEPS = 1 << 22
-"""Records looked at in one search, whatever the bytes are."""
+"""Records tried in one search."""
 HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that are read for its interfaces and its first packet."""
 TAIL_BYTES = 2 * LONGEST_BYTES
@@ -26,13 +28,13 @@ TAIL_BYTES = 2 * LONGEST_BYTES
 USUAL_HEADER_BYTES = 16
 """Bytes of a pcap record's header; files with longer ones are read from their beginning only."""
 SPAN_NS = 366 * 86_400 * 1_000_000_000
-"""A last packet that is later than this after the first is not believed."""
+"""Time between the first and the last packet; a longer time is not trusted."""
 
 
 def find_boundary(name: str, source: PeekableStream, position: int) -> ResumePoint | None:
-    """The first border of a record at a byte or behind it; None if none is told within SEARCH_BYTES.
+    """The first record boundary at or after a byte; None if there is no chain of records within SEARCH_BYTES.
 
-    Raises CaptureError if the source, which has a size, is no capture.
+    The source has a size. Raises CaptureError if it is not a capture file.
     """
     state, facts = _head(name, source)
     if facts is None:
@@ -50,9 +52,9 @@ def find_boundary(name: str, source: PeekableStream, position: int) -> ResumePoi
 
 
 def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | None:
-    """Times of the first and the last packet (ns) from both ends of a large file; None where they do not tell.
+    """Times of the first and the last packet (ns) from both ends of a large file; None if the whole file must be read.
 
-    Raises CaptureError if the source is no capture.
+    Raises CaptureError if the source is not a capture file.
     """
     if source.size_bytes is None or source.size_bytes < 2 * TAIL_BYTES:
         return None
@@ -65,7 +67,8 @@ def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | No
     reader = WindowReader(name, 0, source, tail_point)
     for _ in reader.windows():
         pass
-    # What is said of an interface behind the first bytes and before the last ones is not known.
+    # The middle of the file is unread. If the tail has other interface descriptions than the head, its times cannot be
+    # trusted.
     is_read = all(note.kind == "cut_short" for note in reader.notes) and reader.end_point.interfaces == state.interfaces
     last_ts_ns = None if reader.facts is None or not is_read else reader.facts.last_ts_ns
     if last_ts_ns is None or not 0 <= last_ts_ns - facts.first_ts_ns <= SPAN_NS:
@@ -74,7 +77,7 @@ def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | No
 
 
 def _head(name: str, source: PeekableStream) -> tuple[ResumePoint, FileFacts | None]:
-    """What the first bytes say: the state behind them, and the facts, None if they are too few."""
+    """The reader's state after the first bytes of the file, and its facts; None if the bytes are too few."""
     source.seek(0)
     reader = WindowReader(name, 0, source, until=HEAD_BYTES)
     for _ in reader.windows():

@@ -1,9 +1,10 @@
-"""Capture files to chains: which files are pieces of one recording.
+"""Groups capture files that are pieces of one recording (file sets).
 
-Fed by ``inputs``. Files of one directory are one capture if their names differ only in a counter or a time, as
+In: names and times of files. Out: groups of their indices, in order of time. Called by: ``inputs`` and ``rotation``.
+Files of one directory are one capture if their names differ only in a counter or a time, as
 tcpdump, dumpcap and editcap write them, and if their times ascend without overlap. All else stays apart.
 
-The names known, each with or without an ending of a compressor behind it:
+The recognised names, each with or without the ending of a compressor:
 
     tcpdump -C          broker.pcap, broker.pcap1, broker.pcap2 (with -W: broker.pcap00)
     tcpdump -G          broker-20261121064644.pcap, broker_2026-11-21_06:46:44.pcap1, broker-1795243604.pcap
@@ -35,7 +36,7 @@ _CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
 _EPOCH = r"[12]\d{9}"
 _TIME = re.compile(rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)")
 _RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>(?:_\0)?(?:\.[^.]*)?)$")
-# The counter of tcpdump -C is the very end of the name; behind a digit and a dot it could be an address.
+# The counter of tcpdump -C is the very end of the name. After a digit and a dot the number could be part of an address.
 _LAST_COUNTER = re.compile(r"^(?P<stem>.*\D)(?<!\d\.)(?P<counter>\d{1,9})$", re.DOTALL)
 
 
@@ -52,7 +53,7 @@ class RotatedName:
 
 
 def rotated_name(name: str) -> RotatedName:
-    """What is left of a file name (no directory) when counter and time are taken out.
+    """The file name (no directory) without its counter and time.
 
     >>> rotated_name("broker.pcap12")
     RotatedName(key='broker.pcap', times=(), counter=12)
@@ -70,8 +71,8 @@ def rotated_name(name: str) -> RotatedName:
 def file_sets(places: Sequence[tuple[str, str]], span: Callable[[int], TimeSpan | None]) -> list[list[int]]:
     """Indices of the files, grouped into captures, each in order of time; captures in order of first mention.
 
-    places: (directory, file name) of each file. span gives the times of a file by its index, None if it holds
-    no packet; it is asked only for files whose names make them candidates.
+    places: (directory, file name) of each file. span: the times of a file by its index, None if it holds no packet.
+    It is called only for files whose names differ in a counter or a time.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     names = [rotated_name(name) for _, name in places]
@@ -92,7 +93,7 @@ _Timed = tuple[int, int, int]
 
 
 def _timed(ordered: Sequence[int], span: Callable[[int], TimeSpan | None]) -> list[_Timed]:
-    """Files in order of time; one without packets keeps its place by name, behind its neighbour."""
+    """Files in order of time; a file without packets keeps its place by name, after its neighbour."""
     spans = [span(index) for index in ordered]
     known_spans = [each for each in spans if each is not None]
     place = min(known_spans)[0] if known_spans else 0

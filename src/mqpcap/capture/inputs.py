@@ -1,8 +1,8 @@
-"""What the user named to captures: files, directories, globs, compressed files and standard input.
+"""Resolves what the user names (files, directories, globs, standard input) to captures.
 
-Feeds every face. Promises: a capture is known by its content; a file reached twice is read once; one bad
-input never hides another. Nothing is kept open between finding a regular file and reading it; a pipe can be
-read once.
+In: names. Out: `FoundCaptures`. Called by: the commands, ``recording`` and Spark. Promises: a capture is recognised by
+its content; a file reached twice is read once; a bad input never hides another. No regular file stays open between
+finding and reading it; a pipe can be read once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class InputFile:
 
 @dataclass(slots=True)
 class Capture:
-    """One recording: one file, or a chain of rotated ones in order of time.
+    """One recording: a file, or a set of rotated files in order of time.
 
-    files: names as given. notes and facts are filled while windows are read, facts with one entry a file read.
-    wait: who waits where a pipe has nothing more at hand; with it a window of a pipe is what came until then.
-    dropped_count: asked when all is read, how many packets of a live capture were dropped.
-    next_file: asked behind the last file for one that goes on, where it is still being written.
+    files: names as given.
+    notes, facts: filled while windows are read; facts has an entry for each file that was read.
+    wait: callbacks for reading a pipe live. If set, a window ends as soon as the pipe has no more data.
+    dropped_count: packets of a live capture that were dropped; called when all is read.
+    next_file: called after the last file; returns the file that continues a recording still being written, or None.
     """
 
     _files: tuple[InputFile, ...]
@@ -74,7 +75,7 @@ class Capture:
     def windows(self) -> Iterator[Window]:
         """All packets of all files, a window at a time; starts notes and facts anew.
 
-        Raises CaptureError if a pipe is read twice, or a file is gone or no capture any more.
+        Raises CaptureError if a pipe is read twice, or a file is gone or not a capture file any more.
         """
         self.notes.clear()
         self.facts.clear()
@@ -95,7 +96,7 @@ class Capture:
                     self.facts.append(replace(facts, drop_count=dropped))
 
     def source(self, index: int) -> PeekableStream:
-        """The plain bytes of one of the files, opened; raises CaptureError if a pipe was read or a file is gone."""
+        """The plain bytes of a file, by its index. Raises CaptureError if a pipe was read already or a file is gone."""
         file = self._files[index]
         try:
             return file.open()
@@ -105,9 +106,10 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class FoundCaptures:
-    """Captures, and the (name, reason) of what is none.
+    """Captures, and (name, reason) of the other files.
 
-    unreadable: cannot be read, or named by the user and no capture. skipped: strangers met in a directory.
+    unreadable: files that cannot be read, or that the user named and that are not captures. skipped: files in a
+    directory that are not captures.
     """
 
     captures: list[Capture]
@@ -118,7 +120,7 @@ class FoundCaptures:
 def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptures:
     """The captures in files, directories, globs and ``-`` (stdin, or the process's standard input).
 
-    Captures come in the order in which their first file was given; raises nothing for bad inputs.
+    Captures are in the order of their first files. Bad inputs raise nothing.
     """
     search = InputSearch(stdin)
     for name in inputs:
@@ -127,7 +129,7 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptu
 
 
 def file_of_source(name: str, source: PeekableStream) -> InputFile:
-    """The file of a capture in plain bytes that can be read once. Raises CaptureError if it is no capture."""
+    """An input file of plain bytes that can be read once. Raises CaptureError if they are not a capture."""
     if (why := _rejection(source)) is not None:
         source.close()
         raise CaptureError(f"{name}: {why}")
@@ -135,7 +137,7 @@ def file_of_source(name: str, source: PeekableStream) -> InputFile:
 
 
 def _place(file: InputFile, index: int) -> tuple[str, str]:
-    """Directory and name for chaining; a pipe has a directory of its own."""
+    """Directory and name by which files are grouped; a pipe has a directory of its own."""
     if file.source is not None:
         return f"\0{index}", file.name
     directory, name = os.path.split(file.path)
@@ -145,7 +147,7 @@ def _place(file: InputFile, index: int) -> tuple[str, str]:
 def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan | None:
     """Times of a file's first and last packet, None without a packet or if the file went away.
 
-    Only both ends of a large file are read, where they tell.
+    Of a large file both ends are read, and the rest only if they are not enough.
     """
     first_ns = last_ns = None
     try:
@@ -168,7 +170,7 @@ def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan 
 
 
 class InputSearch:
-    """Goes through inputs and sorts what it meets."""
+    """Goes through inputs and sorts files into captures and others."""
 
     def __init__(self, stdin: BinaryIO | None) -> None:
         self.files: list[InputFile] = []
@@ -180,7 +182,7 @@ class InputSearch:
         self._seen: dict[tuple[int, int], bool] = {}
 
     def result(self) -> FoundCaptures:
-        """The captures that the files are, and what is none."""
+        """The captures among the files, and the other files."""
         files = self.files
         places = [_place(file, index) for index, file in enumerate(files)]
         spans = file_sets.file_sets(places, lambda index: span(files[index].name, files[index].open))
@@ -210,14 +212,14 @@ class InputSearch:
         if self._stdin_read:
             return
         self._stdin_read = True
-        # Unbuffered, so that what is at hand can be told.
+        # Unbuffered, so that `select` shows whether more bytes have arrived.
         source = plain_bytes(self._stdin or cast("BinaryIO", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)), None)
         self.add_source(InputFile(STDIN, STDIN), source, once=True, named=True)
 
     def _add_directory(self, name: str) -> None:
         known_count = len(self.unreadable)
         are_captures = [self._add_file(path, named=False) for path in self._files_below(name.rstrip("/") or "/")]
-        # What could not be looked into may hold captures, and was told.
+        # A folder that cannot be read may hold captures; it was reported already.
         if not any(are_captures) and len(self.unreadable) == known_count:
             self.unreadable.append((name, "no capture in this directory"))
 
@@ -258,14 +260,15 @@ class InputSearch:
         except OSError as error:
             self.unreadable.append((name, _reason(error)))
             return False
-        # Whoever opens it again may be elsewhere. Not abspath, which leads astray where ".." follows a link.
+        # The working directory may have changed when the file is opened again. Not abspath, which is wrong where ".."
+        # follows a link.
         place = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
         is_capture = self.add_source(InputFile(name, place), source, once=not regular, named=named)
         self._seen[(status.st_dev, status.st_ino)] = is_capture
         return is_capture
 
     def add_source(self, file: InputFile, source: PeekableStream, once: bool, named: bool) -> bool:
-        """Whether it is a capture; only one that can be read ``once`` stays open."""
+        """Whether it is a capture. A source that can be read only ``once`` stays open."""
         why = _rejection(source)
         if why is None and once:
             file.source = source
@@ -279,7 +282,7 @@ class InputSearch:
 
 
 def _rejection(source: PeekableStream) -> str | None:
-    """Why these bytes are no capture, None if they are one."""
+    """Why these bytes are not a capture; None if they are."""
     head = source.peek(24)
     if capture_format(head[:12]) is not None:
         return None

@@ -1,9 +1,11 @@
-"""Packets of a network interface to a capture that comes as it happens.
+"""Captures packets of a network interface, and gives them as a `Capture` that grows.
 
-libpcap does the work, through Scapy's bindings: it compiles the filter, takes packets from the kernel's ring and writes
-them as a capture file into a pipe, on a thread of its own and without a line of Python per packet. The pipe is read
-like that of ``tcpdump -w -``. Scapy's own sockets would bring every packet through Python, those of loopback twice; a
-child tcpdump is not installed everywhere, and holds packets back for a second.
+In: the name of an interface. Out: a `Capture` that reads a pipe. Called by: the commands with ``-i``.
+
+libpcap does the work, through Scapy's bindings. It compiles the filter, takes packets from the kernel's ring and writes
+them as a capture file into a pipe, on its own thread and without Python code per packet. The pipe is read like the pipe
+of ``tcpdump -w -``. Scapy's own sockets would pass every packet through Python, loopback packets twice. A child process
+tcpdump is not installed everywhere, and delays packets by up to a second.
 """
 
 import ctypes
@@ -22,22 +24,23 @@ from mqpcap.capture.sources import TICK_S, plain_bytes
 from mqpcap.errors import CaptureError
 
 SNAP_BYTES = 1 << 18
-"""So much of a packet is taken: more than any has."""
+"""Snap length: more bytes than any packet has."""
 RING_BYTES = 64 << 20
-"""So much the kernel keeps for us; what comes beyond it is dropped, and counted."""
+"""Size of the kernel's buffer; packets beyond it are dropped and counted."""
 KERNEL_TIMEOUT_MS = 10
-"""The kernel hands packets over after so long, or when a block of the ring is full."""
+"""Time after which the kernel delivers packets, if no block of its ring is full earlier."""
 KERNEL_FLUSH_S = 0.04
-"""After so long it has handed over what came before: its timer goes twice, a tick of the kernel late."""
+"""Time after which the kernel has delivered all earlier packets: two periods of KERNEL_TIMEOUT_MS and its own ticks."""
 PIPE_BYTES = 1 << 20
 PERMISSION_DENIED = -8
 """PCAP_ERROR_PERM_DENIED."""
 
 
 class Interface:
-    """A network interface that is listened to, until ``close``.
+    """A network interface, captured until ``close``.
 
-    bpf: a filter as tcpdump takes it. Raises CaptureError if it cannot be listened to, ValueError if bpf is no filter.
+    bpf: a filter as tcpdump takes it. Raises CaptureError if the interface cannot be captured, ValueError if bpf is not
+    a filter.
     """
 
     def __init__(self, name: str, bpf: str | None = None) -> None:
@@ -78,7 +81,7 @@ class Interface:
         return str(self._lib.pcap_geterr(self._pcap).decode("utf-8", "replace"))
 
     def _why(self, status: int) -> str:
-        """Why it cannot be listened to, and what would do."""
+        """Why the interface cannot be captured, and what would help."""
         interfaces = [name for _, name in socket.if_nameindex()]
         if self.name not in (*interfaces, "any"):
             return f"there is no such interface; there are {', '.join(interfaces)}"
@@ -87,7 +90,7 @@ class Interface:
         return " ".join(f"{words} {self._error()}".split()) + (rights if status == PERMISSION_DENIED else "")
 
     def capture(self, name: str | None = None, until_s: float | None = None) -> Capture:
-        """What comes from now on, up to ``stop`` or a time of the monotonic clock; one at a time."""
+        """The packets from now until ``stop`` or a time of the monotonic clock. There is one capture at a time."""
         dropped_before = self.dropped_count()
         ours, theirs = os.pipe()
         with suppress(OSError, AttributeError):  # larger is better, and Linux's alone
@@ -106,7 +109,7 @@ class Interface:
         return capture
 
     def _write(self, dumper: object, until_s: float | None) -> None:
-        """Packets to the pipe, until it is enough or nobody reads them."""
+        """Write packets to the pipe, until the capture is stopped or its reader has gone."""
         lib = self._lib
         each = ctypes.cast(lib.pcap_dump, lib.pcap_handler)
         user = ctypes.cast(dumper, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]  # a pointer
@@ -129,23 +132,23 @@ class Interface:
             lib.pcap_dump_close(dumper)
 
     def dropped_count(self) -> int:
-        """Packets that the kernel or the interface dropped so far, because nobody took them in time."""
+        """Packets that the kernel or the interface has dropped because they were not read in time."""
         counts = self._lib.pcap_stat()
         if self._lib.pcap_stats(self._pcap, ctypes.byref(counts)) < 0:
             return 0
         return int(counts.ps_drop + counts.ps_ifdrop)
 
     def stop(self) -> None:
-        """End the capture at hand with what the kernel has by now."""
+        """End the capture after the packets that the kernel already has."""
         self._stopping = True
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing comes any more: ``stop`` was called, and a capture ended by that."""
+        """Whether no more packets follow: ``stop`` was called and the capture has ended."""
         return self._is_drained or self.failure is not None
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop capturing."""
         self._stopping = True
         if self._reader is not None:
             self._reader.close()  # who still writes there ends

@@ -1,4 +1,4 @@
-"""Packets to a pcapng file that Wireshark opens, with comments.
+"""Writes packets and comments to a pcapng file that Wireshark opens.
 
 One section, times in nanoseconds, an interface for each link type.
 """
@@ -15,7 +15,7 @@ MAX_COMMENT_BYTES = 0xFFF0
 
 
 class PacketFile:
-    """A pcapng file in the making."""
+    """A pcapng file that is being written."""
 
     def __init__(self, file: BinaryIO, application: str) -> None:
         self._file = file

@@ -1,20 +1,20 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""Bytes of a capture file to the places, lengths and times of its packet records.
+"""Finds the offsets, lengths and times of packet records in the bytes of a capture file.
 
-Fed by ``windows`` with a piece of a file; fills arrays the caller owns and says where it stopped and why.
-Promises: no byte outside ``start`` to ``end`` is read, no memory is taken, nothing raises for any bytes.
+In: a piece of a file, from ``windows``. Out: arrays of the caller, filled, and why the walk stopped. Promises: no byte
+outside ``start`` to ``end`` is read, no memory is allocated, no bytes raise.
 
-A walk stops for one of the reasons below. Blocks that change what follows (pcapng section headers, interface
-descriptions) or that only people read (statistics) are rare, so the walk stops before them, once they are wholly
-there and sound, and the caller reads them in Python.
+A walk stops for a reason of the list below. Some pcapng blocks change the meaning of later blocks (section headers,
+interface descriptions) or are for people (statistics). They are rare, so the walk stops before them, once they are
+complete and sound, and the caller reads them in Python.
 """
 
 import cython
 
 FULL = 0
-"""The arrays are full; go on from the position."""
+"""The arrays are full; the next walk starts at the position."""
 MORE = 1
-"""The record at the position is not wholly there; it takes `need` bytes."""
+"""The record at the position is incomplete; it has `need` bytes."""
 TOO_LONG = 2
 """The record at the position claims `need` bytes, over the limit."""
 SPECIAL = 3
@@ -22,7 +22,7 @@ SPECIAL = 3
 BAD_LENGTH = 4
 """The block's length is no multiple of four, or too short for its type."""
 UNEQUAL_LENGTHS = 5
-"""The lengths before and behind the block differ."""
+"""The lengths at the start and the end of the block differ."""
 NO_INTERFACE = 6
 """The packet names an interface that was not described."""
 OVERRUN = 7
@@ -31,20 +31,20 @@ FILE_HEADER = 8
 """The header of another pcap file begins at the position: files that were joined by ``cat``."""
 
 LINES = ("offset", "caplen", "wirelen", "ts_ns", "number", "link_type")
-"""What is known of each packet, a line of the arrays each."""
+"""Properties of a packet, a line of the arrays each."""
 INTERFACE_WIDTH = 6
 """Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""
 
 LONGEST_BYTES = 1 << 18
 """A record in a chain is not longer: what tcpdump captures of a packet at most."""
 SEARCH_BYTES = 1 << 20
-"""So many bytes are tried for a border."""
+"""Bytes searched for a record boundary."""
 CHAIN_BYTES = 2 * LONGEST_BYTES
-"""A chain of so many bytes does not lie within one packet."""
+"""Length of a chain; a longer chain cannot lie within a single packet."""
 CHAIN_RECORDS = 4
-"""It has no fewer records than these."""
+"""Records of a chain at least."""
 STEP_S = 86_400
-"""Packets of a pcap file that follow one another in a chain are no further apart."""
+"""Seconds between neighbouring packets of a chain in a pcap file, at most."""
 
 # The same for C.
 _INTERFACE_WIDTH = cython.declare(cython.longlong, INTERFACE_WIDTH)
@@ -139,12 +139,12 @@ def _is_file_header(buffer: cython.const[cython.uchar][::1], position: cython.Py
 def _record_bytes(
     buffer: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, is_pcap: cython.bint, big: cython.bint
 ) -> cython.longlong:
-    """The length of the record or block at a place, of which the header is there; 0 if it is none for a chain."""
+    """The length of the record or block at a position, whose header is complete; 0 if it does not fit a chain."""
     length: cython.longlong
     sent: cython.longlong
     if is_pcap:
         length = _u32(buffer, position + 8, big)
-        # Both lengths: where they are equal, a chain of the second ones begins four bytes behind each border.
+        # Both lengths: if they are equal, a chain by the second length starts four bytes after each boundary.
         sent = _u32(buffer, position + 12, big)
         return 0 if length < 1 or length > sent or sent > _LONGEST_BYTES else length + 16
     length = _u32(buffer, position + 4, big)
@@ -163,11 +163,11 @@ def find_chain(
     big: cython.bint,
     steps: cython.longlong,
 ) -> int:
-    """The first position below SEARCH_BYTES from which on records or blocks follow one another, -1 for none.
+    """The first position below SEARCH_BYTES where a chain of records (pcap) or blocks (pcapng) starts, -1 for none.
 
-    Records are of 1 to LONGEST_BYTES bytes, captured and sent, and at most STEP_S seconds apart from the one before;
-    blocks repeat their length, and every fourth byte from start on may be the first of one. It takes CHAIN_RECORDS of
-    them over CHAIN_BYTES, or all up to the end of the file, if it is_end; steps is how many are looked at in all.
+    Records have 1 to LONGEST_BYTES bytes, captured and sent, and neighbours are at most STEP_S seconds apart. Blocks
+    repeat their length and start at every fourth byte. A chain has CHAIN_RECORDS records over CHAIN_BYTES, or reaches
+    the end of the file if ``is_end``. steps: records tried in all.
     """
     end: cython.Py_ssize_t = buffer.shape[0]
     position: cython.Py_ssize_t
@@ -208,10 +208,10 @@ def find_chain(
 
 @cython.cclass
 class BlockWalk:
-    """A walk over pcapng blocks: where it stands, the byte order, and time and number of the last packet.
+    """A walk over pcapng blocks: its position, the byte order, and time and number of the last packet.
 
-    Simple packet blocks carry no time and get that of the packet before. Blocks of unknown type are passed over. So are
-    events and custom blocks, but Wireshark counts them as packets.
+    Simple packet blocks carry no time and get the time of the previous packet. Blocks of unknown type are skipped.
+    Events and custom blocks are skipped, too, but counted, as Wireshark counts them as packets.
     """
 
     position = cython.declare(cython.Py_ssize_t, visibility="public")
@@ -225,13 +225,13 @@ class BlockWalk:
     _interfaces: cython.longlong[::1]
 
     def __init__(self, buffer, rows, position: int, big: bool, last_ts_ns: int, last_number: int) -> None:
-        """``rows`` has a line for each of LINES; ``at`` is the border of a block."""
+        """``rows`` has a line for each of LINES; ``position`` is a block boundary."""
         self._buffer, self._rows = buffer, rows
         self.position, self.big, self.last_ts_ns, self.last_number = position, big, last_ts_ns, last_number
         self.row = self.need = 0
 
     def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces) -> int:
-        """Why the walk stopped; all that was walked over is in ``rows``."""
+        """Walk on to ``end``; why the walk stopped. The packets are in ``rows``."""
         kind: cython.longlong
         length: cython.longlong
         least: cython.longlong
@@ -307,7 +307,7 @@ class BlockWalk:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _time_ns(self, high: cython.longlong, low: cython.longlong, entry: cython.Py_ssize_t) -> cython.longlong:
-        """Nanoseconds of an interface's 64-bit count of ticks; what does not fit becomes the last time that does."""
+        """Nanoseconds of an interface's 64-bit count of ticks; later times become the last time that fits."""
         multiplier: cython.longlong = self._interfaces[entry + 1]
         shift: cython.longlong = self._interfaces[entry + 3]
         offset_ns: cython.longlong = self._interfaces[entry + 4]
@@ -340,7 +340,7 @@ class BlockWalk:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _simple_packet(self, length: cython.longlong) -> cython.longlong:
-        """It does not say how much was captured: the least of what it holds, the wire and the snap length."""
+        """A simple packet block; its captured length is the least of content, wire length and snap length."""
         original: cython.longlong
         captured: cython.longlong
         snaplen: cython.longlong

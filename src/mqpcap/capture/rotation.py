@@ -1,7 +1,9 @@
-"""A capture file that is still being written, and the files that take its place, as one capture.
+"""Follows a capture file that is still being written, and its successors, as one capture.
 
-The next one has the same name (the old one was moved away or cut), or a name and times with which it is of the same
-recording (``file_sets``), as tcpdump -C and -G and dumpcap -b write them.
+In: the name of a file or directory. Out: a `Capture` that grows. Called by: the commands with ``--follow``.
+
+A successor has the same name (the old file was moved away or emptied), or belongs to the same file set by its name and
+times (``file_sets``). tcpdump -C and -G and dumpcap -b write such files.
 """
 
 import os
@@ -17,14 +19,14 @@ from mqpcap.capture.sources import InputWait, growing, open_path
 from mqpcap.errors import CaptureError
 
 LOOK_S = 0.1
-"""So often it is looked whether another file goes on."""
+"""Seconds between two looks for a successor."""
 
 
 def follow_rotation(name: str, wait: InputWait, report: Callable[[str], None]) -> Capture:
-    """The capture in a file that is still being written, in a directory the one that was written last.
+    """The capture in a file that is still being written; in a directory, in the file that was written last.
 
-    ``told`` is called with words about each file that takes over. Raises OSError if it cannot be opened and
-    CaptureError if it is no capture.
+    ``report`` is called with a sentence about each successor. Raises OSError if a file cannot be opened and
+    CaptureError if it is not a capture.
     """
     if Path(name).is_dir():
         written = [(status.st_mtime_ns, str(path)) for path, status in _files(Path(name))]
@@ -44,7 +46,7 @@ class _RotationFollower:
         self._looked_s = 0.0
 
     def opened(self, wait: InputWait) -> InputFile:
-        """The file at hand."""
+        """The current file, opened."""
         self._next = None
         source = growing(self._name, wait, self._has_successor)
         if source.compression is not None:
@@ -53,7 +55,7 @@ class _RotationFollower:
         return file_of_source(self._name, source)
 
     def next(self, wait: InputWait) -> InputFile | None:
-        """The file that took over, None where the input is over."""
+        """The successor, None at the end of the input."""
         if self._next is None:
             return None
         anew = self._next == self._name
@@ -67,7 +69,7 @@ class _RotationFollower:
             raise
 
     def _has_successor(self, file: BinaryIO) -> bool:
-        """Whether another file took over from this one, of which all was read."""
+        """Whether this file was read to its end and has a successor."""
         if self._next is None and time.monotonic() - self._looked_s >= LOOK_S:
             self._looked_s = time.monotonic()
             self._next = self._successor(os.fstat(file.fileno()), file.tell())
@@ -97,7 +99,7 @@ class _RotationFollower:
 
 
 def _files(folder: Path, key: str | None = None) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of a folder, those of a rotated name if one is given."""
+    """The files of a folder; with a key only those whose rotated name has it."""
     for path in folder.iterdir():
         if key is None or rotated_name(path.name).key == key:
             try:

@@ -1,12 +1,13 @@
 """Files, pipes and compressed files to plain bytes, a piece at a time.
 
-Feeds ``windows`` and ``inputs``. Compression is known by content, never by the name's ending. Promises: memory
-does not grow with the file; a stream that breaks off gives the bytes before the break (zstd and lz4: all but
-ARROW_READ_BYTES) and then says, in ``failure``, what was found.
+In: a path or a file object. Out: a `PeekableStream`. Called by: ``windows`` and ``inputs``. Compression is recognised
+by content, never by the name's ending.
 
-Hard part: a decompressor that raises also throws away what the same call had unpacked already. gzip input is
-therefore fed again byte by byte from a copy of the decompressor's state; zstd and lz4 are asked for little at
-a time.
+Promises: memory does not grow with the file. A truncated stream gives the bytes before the break (zstd and lz4: all but
+ARROW_READ_BYTES), and then ``failure`` has the reason.
+
+The hard part: a decompressor that raises also loses the bytes that the same call had already unpacked. Therefore gzip
+input is fed again, byte by byte, from a copy of the decompressor's state. zstd and lz4 unpack little at a time.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 COMPRESSED_CHUNK_BYTES = 1 << 16
-"""Compressed bytes fed to gzip and bz2 at a time."""
+"""Compressed bytes fed to gzip, bz2 and xz at a time."""
 MAX_PIECE_BYTES = 1 << 20
-"""Plain bytes taken from gzip and bz2 at a time, so that a small input cannot blow up."""
+"""Plain bytes taken from gzip, bz2 and xz at a time, so that a small input cannot fill memory."""
 ARROW_READ_BYTES = 1 << 12
-"""Plain bytes asked of zstd and lz4 at a time; also the most that is lost where the input breaks off."""
+"""Plain bytes unpacked by zstd and lz4 at a time; at most this many are lost where the input is truncated."""
 MAX_XZ_MEMORY_BYTES = 128 << 20
 """Memory of xz's dictionary: `xz -9` takes 65 MB. A stream that asks for more is not unpacked."""
 MAX_MEMBERS_WITHOUT_BYTES = 1 << 16
-"""Compressed members in a row that hold nothing, before the file counts as damaged."""
+"""Empty compressed members in a row; with more the file counts as damaged."""
 MAX_SAID_LENGTH = 200
-"""So much of what a library says of a damaged stream is passed on."""
+"""Characters of a library's error message that are passed on."""
 
 TICK_S = 0.03
-"""Who waits for a pipe is told each time it gave nothing for so long."""
+"""``InputWait.idle`` is called each time a pipe gave no bytes for this time."""
 PIPE_IDLE_S = 0.005
-"""A pipe that gives nothing for so long has no more at hand."""
+"""A pipe that gives no bytes for this time has no more available."""
 COALESCE_S = 0.02
-"""What comes within it is read with what came before."""
+"""Bytes that arrive within this time are read together."""
 
 _MAGICS = {
     "gzip": b"\x1f\x8b",
@@ -70,10 +71,9 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class InputWait:
-    """Who waits for bytes that come when somebody writes them.
+    """Callbacks of a caller that waits for bytes of a pipe or of a growing file.
 
-    ``idle`` is called each time there was nothing for TICK_S; ``is_over`` says that what comes later is not wanted: the
-    input ends here.
+    ``idle`` is called each time no bytes arrived for TICK_S. If ``is_over`` is true, the input ends here.
     """
 
     idle: Callable[[], None]
@@ -81,19 +81,19 @@ class InputWait:
 
 
 class PeekableStream:
-    """The bytes of a file object, of which the first can be looked at before they are read.
+    """The bytes of a file object; the first of them can be looked at before they are read.
 
-    A regular file has the size it had when opened, though it may grow. ``owned``: closing the stream closes the file.
+    A regular file keeps the size it had when opened, though it may grow. ``owned``: closing the stream closes the file.
     """
 
     compression: str | None = None
-    """What the bytes are unpacked from, None for plain files."""
+    """Name of the compression, None for plain files."""
     failure: str | None = None
-    """What broke the stream off, None while nothing did."""
+    """Why the stream is truncated, None if it is not."""
     size_bytes: int | None = None
-    """Bytes in all, where reading may begin at any; None of compressed files and of pipes."""
+    """Size of a seekable file; None of compressed files and of pipes."""
     is_pipe = False
-    """Whether bytes come when somebody writes them."""
+    """Whether bytes arrive while another process writes them."""
     _head = b""
 
     def __init__(self, file: BinaryIO, size_bytes: int | None, owned: bool) -> None:
@@ -134,13 +134,13 @@ class PeekableStream:
         return taken + (self._fill(view[taken:]) if taken < len(view) else 0)
 
     def read_ready(self, view: memoryview, wait: InputWait) -> int:
-        """The same; of a pipe what was looked at or is at hand, waiting for a first byte, and 0 at the end only."""
+        """Like ``readinto``; from a pipe the available bytes, after waiting for the first; 0 at the end only."""
         if not self.is_pipe:
             return self.readinto(view)
         return self.readinto(view[: len(self._head)]) if self._head else self._available(view, wait)
 
     def _fill(self, view: memoryview) -> int:
-        """Fill the view with what follows the head."""
+        """Fill the view with the bytes after the head."""
         want = len(view) if self._left is None else min(len(view), self._left)
         got = 0
         while got < want:
@@ -157,7 +157,7 @@ class PeekableStream:
         return got
 
     def _available(self, view: memoryview, wait: InputWait) -> int:
-        """What is at hand of a pipe behind the head, waiting for a first byte."""
+        """The bytes of a pipe that are available, after waiting for the first."""
         while not wait.is_over() and not _comes(self._file, TICK_S):
             wait.idle()
         if wait.is_over():
@@ -172,7 +172,7 @@ class PeekableStream:
 
 
 class _Growing(PeekableStream):
-    """A regular file that is still being written: the end is where nothing more is wanted, or ``has_successor``."""
+    """A regular file that is still being written. It ends with the input, or if it ``has_successor``."""
 
     def __init__(self, file: BinaryIO, wait: InputWait, has_successor: Callable[[BinaryIO], bool]) -> None:
         super().__init__(file, None, owned=True)
@@ -187,18 +187,18 @@ class _Growing(PeekableStream):
     def _available(self, view: memoryview, wait: InputWait) -> int:
         while not (count := super()._fill(view)) and not wait.is_over():
             if self._has_successor(self._file):
-                return super()._fill(view)  # what was written meanwhile
+                return super()._fill(view)  # written meanwhile
             time.sleep(TICK_S)
             wait.idle()
         return count
 
 
 class _TruncatedStream(Exception):
-    """A compressed stream ends here, and why."""
+    """A compressed stream is truncated or damaged; the message is the reason."""
 
 
 class _Decompressed(PeekableStream):
-    """Plain bytes out of compressed ones, a piece of them held until asked for."""
+    """Plain bytes of a compressed stream; the rest of a piece is buffered."""
 
     def __init__(self, inner: PeekableStream, compression: str) -> None:
         self.compression = compression
@@ -258,7 +258,7 @@ def _members(inner: PeekableStream, name: str) -> Iterator[bytes]:
 
 
 def _bytewise(member: zlib._Decompress, chunk: bytes) -> bytes:
-    """All that a gzip member gives before the byte that breaks it."""
+    """All bytes that a gzip member gives before its first damaged byte."""
     plain = bytearray()
     with suppress(zlib.error):
         for index in range(len(chunk)):
@@ -294,7 +294,7 @@ class PythonFile(io.RawIOBase):
 
 
 def _comes(file: BinaryIO, time_s: float) -> bool:
-    """Whether bytes, or the end of a file, come within a time; always where that cannot be told."""
+    """Whether bytes, or the end of the file, arrive within a time; true if the file does not support `select`."""
     try:
         return bool(select.select([file], [], [], max(time_s, 0))[0])
     except (OSError, ValueError):
@@ -319,7 +319,7 @@ def open_path(path: str | Path) -> PeekableStream:
 
 
 def growing(path: str | Path, wait: InputWait, has_successor: Callable[[BinaryIO], bool]) -> PeekableStream:
-    """The bytes of a file that is still being written, until ``has_successor`` says of it that it is no more.
+    """The bytes of a file that is still being written, until it ``has_successor``.
 
     Raises OSError if it cannot be opened.
     """

@@ -1,14 +1,15 @@
-"""A capture file to windows: arrays of packet places over one buffer.
+"""Reads a capture file as windows: arrays of packet offsets over a buffer.
 
-Fed by ``sources``; feeds ``tcp.headers``. Promises: a window is about WINDOW_BYTES of one file, whatever the
-file's size; a claimed length never takes memory before the bytes are there; a file that is cut off, damaged
-or still being written ends with a note and never with an exception.
+In: a `PeekableStream`. Out: `Window`, `Note` and `FileFacts`. Called by: ``inputs``, which feeds ``tcp.headers``.
 
-Each window is read into a fresh buffer, after the bytes of the record that the window before it could not
-finish. A record longer than a buffer doubles the buffer for as long as bytes keep coming.
+Promises: a window has about WINDOW_BYTES of one file. A claimed length takes no memory before the bytes have arrived. A
+file that is truncated, damaged or still being written ends with a note, never with an exception.
 
-A part of a file is read like a file: from a `ResumePoint`, which ``boundaries`` finds in the middle of the file, to the
-first record that begins at a byte or after it. Its packets are numbered from 1; the caller adds those of earlier parts.
+Each window is read into a fresh buffer, after the bytes of a record that was incomplete at the end of the previous
+window. A record longer than the buffer doubles the buffer, as long as bytes arrive.
+
+A part of a file starts at a `ResumePoint`, which ``boundaries`` finds in the middle of the file. It ends before the
+first record that starts at or after a byte. Its packets are numbered from 1; the caller adds those of earlier parts.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from mqpcap.capture.sources import InputWait, PeekableStream
 from mqpcap.errors import CaptureError
 
 WINDOW_BYTES = 8 << 20
-"""Bytes of file in a window: half as many take 25 MB less and a tenth more time."""
+"""File bytes in a window. Half of it takes 25 MB less and 10 % more time."""
 MAX_RECORD_BYTES = 256 << 20
-"""Longest packet record or block; one that claims more ends its file."""
+"""Longest packet record or block; a longer claim ends its file."""
 MAX_WINDOW_PACKETS = 1 << 16
-"""Packets in a window: what is known of each while it is looked at takes three times the bytes of a small one."""
+"""Packets in a window; the arrays of a packet take three times the bytes of a small packet."""
 MAX_INTERFACES = 1 << 16
 """Interface descriptions in a pcapng section."""
 MAX_OPTIONS = 1 << 10
@@ -58,16 +59,16 @@ Kuznetsov's patches to libpcap (magic a1b2cd34) added an interface, a protocol a
 added fields without another magic number (wiretap/libpcap.c of Wireshark).
 """
 MAX_PROBED_STEP_S = 366 * 86_400
-"""Seconds between the first two packets of a file, at most, by which its format is told."""
+"""Seconds between the first two packets of a file, at most, if they are to show its format."""
 MAX_PROBED_BYTES = 1 << 18
-"""Captured bytes of the first packet, at most, behind which the second is looked at to tell the formats apart."""
+"""Captured bytes of the first packet, at most, if the second is to show the format of the file."""
 _OTHER_FORMATS = {
     b"snoop\0\0\0": "snoop", b"GMBU": "Network Monitor", b"RTSS": "Network Monitor", b"TRSNIFF data    \x1a": "Sniffer",
     b"XCP\0": "Sniffer", b"\x05VNF": "Shomiti Surveyor", b"iptrace ": "iptrace", b"btsnoop\0": "btsnoop",
     b"\x7fver": "EtherPeek", b"5VIEW": "5View",
 }  # fmt: skip
 ERF_SECONDS = 631_152_000, 4_102_444_800
-"""Times that are believed of a file without a magic number: 1990 to 2100."""
+"""Times that a file without a magic number may have: 1990 to 2100."""
 _SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 _PCAP_HEADER_BYTES = 24
@@ -89,9 +90,13 @@ _DAMAGE = {
 class Window:
     """Some packets of one file, in file order, over the file's bytes.
 
-    offset, caplen, wirelen: int64, bytes; offset is where the packet starts in buffer. ts_ns: int64, nanoseconds
-    since 1970. link_type: int32, LINKTYPE number. number: int64, from 1 in the file. file: index into
-    Capture.files. position: where buffer begins in the file's plain bytes.
+    offset: int64, start of the packet in buffer.
+    caplen, wirelen: int64, bytes captured and sent.
+    ts_ns: int64, nanoseconds since 1970.
+    link_type: int32, LINKTYPE number.
+    number: int64, from 1 in the file.
+    file: index into Capture.files.
+    position: offset of buffer in the file's plain bytes.
     """
 
     buffer: NDArray[np.uint8]
@@ -107,10 +112,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The border of a record, and what a reader that begins there must know of the bytes before it.
+    """A record boundary, and the state of a reader that starts there.
 
-    Of pcapng: the section's byte order, its rows of the interface table, the time of the last packet with one. Of pcap:
-    the byte order, and link type, nanoseconds of a tick and bytes of a record's header as ``interfaces``.
+    pcapng: the section's byte order, its rows of the interface table, the time of the last packet that has a time.
+    pcap: the byte order; ``interfaces`` has link type, nanoseconds of a tick and bytes of a record's header.
     """
 
     position: int
@@ -121,7 +126,7 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something a user should know of a file: where, and what was found."""
+    """A note for the user on a byte of a file."""
 
     file: str
     offset: int
@@ -134,10 +139,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What one file says of itself and what was found in it, for ``info``.
+    """Properties of a file and counts of its packets, for ``info``.
 
-    drop_count is None where the file does not say. tick_ns: nanoseconds in the coarsest clock tick, 0 if finer
-    than one. snaplen: 0 for no limit.
+    drop_count is None if the file has no such count. tick_ns: nanoseconds in the coarsest clock tick, 0 if the tick is
+    shorter than a nanosecond. snaplen: 0 for no limit.
     """
 
     file: str
@@ -158,7 +163,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Where a walk over a buffer stopped, and a line of `records_index.LINES` for each packet found."""
+    """The end of a walk over a buffer, and a line of `records_index.LINES` for each property of the packets."""
 
     rows: NDArray[np.int64]
     position: int
@@ -167,16 +172,16 @@ class _Walk:
 
 
 class _Records:
-    """A file format: a walk over its records, and what the file says of itself."""
+    """A file format: a walk over its records, and the properties of the file."""
 
     format: Literal["pcap", "pcapng"]
 
     def __init__(self) -> None:
         self.order: Order = "little"
         self.first_order: Order | None = None
-        """That of a pcapng file's first section; others may follow in another."""
+        """Byte order of a pcapng file's first section; later sections may have another."""
         self.number_count = 0
-        """Numbers given to packets by now, also to what Wireshark counts as one."""
+        """Packets so numbered, including blocks that Wireshark counts as packets."""
         self.tick_ns = self.snaplen = 0
         self.link_types: dict[int, None] = {}
         self.names: dict[str, None] = {}
@@ -187,19 +192,19 @@ class _Records:
         self.last_ts_ns: int | None = None
 
     def walk(self, buffer: NDArray[np.uint8], start: int, end: int) -> _Walk:
-        """The packets from start on, which is the border of a record or block."""
+        """The packets after start, which is a record or block boundary."""
         raise NotImplementedError
 
     def resume(self, point: ResumePoint) -> None:
-        """Go on from there; what a pcapng file said of its interfaces besides is not known."""
+        """Continue at a point. Names and statistics of earlier interfaces stay unknown."""
 
     def resume_point(self, position: int) -> ResumePoint:
-        """The border that was come to."""
+        """The state at a boundary."""
         return ResumePoint(position)
 
 
 def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
-    """The format of a file that starts with these (up to 12) bytes; None for no capture."""
+    """The format of a file that starts with these (up to 12) bytes; None if it is not a capture."""
     if head[:4] in _PCAP_MAGICS:
         return "pcap"
     if head[:4] == _SECTION_HEADER and (len(head) < 12 or head[8:12] in _SECTION_ORDERS):
@@ -219,10 +224,10 @@ def other_format(head: bytes) -> str | None:
 
 
 class WindowReader:
-    """One pass over one file, or a part of it: windows, and notes and facts once they are read.
+    """One pass over a file, or a part of it: windows, and then notes and facts.
 
-    entry: begins there, not at the first record; the source can be entered. until: ends before the first record that
-    begins at this byte or behind it.
+    point: reading starts there, not at the first record; the source is seekable. until: reading ends before the first
+    record that starts at or after this byte.
     """
 
     def __init__(
@@ -234,14 +239,14 @@ class WindowReader:
         self._source = source
         self._resume_point = point
         self._until = until
-        # Bytes are asked for up to here: to the end of the last record, once it is known.
+        # Bytes are read up to here: the end of the last record, once it is known.
         self._limit = until
         self._base = 0
         self._records: _Records | None = None
 
     @property
     def facts(self) -> FileFacts | None:
-        """The facts of the file as far as it was read; None if not even its header was there."""
+        """The facts of the file as far as it was read; None before reading."""
         records = self._records
         if records is None:
             return None
@@ -264,18 +269,18 @@ class WindowReader:
 
     @property
     def end_point(self) -> ResumePoint:
-        """Where reading ended: an entry for who goes on."""
+        """The point where reading ended."""
         return ResumePoint(0) if self._records is None else self._records.resume_point(self._base)
 
     @property
     def number_count(self) -> int:
-        """By how much the numbers of packets behind it move."""
+        """Packets numbered in this part; later parts add it to their numbers."""
         return 0 if self._records is None else self._records.number_count
 
     def windows(self, wait: InputWait | None = None) -> Iterator[Window]:
         """The windows, in order.
 
-        ``wait``: who waits where a pipe has nothing more at hand; then a window of a pipe is what came until then.
+        ``wait``: callbacks for reading a pipe live. If set, a window ends as soon as the pipe has no more data.
         """
         records = self._opened()
         if records is None:
@@ -306,7 +311,7 @@ class WindowReader:
                 return
             if self._limit is not None and self._base + held >= self._limit:
                 self._limit = self._base + walk.need
-            # A window that was made larger for one record may hold more behind it than the next one has room for.
+            # A window that grew for a long record may hold more bytes after it than a usual window has room for.
             size = 2 * len(buffer) if walk.need > len(buffer) else max(WINDOW_BYTES, walk.need, held + 1)
             fresh = np.empty(size, np.uint8)
             fresh[:held] = buffer[position:filled]
@@ -354,9 +359,9 @@ class WindowReader:
 
 
 def _record_header_bytes(source: PeekableStream, head: bytes) -> int:
-    """The length of the headers of a pcap file's records, by what stands where the second record would begin.
+    """The length of the record headers of a pcap file: with the right one the second record is plausible.
 
-    Of a pipe only the usual length is tried: nothing is waited for.
+    A pipe has the usual length, as the second record may not have arrived.
     """
     order, tick_ns = _PCAP_MAGICS[head[:4]]
     lengths = _RECORD_HEADER_BYTES[int.from_bytes(head[:4], order)]
@@ -375,7 +380,7 @@ def _record_header_bytes(source: PeekableStream, head: bytes) -> int:
 
 
 def _may_follow(first_header: bytes, second: bytes, order: Order, tick_ns: int) -> bool:
-    """Whether bytes can be a record's header behind another; it may be cut off by the end of the file."""
+    """Whether bytes can be the header of the second record; the end of the file may cut it off."""
     before_s, after_s, fraction, captured = (
         int.from_bytes(part, order) for part in (first_header[:4], second[:4], second[4:8], second[8:12])
     )
@@ -389,7 +394,7 @@ def _sum(counts: Mapping[tuple[int, int], int]) -> int | None:
 
 
 def _fresh_rows(start: int, end: int) -> NDArray[np.int64]:
-    """Room for the packets between two places of a buffer."""
+    """Rows for the packets between two offsets of a buffer."""
     return np.empty((len(records_index.LINES), min(MAX_WINDOW_PACKETS, (end - start) // 16 + 1)), np.int64)
 
 
@@ -405,7 +410,7 @@ class _Pcap(_Records):
         self._set_header(head)
 
     def _set_header(self, head: bytes) -> None:
-        """Go on as the header of a file says; one that is cut off says nothing but the order."""
+        """Apply the header of a file; a truncated header sets only the byte order and the tick."""
         self.order, self.tick_ns = _PCAP_MAGICS[head[:4]]
         if len(head) == _PCAP_HEADER_BYTES:
             self.snaplen, network = struct.unpack(_ORDERS[self.order] + "II", head[16:24])
@@ -436,7 +441,7 @@ class _Pcap(_Records):
         return _Walk(rows[:, :count], position, stop, need)
 
     def resume(self, point: ResumePoint) -> None:
-        if point.interfaces:  # else as the file's header says
+        if point.interfaces:  # else the header of the file applies
             self.order = point.order
             self._link_type, self.tick_ns, self._record_header_bytes = point.interfaces
 
@@ -451,7 +456,7 @@ class _Pcapng(_Records):
 
     def __init__(self) -> None:
         super().__init__()
-        # Room for all there may be: of zeros only what is written takes memory.
+        # As large as the limit: untouched pages of zeros take no memory.
         self._table = np.zeros((MAX_INTERFACES, records_index.INTERFACE_WIDTH), np.int64)
         self._count = 0
         self._section = 0
@@ -483,7 +488,7 @@ class _Pcapng(_Records):
         return ResumePoint(position, self.order, tuple(described), self._clock_ns)
 
     def _special(self, block: bytes) -> int:
-        """Read a block that says something of packets; FULL for going on behind it."""
+        """Read a block that describes packets; FULL if the walk continues after it."""
         order = _ORDERS[self.order]
         kind = struct.unpack(order + "I", block[:4])[0]
         if block[:4] == _SECTION_HEADER:
@@ -504,7 +509,7 @@ class _Pcapng(_Records):
         resolution = option_values[9][0] if option_values.get(9) else 6
         offset_s = struct.unpack(order + "q", option_values[14])[0] if len(option_values.get(14, b"")) == 8 else 0
         multiplier, divisor, shift = _ticks(resolution)
-        # Times beyond the range of the table's type are held at its border by the walk.
+        # The walk limits times to the range of the column's type.
         offset_ns = max(-(1 << 62), min(offset_s * 1_000_000_000, 1 << 62))
         self._table[self._count] = link_type, multiplier, divisor, shift, offset_ns, snaplen
         name = option_values.get(2, b"").decode("utf-8", "replace") or f"{self._section}:{self._count}"
@@ -517,7 +522,7 @@ class _Pcapng(_Records):
     def _add_statistics(self, block: bytes, order: str) -> None:
         interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
         option_values = _first_options(block[20:-4], order)
-        # The counters run on, so the last block of an interface holds them all.
+        # Counters only grow, so the last block of an interface has the totals.
         for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
             if len(option_values.get(code, b"")) == 8 and option_values[code] != _UNKNOWN_COUNT:
                 count = struct.unpack(order + "Q", option_values[code])[0]

@@ -1,7 +1,9 @@
-"""IP fragments to datagrams.
+"""Joins IP fragments to datagrams.
 
-Fragments are copied and held until their datagram is whole. The first copy of a byte wins. What is held is bounded by
-the limits below; the oldest datagram goes first and is counted.
+In: the fragments of packets. Out: payloads of complete datagrams. Called by: `Dissector` in ``headers``.
+
+Fragments are copied and buffered until their datagram is complete. The first copy of a byte wins. The limits below
+bound the buffer; the oldest datagram is dropped first, and counted.
 """
 
 import struct
@@ -9,25 +11,25 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 MAX_FRAGMENT_BYTES = 64 << 20
-"""Memory for fragments of datagrams that are not whole."""
+"""Memory for fragments of incomplete datagrams."""
 FRAGMENT_COST_BYTES = 96
-"""Memory that a fragment takes beside its bytes, so that many tiny ones count for what they cost."""
+"""Memory that a fragment takes beside its bytes; without it many tiny fragments would exceed the limit."""
 MAX_FRAGMENT_DATAGRAMS = 4096
-"""Datagrams held that are not whole."""
+"""Incomplete datagrams that are buffered."""
 MAX_FRAGMENTS_PER_DATAGRAM = 8192
-"""Pieces held of one datagram; IP counts in steps of eight bytes, so more cannot be."""
+"""Pieces of a datagram that are buffered; IP counts in steps of eight bytes, so there cannot be more."""
 FRAGMENT_TIMEOUT_NS = 60_000_000_000
-"""Time between fragments of one datagram after which its identification counts as used anew."""
+"""Time between fragments; after a longer pause the same identification means another datagram."""
 MAX_DATAGRAM_BYTES = 65_535 - 20
 """Payload of the longest datagram."""
 
 _KEY = struct.Struct(">7q").pack
-"""Python hashes bytes, but not numbers, with a secret of the process: a capture chooses the key."""
+"""A crafted capture could make keys of numbers collide; Python hashes bytes with a secret of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A part of a datagram's payload: where it begins and ends in it, and what of it was captured."""
+    """A part of a datagram's payload: its offset and end, and the captured bytes."""
 
     offset: int
     end: int
@@ -35,7 +37,7 @@ class Fragment:
     captured: bytes
 
     def fits(self, datagram: "_Datagram | None") -> bool:
-        """Whether it can be part of the datagram (None: of any)."""
+        """Whether it can be a part of the datagram, or of a new datagram if that is None."""
         if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.more and (self.end - self.offset) % 8):
             return False
         if datagram is None:
@@ -59,7 +61,7 @@ class _Datagram:
         self._held: list[bytes] = []
 
     def add(self, offset: int, data: bytes) -> None:
-        """Take the bytes that are new: the first copy of a byte wins."""
+        """Add the bytes that are new: the first copy of a byte wins."""
         end = offset + len(data)
         index = bisect_right(self._offsets, offset)
         start = max(offset, self._end(index - 1)) if index else offset
@@ -79,7 +81,7 @@ class _Datagram:
         return self._offsets[index] + len(self._held[index])
 
     def whole(self) -> bytes | None:
-        """All bytes, None while some are missing."""
+        """All bytes; None if bytes are missing."""
         last_index = len(self._offsets) - 1
         if self.total is None or last_index < 0 or self._end(last_index) != self.total:
             return None
@@ -89,7 +91,7 @@ class _Datagram:
 
 
 class Fragments:
-    """Datagrams that are not whole, oldest first, within the limits."""
+    """Incomplete datagrams, oldest first, within the limits."""
 
     def __init__(self) -> None:
         self._held: dict[bytes, _Datagram] = {}
@@ -101,7 +103,7 @@ class Fragments:
         return len(self._held)
 
     def add(self, datagram_key: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
-        """The payload of the datagram that a fragment is of, if this makes it whole."""
+        """The payload of the fragment's datagram, if the fragment completes it."""
         key = _KEY(*datagram_key)
         datagram = self._held.get(key)
         if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
@@ -136,7 +138,7 @@ class Fragments:
 
 
 def plain_packet(key: tuple[int, ...], payload: bytes) -> bytes:
-    """A datagram behind an IP header without options, as raw IP."""
+    """A datagram as an IP packet without options."""
     version, src_hi, src_lo, dst_hi, dst_lo, _, proto = key
     if version == 4:
         head = bytes((0x45, 0)) + (20 + len(payload)).to_bytes(2, "big") + bytes((0, 0, 0, 0, 64, proto, 0, 0))

@@ -4,11 +4,11 @@
 In: windows of ``capture``. Out: `Segments`. Called by: `Pipeline`, which feeds `Reassembler`.
 
 One pass over the headers of each packet: those of the table in ``wrappings``, IPv4, IPv6 and UDP. Promises: no bytes of
-any packet raise; every packet is counted under one word of COUNTS, and by name if its headers do not lead to TCP;
-payload ends where the IP header says, so link padding is never payload; checksums are not verified.
+any packet raise. Every packet is counted under one word of COUNTS, and by name if its headers do not lead to TCP.
+Payload ends where the IP header says, so link padding is never payload. Checksums are not verified.
 
-IP fragments are buffered until their datagram is whole (``fragments``). The datagram is then written behind a plain IP
-header and walked like a packet of its own, with the time and number of the packet that completed it.
+IP fragments are buffered until their datagram is complete (``fragments``). The datagram then gets a plain IP header and
+is walked like a packet, with the time and number of the packet that completed it.
 """
 
 import struct
@@ -32,7 +32,7 @@ MAX_NESTED_DATAGRAMS = 8
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
 NAMES_SHOWN = 8
-"""Kinds of packets named in a note; the rest is counted together."""
+"""Kinds of packets named in a note; further kinds are counted together."""
 ADDRESSES = 1 << 16
 """Addresses whose text is cached."""
 
@@ -49,8 +49,8 @@ COUNTS = (
     "datagram",
     "datagram_dropped",
 )
-"""Words of Segments.counts. A packet counts under one of the first eight; a datagram that became whole counts
-again, under what it holds."""
+"""Words of Segments.counts. A packet counts under one of the first eight. A completed datagram counts again,
+by its content."""
 
 _UNREAD, _FOREIGN = "not read: ", "other: "
 _DAMAGED = {
@@ -93,12 +93,16 @@ _RULE_INDEX = memoryview(wrappings.RULE_INDEX)
 class Segments:
     """One row for each captured TCP segment, in order of capture.
 
-    buffer holds the payloads. src_hi .. dst_lo: int64, the big-endian halves of a 16-byte address as signed bits,
-    IPv4 in the low 32 bits of lo. version: int8, 4 or 6. seq, ack: int64, 0 to 2**32-1. flags: FIN 1, SYN 2,
-    RST 4, PSH 8, ACK 16.
-    start, length: int64, the payload captured, in buffer; wire_length: int64, the payload sent.
-    ts_ns, number, file: of the packet. key: int64, equal for both directions of a connection.
-    counts: packets under the words of COUNTS, and those that are not TCP by name as well (see `unread`, `foreign`).
+    buffer: the bytes of the packets.
+    src_hi .. dst_lo: int64, the big-endian halves of a 16-byte address as signed bits; IPv4 in the low 32 bits of lo.
+    version: int8, 4 or 6.
+    seq, ack: int64, 0 to 2**32-1.
+    flags: FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
+    start, length: int64, the captured payload in buffer.
+    wire_length: int64, the length of the payload that was sent.
+    ts_ns, number, file: of the packet.
+    key: int64, equal for both directions of a connection.
+    counts: packets by the words of COUNTS, and packets that are not TCP also by name (see `unread`, `foreign`).
     """
 
     buffer: NDArray[np.uint8]
@@ -149,8 +153,8 @@ def unread_text(counts: Mapping[str, int]) -> str:
     """
     kinds = sorted(unread(counts).items(), key=lambda kind: (-kind[1], kind[0]))
     if len(kinds) > NAMES_SHOWN:
-        rest = kinds[NAMES_SHOWN - 1 :]
-        kinds[NAMES_SHOWN - 1 :] = [(f"{len(rest)} other kinds", sum(count for _, count in rest))]
+        further = kinds[NAMES_SHOWN - 1 :]
+        kinds[NAMES_SHOWN - 1 :] = [(f"{len(further)} other kinds", sum(count for _, count in further))]
     return "; ".join(f"{count:,} packet{'s' * (count != 1)}: {name}, not read" for name, count in kinds)
 
 
@@ -183,8 +187,10 @@ def _address_text(key: bytes) -> str:
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
 
-    kind: what stands at `at`. rule: the row of the table that the last header had. end: where the captured bytes of the
-    innermost packet end; wire_end: where they would end if all had been captured.
+    kind: the header that starts at `position`.
+    rule: the row of the table for the last header.
+    end: end of the captured bytes of the innermost packet.
+    wire_end: end of its bytes on the wire.
     """
 
     buf: cython.const[cython.uchar][::1]
@@ -249,7 +255,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def packet(self, link_type: cython.int) -> cython.int:
-        """Walk from `at` to the TCP payload; the index into COUNTS of what was found."""
+        """Walk from `position` to the TCP payload; the index of a word in COUNTS."""
         _header: cython.int
         result: cython.int = 0
         port: cython.longlong
@@ -282,7 +288,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _wrapping(self) -> cython.int:
-        """Pass over the header that the kind names, by its row of the table; the kind becomes that of what follows."""
+        """Pass over the header that the kind names, by its row of the table; set the kind of the next header."""
         rule: cython.Py_ssize_t = self.index[self.kind]
         size: cython.longlong
         value: cython.longlong
@@ -323,7 +329,7 @@ class _Walk:
         if result == 0:
             result = self._short(size)
         if result != 0:
-            # A datagram that is too short for the tunnel of its port is another one's.
+            # A datagram that is too short for the tunnel of its port belongs to another protocol.
             return _NOT_TCP if is_udp and result == _BAD else result
         self.kind = self.rules[rule, 12]
         if self.rules[rule, 11] != 0:
@@ -374,7 +380,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _ip(self) -> cython.int:
-        """Pass over an IP header; the kind becomes that of what follows."""
+        """Pass over an IP header; set the kind of the next header."""
         version_nibble: cython.longlong
         result: cython.int = self._short(1)
         if result != 0:
@@ -393,7 +399,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(check=False)
     def _bound(self, until: cython.Py_ssize_t) -> cython.void:
-        """The innermost packet ends there, whatever the link carries behind it."""
+        """The innermost packet ends there; later bytes are padding of the link."""
         self.wire_end = until
         if self.end > until:
             self.end = until
@@ -463,7 +469,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _fragment_header(self) -> cython.int:
-        """Pass over the fragment header of IPv6; one that covers the whole datagram makes no fragment."""
+        """Pass over the fragment header of IPv6. A header that covers the whole datagram makes no fragment."""
         p: cython.Py_ssize_t = self.position
         bits: cython.longlong
         result: cython.int = self._short(8)
@@ -504,7 +510,7 @@ class _Walk:
 
 def _walk_packets(
     buffer: cython.const[cython.uchar][::1],
-    places: cython.longlong[:, ::1],
+    spans: cython.longlong[:, ::1],
     link_type: cython.int[::1],
     wide: cython.longlong[:, ::1],
     narrow: cython.int[:, ::1],
@@ -514,8 +520,10 @@ def _walk_packets(
 ) -> int:
     """Fill columns; the number of rows.
 
-    places: offset, caplen and wirelen of packets. wide and narrow get a line for each of WIDE and NARROW; kinds gets up
-    to MAX_KINDS kinds and how often each was met; fragments gets a tuple for each fragment.
+    spans: offset, caplen and wirelen of packets.
+    wide, narrow: get a line for each of WIDE and NARROW.
+    kinds: gets up to MAX_KINDS kinds and their counts.
+    fragments: gets a tuple for each fragment.
     """
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
@@ -525,10 +533,10 @@ def _walk_packets(
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
     with cython.nogil:
-        for i in range(places.shape[1]):
-            walk.position = places[0, i]
-            walk.end = walk.position + places[1, i]
-            walk.wire_end = walk.position + places[2, i]
+        for i in range(spans.shape[1]):
+            walk.position = spans[0, i]
+            walk.end = walk.position + spans[1, i]
+            walk.wire_end = walk.position + spans[2, i]
             if walk.position < 0 or walk.end < walk.position or walk.end > size:
                 counts[_BAD] += 1
                 continue
@@ -557,8 +565,10 @@ def _walk_packets(
                     datagram = (
                         walk.version, walk.src_hi, walk.src_lo, walk.dst_hi, walk.dst_lo, walk.fragment_id, walk.proto,
                     )  # fmt: skip
-                    more = walk.fragment_more != 0
-                    fragments.append((i, datagram, walk.fragment_offset, more, walk.position, walk.end, walk.wire_end))
+                    has_more = walk.fragment_more != 0
+                    fragments.append(
+                        (i, datagram, walk.fragment_offset, has_more, walk.position, walk.end, walk.wire_end)
+                    )
             elif result < _TRUNCATED:
                 walk.count_kind()
     return row
@@ -566,7 +576,7 @@ def _walk_packets(
 
 WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "packet")
 NARROW = ("version", "sport", "dport", "flags")
-"""What is known of each row, in 64 and in 32 bits: columns of Segments, and the index of the row's packet."""
+"""Columns of a row in 64 and in 32 bits: those of Segments, and the index of the row's packet."""
 
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")
 
@@ -626,7 +636,7 @@ class Dissector:
 
     @property
     def fragment_datagrams_held(self) -> int:
-        """Datagrams of which fragments are missing; at the end of a capture they are lost."""
+        """Datagrams with missing fragments; at the end of a capture they are lost."""
         return len(self._fragments)
 
     def segments(self, window: Window) -> Segments:
@@ -654,23 +664,23 @@ class Dissector:
         )
 
     def _joined(self, window: Window, rows: _Rows, tally: _Tally) -> tuple[_Rows, int]:
-        """The rows and those of datagrams that became whole, in order of their packets, over one buffer."""
+        """The rows and those of completed datagrams, in order of their packets, over one buffer."""
         parts = [rows]
         buffer = rows.buffer
         datagrams = 0
         newest, packets = rows, np.arange(len(window.offset))
         # A datagram may itself hold a tunnelled fragment; each round opens one more layer.
         for _ in range(MAX_NESTED_DATAGRAMS):
-            whole = self._whole(window, newest, packets)
-            if not whole:
+            completed = self._whole(window, newest, packets)
+            if not completed:
                 break
-            datagrams += len(whole)
-            packets = np.array([packet for packet, _ in whole], np.int64)
-            length = np.array([len(packet) for _, packet in whole], np.int64)
+            datagrams += len(completed)
+            packets = np.array([packet for packet, _ in completed], np.int64)
+            length = np.array([len(packet) for _, packet in completed], np.int64)
             offset = len(buffer) + np.cumsum(length) - length
-            added = np.frombuffer(b"".join(packet for _, packet in whole), np.uint8)
+            added = np.frombuffer(b"".join(packet for _, packet in completed), np.uint8)
             buffer = np.concatenate([buffer, added])
-            newest = _Rows(buffer, offset, length, length, np.full(len(whole), 101, np.int32), tally)
+            newest = _Rows(buffer, offset, length, length, np.full(len(completed), 101, np.int32), tally)
             newest.packet = packets[newest.packet]
             parts.append(newest)
         order = np.argsort(np.concatenate([each.packet for each in parts]), kind="stable")
@@ -681,16 +691,16 @@ class Dissector:
         return rows, datagrams
 
     def _whole(self, window: Window, rows: _Rows, packets: NDArray[np.int64]) -> list[tuple[int, bytes]]:
-        """(packet, plain IP packet) for each datagram that the fragments among the rows' packets make whole."""
-        whole: list[tuple[int, bytes]] = []
-        for index, key, offset, more, start, end, wire_end in rows.fragments:
+        """(packet, plain IP packet) for each datagram that the fragments of the rows' packets complete."""
+        completed: list[tuple[int, bytes]] = []
+        for index, key, offset, has_more, start, end, wire_end in rows.fragments:
             packet = int(packets[index])
             captured = rows.buffer[start:end].tobytes()
-            fragment = Fragment(offset, offset + wire_end - start, more, captured)
+            fragment = Fragment(offset, offset + wire_end - start, has_more, captured)
             payload = self._fragments.add(key, int(window.ts_ns[packet]), fragment)
             if payload is not None:
-                whole.append((packet, plain_packet(key, payload)))
-        return whole
+                completed.append((packet, plain_packet(key, payload)))
+        return completed
 
 
 def connections_of(window: Window) -> tuple[NDArray[np.int64], Ends, NDArray[np.int64]]:

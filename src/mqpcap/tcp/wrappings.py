@@ -3,8 +3,8 @@
 In: nothing. Out: `WRAPPINGS` for people, `RULES` and `RULE_INDEX` (the same as arrays) for the walk in ``headers``, and
 the names of packets that the walk cannot read. Called by: ``headers``, ``tables.captures``, ``pipeline``.
 
-A *kind* is a number that names what a packet continues with: a namespace in the upper bits (Ethernet types, IP
-protocols, UDP ports, ...) and the number on the wire in the lower 16. A row without a condition applies to every packet
+A *kind* is a number that names the next header of a packet. Its upper bits are a namespace (Ethernet types, IP
+protocols, UDP ports, ...), its lower 16 bits the number on the wire. A row without a condition applies to every packet
 of its kinds; rows with conditions are tried in the order of the table.
 
 Sources: IEEE 802.1Q, 802.1AE, 802.1BR, 802.3, 802.11; RFC 1332, 1661, 2003, 2516, 2637, 2661, 2784, 2890, 3032, 3378,
@@ -81,14 +81,14 @@ def _ethernet_type(offset: int) -> Field:
 
 
 def _pseudowires() -> Iterable[Wrapping]:
-    """Ethernet in MPLS, with and without a control word: told by the Ethernet type, which is where it must be."""
+    """Ethernet in MPLS, with and without a control word, recognised by the position of the Ethernet type."""
     for head in (4, 0):
         for number in (0x0800, 0x86DD, 0x8100, 0x88A8, 0x8847, 0x8864):
             yield Wrapping("MPLS", (MPLS_PAYLOAD,), head, BRIDGED, (head + 10, 0xFFFF, number))
 
 
 def _l2tp_with_offset() -> Iterable[Wrapping]:
-    """L2TP data messages with padding, whose length stands behind the optional fields."""
+    """L2TP data messages with padding; the optional fields precede its length."""
     for length_bit, length_size in ((0, 0), (0x4000, 2)):
         for sequence_bit, sequence_size in ((0, 0), (0x0800, 4)):
             head, bits = 8 + length_size + sequence_size, 0x0202 | length_bit | sequence_bit
@@ -233,7 +233,7 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("EDSA", _kinds(LINK_TYPE, 284), 22, _ethernet_type(20)),
 )  # fmt: skip
 
-# What carries no TCP: counted by name, and nothing to warn of.
+# Packets that carry no TCP: counted by name, without a warning.
 FOREIGN: dict[int, str] = {
     UDP: "UDP", IP_PROTOCOL + 1: "ICMP", IP_PROTOCOL + 2: "IGMP", IP_PROTOCOL + 46: "RSVP", IP_PROTOCOL + 58: "ICMPv6",
     IP_PROTOCOL + 59: "empty IPv6", IP_PROTOCOL + 88: "EIGRP", IP_PROTOCOL + 89: "OSPF", IP_PROTOCOL + 103: "PIM",
@@ -249,7 +249,7 @@ FOREIGN: dict[int, str] = {
     WLAN_MANAGEMENT: "802.11 management", WLAN_CONTROL: "802.11 control", WLAN_EMPTY: "empty 802.11",
 }  # fmt: skip
 
-# What may carry TCP and is not read.
+# Packets that may carry TCP and are not read.
 _UNREAD: dict[int, str] = {
     IP: "bytes that are not IP", MPLS_PAYLOAD: "unknown bytes", ENCRYPTED: "encrypted bytes", PIECES: "fragments",
     WLAN: "802.11 of an unknown type", IP_PROTOCOL + 50: "ESP", IP_PROTOCOL + 108: "IPComp",
@@ -272,7 +272,7 @@ _NUMBERED = {
     FAMILY: "address family {}", GPE_PROTOCOL: "VXLAN-GPE protocol {}", LINK_TYPE: "link type {}",
 }  # fmt: skip
 _PLAIN = frozenset(("Ethernet", "VLAN", "raw IP", "LLC"))
-"""Wrappings that nobody needs to hear of."""
+"""Wrappings that are left out of names."""
 
 
 def link_type_name(number: int) -> str:
@@ -294,7 +294,7 @@ def may_carry_tcp(kind: int) -> bool:
 
 
 def kind_name(kind: int, rule: int = 0) -> str:
-    """The name of a packet that ends with this kind behind the header of this rule (0 for none).
+    """The name of a packet that ends with this kind; rule: the row of its last header, 0 for none.
 
     >>> kind_name(IP_PROTOCOL + 108), kind_name(0x1234, 1)
     ('IPComp', 'Ethernet type 0x1234')
@@ -323,17 +323,17 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     The last two numbers of a line: the row to try next if the condition is not met, and the kind to report if none is.
     """
     index = np.zeros(NAMESPACE_COUNT << 16, np.int16)
-    last: dict[int, int] = {}
+    last_row: dict[int, int] = {}
     lines = [[0] * 21]
     for number, wrapping in enumerate(WRAPPINGS, 1):
         reported = UDP if wrapping.kinds[0] & ~0xFFFF == UDP_PORT else wrapping.kinds[0]
         lines.append([*_columns(wrapping), 0, reported])
         for kind in wrapping.kinds:
-            if kind in last:
-                lines[last[kind]][-2] = number
+            if kind in last_row:
+                lines[last_row[kind]][-2] = number
             else:
                 index[kind] = number
-            last[kind] = number
+            last_row[kind] = number
     return np.array(lines, np.int64), index
 
 
