@@ -119,9 +119,16 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
         (("-Y", ""), "-Y: a name is wanted, but it ends"),
         (("-Y", "topic matches '['"), "-Y: topic: '[' is no regular expression: missing ]: ["),
         (("--client", "x"), "--client: 'x' is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1"),
-        (("--since", "later"), "--since: 'later' is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21"),
+        (
+            ("--since", "later"),
+            "--since: 'later' is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21, or "
+            "seconds since 1970",
+        ),
         (("--since", "05:25", "--until", "05:25"), "--until is not later than --since: nothing is between them"),
-        (("--since", "2026-11-22", "--until", "2026-11-21"), "--until is not later than --since"),
+        (
+            ("--since", "2026-11-22", "--until", "2026-11-21"),
+            "--until is not later than --since: nothing is between them",
+        ),
         (("--until", "+x"), "--until: 'x' is no time like 50ms; the units are ns, us, ms, s, min and h"),
         (("--connection", "x"), "--connection: 'x' is no connection; say c7, IP:PORT or a connection_id"),
         (("-Y", "op == \x1b[31mx y"), "-Y: 'and', 'or' or the end is wanted behind 'op == \\x1b[31mx', not 'y'"),

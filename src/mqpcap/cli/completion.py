@@ -21,7 +21,7 @@ class _Bash(BashComplete):
     _kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is completed, and that one, as they were typed."""
+        """The words up to the completed word, as they were typed."""
         words: list[str] = []
         args, incomplete = super().get_completion_args()
         for word in (*args, incomplete):
@@ -34,7 +34,7 @@ class _Bash(BashComplete):
 
     def format_completion(self, item: CompletionItem) -> str:
         """The replacement of bash's last word."""
-        # Of --name=value the name is not part of what is completed.
+        # In --name=value only the value is completed.
         kept = self._kept if item.value.startswith(self._kept) else self._kept.partition("=")[2]
         return f"{item.type},{item.value.removeprefix(kept)}"
 
@@ -75,7 +75,7 @@ def _offers(names: Callable[[Context], Iterable[str]]) -> Complete:
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Those that begin so; whatever the case where none does, as a shell would take away what was typed in another."""
+    """Names with this beginning; if there is none, in any case, as a shell would delete letters of another case."""
     sorted_names = sorted(names)
     exact = [name for name in sorted_names if name.startswith(incomplete)]
     return [CompletionItem(x) for x in exact or sorted_names if x.lower().startswith(incomplete.lower())]

@@ -61,7 +61,7 @@ def read_again(captures: Sequence[Capture]) -> None:
 class ChosenConnections:
     """The connections of one capture with messages that a filter selects; ``keep`` is given those messages.
 
-    Where the filter asks for ends only, also connections that are not ours.
+    If the filter tests ends only, connections of foreign protocols match, too.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ChosenConnections:
         return list(map(Chosen, rows.sort_by(NUMBER).to_pylist()))
 
     def tellers(self, connections: Sequence[Chosen]) -> list[Chosen]:
-        """Other connections without which rows of these would differ: by those they are recognised or named."""
+        """Other connections that rows of these depend on: those that proved their server or carry their login."""
         rows, connection_ids = self._connections(), {connection.id for connection in connections}
         wanted = {asked.tellers[x] for asked in self._asked.values() for x in connection_ids & asked.tellers.keys()}
         first_rows: dict[tuple[object, ...], int] = {}  # by server and protocol the first that was recognised by itself

@@ -161,8 +161,8 @@ class BarMeter:
         if self._bar is None or self._task is None:
             return
         self._read_bytes += read_bytes
-        # A compressed file gives more bytes than it has: then nobody knows how many are to come. What is left to do
-        # when all is read has no measure either.
+        # A compressed file gives more bytes than it has: then nobody knows how many are to come. The work after the
+        # last byte has no measure either.
         if self._read_bytes >= self._total_bytes:
             self._bar.tasks[0].total = None  # to `update` None would mean as it was
         phase = "finishing" if self._read_bytes == self._total_bytes else "reading"

@@ -39,7 +39,7 @@ _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _TakenPacket = tuple[int, int, bytes, int, list[str]]
 """Time, link type, bytes, length on the wire, comments."""
 _Spans = tuple[I64, I64]
-"""Where stretches begin and where they end, each in order."""
+"""Starts and ends of byte ranges, each sorted."""
 
 
 class Extraction:

@@ -183,7 +183,7 @@ class Report:
 
     @property
     def decoded_share(self) -> float | None:
-        """Of the payload bytes captured of our protocols, those in messages without a flaw; None without any."""
+        """The share of payload bytes of supported protocols that is in messages without a flaw; None without any."""
         payload_bytes = self.sums["payload_bytes"]
         return self.sums["decoded_bytes"] / payload_bytes if payload_bytes else None
 

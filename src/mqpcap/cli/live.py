@@ -96,7 +96,8 @@ def _is_pipe(name: str) -> bool:
 
 @contextmanager
 def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[Interface]":
-    """The interface, while it is listened to; exits 2 where the filter is none. What it missed is the outcome's."""
+    """The interface, while it is listened to; exits 2 where the filter is none. Dropped packets are counted in the
+    outcome."""
     from mqpcap.capture.interface import Interface
 
     tell_of_speed(outcome)
@@ -115,7 +116,7 @@ def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[In
 
 
 def captures_of(listener: "Interface", end: EndOfInput, period_s: float | None) -> "Iterator[Capture]":
-    """What comes on an interface, in captures of a period, until Ctrl-C: each is called by interface and begin."""
+    """Packets of an interface until Ctrl-C, as a capture for each period, named by interface and start."""
     end.tell(listener.stop)
     while not listener.is_stopped:
         begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

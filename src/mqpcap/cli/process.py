@@ -15,7 +15,7 @@ from mqpcap.cli.console import escape_unencodable
 GARBAGE_OBJECTS = 300_000
 """New objects after which garbage is collected."""
 RAISED_AGAIN_S = 0.01
-"""By then whoever dropped an exception is done with that: raised there, it would be dropped again."""
+"""Seconds after which the code that dropped an exception has ended; earlier it would be dropped again."""
 
 
 def settle_in() -> None:

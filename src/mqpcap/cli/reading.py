@@ -127,7 +127,7 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     """The captures in the inputs, about to be read; what is none is the outcome's."""
     from mqpcap.capture import captures
 
-    if not outcome.file_count:  # once, of several inputs that are looked for one by one
+    if not outcome.file_count:  # once, also if inputs are searched separately
         tell_of_speed(outcome)
     found = captures(inputs)
     outcome.unreadable += found.unreadable

@@ -180,7 +180,7 @@ def table(columns: Sequence[Column], rows: Sequence[Cells]) -> str:
 
 def _value(column: Column, row: Cells) -> str:
     value = row.get(column.name)
-    if column.kind == "text" and value:  # an empty one is shown as ""
+    if column.kind == "text" and value:  # an empty text is shown as ""
         return escaped(value)
     return escaped(cell(column, value, utc=True))
 
