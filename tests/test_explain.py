@@ -6,7 +6,7 @@ import pytest
 from shapes import message, protocol, protocol_of
 
 from mqpcap import explain
-from mqpcap.explain import Attempt, Item, behind_header, explanation, hidden, holds_secrets
+from mqpcap.explain import Attempt, FieldItem, after_header, explanation, holds_secrets, secret_spans
 from mqpcap.protocols import protocols
 from mqpcap.schema import fields
 from mqpcap.schema.fields import U8, U16, Array, Bits, Bytes, GreedyBytes, Nested
@@ -111,7 +111,7 @@ def test_what_is_inside_of_lists_and_parts_is_deeper() -> None:
 def test_why_it_does_not_fit_has_no_number_that_may_be_a_secret() -> None:
     found = best(protocol(toy=message("toy", U8("a"), U8("n", equals=3))), "00 2a")
 
-    assert (found.why, found.veiled_why) == ("n at offset 1: it is 42, not 3", "n at offset 1: it is ***, not 3")
+    assert (found.why, found.masked_why) == ("n at offset 1: it is 42, not 3", "n at offset 1: it is ***, not 3")
     assert places(found) == [(0, 1, 0, "a", 0)]
 
 
@@ -149,9 +149,9 @@ def test_a_packed_body_has_places_of_its_own() -> None:
         (1, "key length", True),
         (2, "key", True),
     ]
-    veiled = hidden(toy, data, found)
+    veiled = secret_spans(toy, data, found)
     assert set(veiled.inflated) == {(2, 4)}
-    assert veiled.covers(Item(1, 1, 0, "packed", None))  # all that is packed
+    assert veiled.covers(FieldItem(1, 1, 0, "packed", None))  # all that is packed
     assert best(toy, data[:-1]).why == "the body is no whole gzip stream"
 
 
@@ -160,7 +160,7 @@ def test_secrets_of_every_variant_that_fits_are_hidden() -> None:
     toy = protocol_of(Layout("toy", "c2s", {ANY: (plain, other)}))
 
     def spans(data: bytes) -> tuple[tuple[int, int], ...]:
-        return hidden(toy, data, explanation(toy, data).best).spans
+        return secret_spans(toy, data, explanation(toy, data).best).spans
 
     assert spans(b"\2ab") == ((1, 3),)
     assert spans(b"\3ab") == ()  # as a key it does not fit
@@ -169,15 +169,15 @@ def test_secrets_of_every_variant_that_fits_are_hidden() -> None:
 def test_of_what_does_not_fit_all_behind_the_header_is_hidden() -> None:
     layout = Layout("toy", "c2s", {1: (SECRET,)}, message("head", U8("op")), "op")
     toy, data = protocol_of(layout), bytes.fromhex("01 05 02 6162")
-    head, start, end = (Item(at, 1, 0, "x", None) for at in (0, 1, 9999))
-    veiled = hidden(toy, data, best(toy, data))
+    head, start, end = (FieldItem(at, 1, 0, "x", None) for at in (0, 1, 9999))
+    veiled = secret_spans(toy, data, best(toy, data))
 
     assert [veiled.covers(item) for item in (head, start, end)] == [False, True, True]
-    nothing = hidden(toy, b"", best(toy, b""))
+    nothing = secret_spans(toy, b"", best(toy, b""))
     assert nothing.covers(head)
-    assert [behind_header(toy, "c2s", 1).covers(item) for item in (head, start)] == [False, True]
-    assert behind_header(toy, "c2s", 7).covers(head)
-    assert behind_header(toy, "s2c", 1).covers(head)
+    assert [after_header(toy, "c2s", 1).covers(item) for item in (head, start)] == [False, True]
+    assert after_header(toy, "c2s", 7).covers(head)
+    assert after_header(toy, "s2c", 1).covers(head)
 
 
 def test_bits_of_a_hidden_number_are_hidden() -> None:
@@ -186,7 +186,7 @@ def test_bits_of_a_hidden_number_are_hidden() -> None:
     other = message("other", Bytes("key", size=1, secret=True), Bytes("empty", size=0), GreedyBytes("rest"))
     toy = protocol_of(Layout("toy", "c2s", {ANY: (plain, other)}))
     both = explanation(toy, bytes.fromhex("07 00 08"))
-    veiled = hidden(toy, both.data, both.best)
+    veiled = secret_spans(toy, both.data, both.best)
 
     assert [(i.name, veiled.covers(i)) for attempt in both.attempts for i in attempt.items] == [
         ("n", True),
@@ -208,7 +208,7 @@ def test_a_long_list_is_cut_and_its_secrets_are_hidden_to_the_end(monkeypatch: p
 
     assert [i.name for i in found.items] == ["a", "b", "c", ""]
     assert (found.items[-1].offset, found.items[-1].length, found.items[-1].secret) == (3, 4, True)
-    assert set(hidden(toy, data, found).spans) == {(3, 7)}
+    assert set(secret_spans(toy, data, found).spans) == {(3, 7)}
 
 
 def test_whether_a_protocol_holds_secrets_by_operation() -> None:

@@ -27,7 +27,7 @@ _NO_END = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FieldItem:
     """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
 
     - depth: number of lists and messages around it
@@ -56,7 +56,7 @@ class Attempt:
     - operation: its name, or number
     - variant: the class of its body
     - frame_len: length in bytes that the message claims, None without a length
-    - veiled_why: ``why`` with ``***`` for numbers that are bytes of the message: they may be part of a secret
+    - masked_why: ``why`` with ``***`` for numbers that are bytes of the message: they may be part of a secret
     """
 
     layout: str
@@ -65,10 +65,10 @@ class Attempt:
     message: str | None
     dialect: str | None
     operation: str | None
-    items: tuple[Item, ...]
+    items: tuple[FieldItem, ...]
     frame_len: int | None
     why: str | None = None
-    veiled_why: str | None = None
+    masked_why: str | None = None
     variant: str | None = None
 
     @property
@@ -98,13 +98,13 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class SecretSpans:
     """Secret spans of a message: (start, end) in its bytes, and in its inflated body."""
 
     spans: tuple[tuple[int, int], ...] = ()
     inflated: tuple[tuple[int, int], ...] = ()
 
-    def covers(self, item: Item) -> bool:
+    def covers(self, item: FieldItem) -> bool:
         """Whether a field has bytes that must not be shown, or is bits of a number that has.
 
         Bits have no bytes of their own: they follow their number.
@@ -116,12 +116,12 @@ class Hidden:
 
 
 class _Misfit(Exception):
-    """Why the walk stopped; ``veiled`` is the same without numbers that are bytes of the message."""
+    """Why the walk stopped; ``masked`` is the same without numbers that are bytes of the message."""
 
     def __init__(self, broken: fields.Broken, field: str = "", offset: int = 0) -> None:
         where = f"{field} at offset {offset}: " if field else ""
         super().__init__(where + broken.why.format(*broken.numbers))
-        self.veiled = where + broken.why.format(*[SECRET] * len(broken.numbers))
+        self.masked = where + broken.why.format(*[SECRET] * len(broken.numbers))
 
 
 def explanation(
@@ -163,7 +163,7 @@ def explanation(
     return Explanation(protocol.name, data, tuple(distinct.values()))
 
 
-def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
+def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> SecretSpans:
     """Secret spans of a message: the secrets of every variant that fits, not only of the best.
 
     If nothing fits, or the best variant leaves bytes that may be a secret, the span is all after the fixed header.
@@ -173,12 +173,12 @@ def hidden(protocol: MessageQueue, data: bytes, best: Attempt | None) -> Hidden:
     header = protocol.layout(best.layout).header
     begin = 0 if header is None else fields.smallest(header)
     if not best.fits or any(i.secret and i.column in protocol.spare for i in best.items):
-        return _behind(begin)
+        return _after(begin)
     fitting = (x for x in (best, *explanation(protocol, data, inside=False).attempts) if x.fits)
     secrets = [item for attempt in fitting for item in attempt.items if item.secret]
     spans = [(i.offset, i.offset + i.length) for i in secrets if not i.inflated]
     inflated = [(i.offset, i.offset + i.length) for i in secrets if i.inflated]
-    return Hidden((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
+    return SecretSpans((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
 
 
 def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[tuple[int, int]]:
@@ -193,20 +193,20 @@ def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[
     return [(item.offset + kept, item.offset + item.length) for item in bodies if item.length > kept]
 
 
-def behind_header(protocol: MessageQueue, direction: str, op: int) -> Hidden:
+def after_header(protocol: MessageQueue, direction: str, op: int) -> SecretSpans:
     """Mask everything after the fixed header: after a lost segment or a corrupt byte, a secret may be anywhere.
 
     The header is hidden too where no layout has the operation, as those bytes may be no header.
     """
     layouts = [x for x in protocol.layouts if x.direction == direction and op in x.bodies]
-    return _behind(min((0 if x.header is None else fields.smallest(x.header) for x in layouts), default=0))
+    return _after(min((0 if x.header is None else fields.smallest(x.header) for x in layouts), default=0))
 
 
-def _behind(begin: int) -> Hidden:
-    return Hidden(((begin, _NO_END),), ((0, _NO_END),))
+def _after(begin: int) -> SecretSpans:
+    return SecretSpans(((begin, _NO_END),), ((0, _NO_END),))
 
 
-ALL = _behind(0)
+ALL = _after(0)
 
 
 @cache
@@ -283,16 +283,16 @@ def _with_body(
         body.ends(layout, variant)
     except _Misfit as misfit:
         return _failed(begun, misfit if begun.fits else None, body.items)
-    return replace(begun, items=(*begun.items, *(_spare_veiled(protocol, item) for item in body.items)))
+    return replace(begun, items=(*begun.items, *(_with_masked_spare(protocol, item) for item in body.items)))
 
 
-def _failed(attempt: Attempt, why: "_Misfit | str | None", items: Sequence[Item] = ()) -> Attempt:
+def _failed(attempt: Attempt, why: "_Misfit | str | None", items: Sequence[FieldItem] = ()) -> Attempt:
     """The attempt with further items, and why it failed, unless that is known."""
     attempt = replace(attempt, items=(*attempt.items, *items))
-    return attempt if why is None else replace(attempt, why=str(why), veiled_why=getattr(why, "veiled", str(why)))
+    return attempt if why is None else replace(attempt, why=str(why), masked_why=getattr(why, "masked", str(why)))
 
 
-def _spare_veiled(protocol: MessageQueue, item: Item) -> Item:
+def _with_masked_spare(protocol: MessageQueue, item: FieldItem) -> FieldItem:
     """The item; bytes that the protocol does not describe are secret where they may be one: ``MessageQueue.spare``."""
     least, spare = protocol.spare.get(item.column or ""), item.value
     may_be = least is not None and isinstance(spare, bytes) and (len(spare) >= least or spare[:1] == b"\0")
@@ -315,7 +315,7 @@ class _Walk:
 
     def __init__(self, data: bytes, at: int = 0, inflated: bool = False) -> None:
         self.data, self.at, self.end, self.inflated = memoryview(data), at, len(data), inflated
-        self.items: list[Item] = []
+        self.items: list[FieldItem] = []
         self.is_cut = False
 
     @property
@@ -323,14 +323,14 @@ class _Walk:
         """The rest of the region: a view, as bytes would be copied for every field."""
         return self.data[self.at : self.end]
 
-    def add(self, item: Item) -> None:
+    def add(self, item: FieldItem) -> None:
         """List a field; if the list is full, a single item stands for all further fields."""
         if len(self.items) < MAX_ITEMS:
             self.items.append(replace(item, inflated=self.inflated))
             return
         if not self.is_cut:
             self.is_cut = True
-            rest = Item(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
+            rest = FieldItem(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
             self.items.append(replace(rest, inflated=self.inflated))
         if item.secret:
             self.mask_unlisted()
@@ -383,12 +383,13 @@ class _Walk:
         start, self.at = self.at, end
         is_late = isinstance(kind, fields.Late)
         about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body or is_late  # bodies may be inside
-        self.add(Item(start, end - start, depth, kind.name, value, *about))  # the byte that ends a span belongs to it
+        # The delimiter of a span belongs to it.
+        self.add(FieldItem(start, end - start, depth, kind.name, value, *about))
         # The parts of a late kind; where they end too early the engine's verdict explains why.
         for part in kind.inside(bytes(self.data[start:end])) if isinstance(kind, fields.Late) else ():
             offset, inner = start + part.offset, depth + 1 + part.depth
             about_part = part.name, part.value, part.meaning
-            self.add(Item(offset, part.length, inner, *about_part, body=True, named=part.named))
+            self.add(FieldItem(offset, part.length, inner, *about_part, body=True, named=part.named))
         return value
 
     def size(self, kind: fields.Sized, pkt: object, depth: int) -> None:
@@ -396,7 +397,7 @@ class _Walk:
         n, left = kind.said(pkt, self.region)
         if kind.prefix is not None:
             meaning = f"{_unit(kind)} of {kind.name}"
-            self.add(Item(self.at, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
+            self.add(FieldItem(self.at, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
             self.at = self.end - len(left)
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
@@ -405,7 +406,7 @@ class _Walk:
 
         def read(_: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
             outer_end, self.end = self.end, self.at + len(s)
-            self.add(Item(self.at, len(s), depth, kind.name, None, f"{len(s)} bytes"))
+            self.add(FieldItem(self.at, len(s), depth, kind.name, None, f"{len(s)} bytes"))
             inner, left = self.message(kind.message, depth + 1), self.region
             self.end = outer_end
             return left, inner
@@ -430,7 +431,7 @@ class _Walk:
         left, values = kind.getfield(pkt, region, read)
         ending = self.end - len(left) - self.at
         if ending:
-            self.add(Item(self.at, ending, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
+            self.add(FieldItem(self.at, ending, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
         self.at += ending
         return values
 
@@ -445,7 +446,7 @@ class _Walk:
         value = self.message(item, depth + 1)
         if not self.is_cut:
             length = self.at - start
-            container = Item(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
+            container = FieldItem(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
             self.items.insert(place, container)
         return value
 
@@ -457,7 +458,7 @@ class _Walk:
         if not layout.may_leave(variant):
             raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.at}"))
         name = str(layout.extra_column)
-        self.add(Item(self.at, left, 0, name, bytes(self.region), "bytes behind the last field", name))
+        self.add(FieldItem(self.at, left, 0, name, bytes(self.region), "bytes behind the last field", name))
         self.at = self.end
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from message_rows import merged
 from running import run
 
-from mqpcap.cli.dumps import bytes_behind_a_hole, dump, explained, hidden, left_out
+from mqpcap.cli.dumps import bytes_after_hole, dump, explanation_of, left_out, row_secrets
 from mqpcap.cli.lines import body_columns
 from mqpcap.cli.options import Choices
 from mqpcap.decode.detection import DecodeAs
@@ -72,11 +72,11 @@ def test_bodies_inside_of_a_tree_are_left_out_with_it() -> None:
 def test_what_is_hidden_of_a_login_is_its_secret(name: str, op: str, secret: bytes) -> None:
     (row, *_) = [row for row in merged(name, with_bytes=True) if row.message["op"] == op and secret in row.data]
 
-    veil = hidden(row, Choices())
+    veil = row_secrets(row, Choices())
 
     assert veil is not None
     assert {row.data[begin:end] for begin, end in veil.spans} == {secret}
-    assert hidden(row, Choices(show_secrets=True)) is None
+    assert row_secrets(row, Choices(show_secrets=True)) is None
 
 
 def test_a_message_with_a_flaw_is_hidden_behind_its_header_where_it_may_be_another() -> None:
@@ -88,15 +88,15 @@ def test_a_message_with_a_flaw_is_hidden_behind_its_header_where_it_may_be_anoth
     ):
         rows = [row for row in merged(name, with_bytes=True) if row.message["flaw"] is not None]
         assert rows
-        for veil in (hidden(row, choices) for row in rows):
+        for veil in (row_secrets(row, choices) for row in rows):
             assert (None if veil is None else veil.spans[0][0]) == spans_begin
 
 
 def test_an_explanation_agrees_with_the_row() -> None:
     for row in merged("flymq/core", with_bytes=True):
-        best = explained(row).best
+        best = explanation_of(row).best
 
         assert best is not None and best.fits
         assert (best.dialect or row.message["dialect"], best.operation) == (row.message["dialect"], row.message["op"])
         assert best.frame_len == len(row.data)
-        assert bytes_behind_a_hole(row) == 0
+        assert bytes_after_hole(row) == 0

@@ -34,7 +34,7 @@ from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
 from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
-from mqpcap.explain import MAX_ITEMS, explanation, hidden
+from mqpcap.explain import MAX_ITEMS, explanation, secret_spans
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Text
 from mqpcap.schema.message import Message
@@ -232,7 +232,7 @@ SECRET_LENGTHS = range(7, 128)
 @cache
 def captured_sessions(name: str) -> tuple[Session, ...]:
     """The connections of a sample capture that have secrets, message by message."""
-    from mqpcap.cli.dumps import hidden as row_secrets
+    from mqpcap.cli.dumps import row_secrets
     from mqpcap.cli.options import Choices
 
     said: dict[object, list[tuple[bool, bytes]]] = {}
@@ -355,7 +355,7 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
-    from mqpcap.cli.dumps import explained, hidden
+    from mqpcap.cli.dumps import explanation_of, row_secrets
     from mqpcap.cli.explain import Look, Telling
     from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.options import Choices
@@ -375,7 +375,9 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
             row = MessageRow(0, output.protocol, message, fields)
             for as_json in (False, True):
                 look = Look(as_json, True, "never")
-                Telling(explained(row, inside=False), row, hidden(row, outcome.choices), look, outcome).write()
+                Telling(
+                    explanation_of(row, inside=False), row, row_secrets(row, outcome.choices), look, outcome
+                ).write()
 
     with redirect_stdout(said):
         for capture in captures([str(path)]).captures:
@@ -576,7 +578,7 @@ def test_a_secret_beyond_the_list_limit_is_hidden(cls: type) -> None:
     assert best is not None and best.fits
     assert best.items[-1].meaning == "more fields, not listed"
 
-    spans = hidden(protocol, data, best).spans
+    spans = secret_spans(protocol, data, best).spans
 
     last = len(data) - 3
     assert any(start <= last and len(data) <= end for start, end in spans)

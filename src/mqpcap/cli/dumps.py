@@ -8,7 +8,7 @@ from mqpcap.protocols import protocols
 
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
-    from mqpcap.explain import Explanation, Hidden
+    from mqpcap.explain import Explanation, SecretSpans
     from mqpcap.schema.protocol import Direction
 
 WIDTH = 16
@@ -33,7 +33,7 @@ def dump(data: bytes, hidden: Spans = (), indent: int = 4, left_out: Spans = ())
         yield f"{' ' * indent}{at:04x}  {left:<23}  {right:<23}  {text}"
 
 
-def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
+def row_secrets(row: "MessageRow", choices: Choices) -> "SecretSpans | None":
     """What must not be shown of the bytes of a row, None if all may be.
 
     A row with a flaw is masked after its header, if the protocol has secrets or if Decode As may name a wrong protocol.
@@ -50,10 +50,10 @@ def hidden(row: "MessageRow", choices: Choices) -> "Hidden | None":
     has_flaw = row.message["flaw"] is not None
     is_doubtful = has_flaw and (choices.decode_as or explanation.holds_secrets(protocol))
     if is_doubtful or any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
-        return explanation.behind_header(protocol, str(row.message["direction"]), op)
+        return explanation.after_header(protocol, str(row.message["direction"]), op)
     if has_flaw or not explanation.holds_secrets(protocol, op):
         return None
-    return explanation.hidden(protocol, row.data, explained(row, inside=False).best)
+    return explanation.secret_spans(protocol, row.data, explanation_of(row, inside=False).best)
 
 
 def left_out(row: "MessageRow", choices: Choices) -> Spans:
@@ -62,10 +62,10 @@ def left_out(row: "MessageRow", choices: Choices) -> Spans:
 
     if choices.bodies is None:
         return ()
-    return body_spans(protocols()[row.protocol], explained(row, inside=False).best, choices.bodies)
+    return body_spans(protocols()[row.protocol], explanation_of(row, inside=False).best, choices.bodies)
 
 
-def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
+def explanation_of(row: "MessageRow", inside: bool = True) -> "Explanation":
     """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
     from mqpcap.explain import explanation
     from mqpcap.numbered_pipeline import LAYOUT, VARIANT
@@ -76,6 +76,6 @@ def explained(row: "MessageRow", inside: bool = True) -> "Explanation":
     return explanation(protocols()[row.protocol], row.data, direction, dialect, read_as, inside)
 
 
-def bytes_behind_a_hole(row: "MessageRow") -> int:
+def bytes_after_hole(row: "MessageRow") -> int:
     """Number of captured bytes of a message after its first missing byte: the row does not have them."""
     return int(str(row.message["frame_len"])) - len(row.data)

@@ -17,7 +17,7 @@ from mqpcap.cli.reading import Outcome, finish, found, size_bytes
 if TYPE_CHECKING:
     from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.lines import Paint
-    from mqpcap.explain import Attempt, Explanation, Hidden, Item
+    from mqpcap.explain import Attempt, Explanation, FieldItem, SecretSpans
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
 
@@ -145,7 +145,7 @@ def _from_hex(text: str) -> bytes:
 def _explain_bytes(
     data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, look: Look, outcome: Outcome
 ) -> None:
-    from mqpcap.explain import explanation, hidden, holds_secrets
+    from mqpcap.explain import explanation, holds_secrets, secret_spans
     from mqpcap.protocols import protocols
 
     if name is None:
@@ -156,7 +156,7 @@ def _explain_bytes(
         raise click.BadParameter(problem, param_hint="'--dialect'")
     result = explanation(protocol, data, direction, dialect)
     shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    Telling(result, None, None if shows_all else hidden(protocol, data, result.best), look, outcome).write()
+    Telling(result, None, None if shows_all else secret_spans(protocol, data, result.best), look, outcome).write()
     if result.best is None or not result.best.fits:
         outcome.flaws["malformed"] += 1
 
@@ -164,7 +164,7 @@ def _explain_bytes(
 def _explain_captured(
     name: str, packet: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
 ) -> None:
-    from mqpcap.cli.dumps import bytes_behind_a_hole, explained, hidden
+    from mqpcap.cli.dumps import bytes_after_hole, explanation_of, row_secrets
     from mqpcap.cli.message_search import PacketSearch, PlaceSearch
     from mqpcap.query import Comparison, of_tree
 
@@ -188,8 +188,8 @@ def _explain_captured(
         misses.append(search.miss)
     for row in sorted(rows, key=lambda row: row.order):
         outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
-        Telling(explained(row), row, hidden(row, outcome.choices), look, outcome).write()
-        after_hole = bytes_behind_a_hole(row)
+        Telling(explanation_of(row), row, row_secrets(row, outcome.choices), look, outcome).write()
+        after_hole = bytes_after_hole(row)
         if after_hole and not look.as_json:
             put(f"a hole: {plural(after_hole, 'more byte')} of the message were captured behind missing ones")
     if captures and not rows:
@@ -202,7 +202,7 @@ class Telling:
 
     told: "Explanation"
     row: "MessageRow | None"
-    veil: "Hidden | None"
+    veil: "SecretSpans | None"
     look: Look
     outcome: Outcome
 
@@ -216,7 +216,7 @@ class Telling:
             for line in self._as_text():
                 put(folded(line, sys.stdout))  # what is coloured is decided already
 
-    def _shown(self, item: "Item") -> tuple[str, str, object]:
+    def _shown(self, item: "FieldItem") -> tuple[str, str, object]:
         """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
         from mqpcap.tables.messages import SECRET
 
@@ -230,7 +230,7 @@ class Telling:
         return item.name, self.told.data[item.offset : item.offset + length].hex(), value
 
     def _why(self, attempt: "Attempt") -> str | None:
-        return attempt.veiled_why if self.veil is not None and self.veil.spans else attempt.why
+        return attempt.masked_why if self.veil is not None and self.veil.spans else attempt.why
 
     def _as_json(self) -> "Mapping[str, Json]":
         from mqpcap.cli.held_rows import exchange_object
@@ -316,7 +316,7 @@ class Telling:
         if len(other_readings) > OTHER_READINGS:
             yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
 
-    def _line(self, item: "Item", paint: "Paint") -> str:
+    def _line(self, item: "FieldItem", paint: "Paint") -> str:
         from mqpcap.cli.lines import value_text
         from mqpcap.tables.messages import SECRET
 

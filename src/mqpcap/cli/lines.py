@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqpcap.cli.console import coloured, plural, shown, width_of
-from mqpcap.cli.dumps import bytes_behind_a_hole, dump, hidden, left_out
+from mqpcap.cli.dumps import bytes_after_hole, dump, left_out, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
 from mqpcap.statistics.keys import endpoint
@@ -359,9 +359,9 @@ class Lines:
         return heading
 
     def _bytes(self, row: "MessageRow") -> Iterator[str]:
-        veil = hidden(row, self._choices)
+        veil = row_secrets(row, self._choices)
         yield from dump(row.data, () if veil is None else veil.spans, left_out=left_out(row, self._choices))
-        after_hole = bytes_behind_a_hole(row)
+        after_hole = bytes_after_hole(row)
         if after_hole:
             yield f"    and {plural(after_hole, 'byte')} behind missing ones"
 

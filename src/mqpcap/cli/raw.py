@@ -10,7 +10,7 @@ from mqpcap.arrays import I64
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_search import Chosen
 from mqpcap.cli.console import Meter, plural
-from mqpcap.cli.dumps import hidden
+from mqpcap.cli.dumps import row_secrets
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import MessageRow
 from mqpcap.cli.reading import Outcome
@@ -92,9 +92,9 @@ def _shown(capture: Capture, connection: Chosen, direction: str, outcome: Outcom
 def _shown_spans(row: MessageRow, outcome: Outcome) -> Iterator[Span]:
     """The parts of the stream with bytes of a message and no secret."""
     begin = int(str(row.message["stream_offset"]))
-    veil = hidden(row, outcome.choices)
+    mask = row_secrets(row, outcome.choices)
     end_shown = 0
-    for start, end in sorted(veil.spans) if veil is not None else ():
+    for start, end in sorted(mask.spans) if mask is not None else ():
         if start > end_shown:
             yield begin + end_shown, begin + start
         end_shown = max(end_shown, end)
