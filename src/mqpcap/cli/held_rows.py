@@ -153,8 +153,16 @@ class HeldRows:
             output = self._wanted.slim(output)
         self._selected.take(output, first_ns)
         if output.table == "exchanges":
-            for part in self._parts:
-                part.note(output.rows.select(_KNOWN))
+            self._note_exchanges(output.rows.select(_KNOWN))
+
+    def _note_exchanges(self, exchanges: pa.Table) -> None:
+        """Hand exchanges to the parts with messages of their times; others have none of their messages."""
+        ends = (exchanges[f"{end}_ts_ns"].drop_null().to_numpy() for end in ("request", "reply"))
+        times_ns = np.sort(np.concatenate(list(ends)))
+        for part in self._parts:
+            first, last = np.searchsorted(times_ns, (part.ts_ns[0], part.ts_ns[-1] + 1))
+            if first < last:
+                part.note(exchanges)
 
     def _keep(self, output: Output) -> None:
         self._parts.append(_Part(output))
