@@ -1,41 +1,68 @@
-"""Twenty-seven protocols that are not ours: nobody takes them, but for the port alone and on that port."""
+"""What a connection that is not ours speaks, by its first bytes."""
+
+import struct
 
 import pytest
-from foreign_protocols import PROTOCOLS, conversations, segments
-from torture import broken_laws, pcap, read_bytes
 
-from mqpcap.protocols import protocols
+from mqpcap.decode.foreign_protocols import foreign_protocol, is_grpc
 
-SEEDS = 12
-OWN_PORTS = {port: name for name, protocol in protocols().items() for port in protocol.ports}
-OTHER_PORTS = (31337, 60001)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01"  # RFC 8446, 5.1: handshake, version, length
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["whole", "late"])
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_nobody_takes_a_foreign_protocol_but_for_its_port(name: str, late: bool) -> None:
-    """On ports of ours and of nobody's, from the SYN on and from a random segment on."""
-    for port in (*OWN_PORTS, *OTHER_PORTS):
-        connections = [
-            segment
-            for seed in range(SEEDS)
-            for segment in segments(conversations(name, seed, late), 40000 + seed, late)
-        ]
-
-        result = read_bytes(pcap(connections, port))
-
-        assert broken_laws(result) == []
-        taken = [(c["protocol"], c["identified_by"]) for c in result.connections if c["protocol"]]
-        assert set(taken) <= {(OWN_PORTS.get(port), "port")}
+def kafka_request(key: int = 18, version: int = 3, correlation_id: int = 7, name: bytes = b"rdkafka") -> bytes:
+    """ApiVersions, as kafka.apache.org/protocol has its header."""
+    body = struct.pack(">hhih", key, version, correlation_id, len(name)) + name
+    return struct.pack(">i", len(body)) + body
 
 
-@pytest.mark.parametrize("name", ["bittorrent", "thrift", "numbers", "telemetry"])
-def test_many_late_conversations_are_nobody_s(name: str) -> None:
-    """What used to be BlipMQ most often."""
-    connections = [
-        segment for seed in range(200) for segment in segments(conversations(name, seed, True), 20000 + seed, True)
-    ]
+@pytest.mark.parametrize(
+    ("one", "two", "name"),
+    [
+        (CLIENT_HELLO, b"", "TLS"),
+        (b"", b"\x17\x03\x03\x00\x10", "TLS"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n", b"", "HTTP/1"),
+        (b"", b"HTTP/1.1 200 OK\r\n", "HTTP/1"),
+        (PREFACE, b"", "HTTP/2"),
+        (PREFACE, b"\x00content-type\x10application/grpc", "gRPC"),
+        (kafka_request(), b"", "Kafka"),
+        (kafka_request(), struct.pack(">ii", 30, 7), "Kafka"),
+        (struct.pack(">ii", 30, 7), kafka_request(), "Kafka"),
+    ],
+)
+def test_first_bytes_name_the_protocol(one: bytes, two: bytes, name: str) -> None:
+    assert foreign_protocol(one, two) == name
 
-    result = read_bytes(pcap(connections, 31337))
 
-    assert [c["protocol"] for c in result.connections if c["protocol"]] == []
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (b"", b""),
+        (b"\x16\x03", b""),
+        (b"\x16\x03\x05\x00\x10", b""),  # no version of TLS
+        (b"GET /metrics\r\n", b""),  # HTTP/0.9
+        (PREFACE[:-1], b""),
+        (kafka_request()[:13], b""),
+        (kafka_request(key=101), b""),
+        (kafka_request(version=21), b""),
+        (kafka_request(name=b"\x00\x01"), b""),
+        (kafka_request(), struct.pack(">ii", 30, 8)),  # the answer to another request
+    ],
+)
+def test_anything_else_has_no_name(one: bytes, two: bytes) -> None:
+    assert foreign_protocol(one, two) is None
+
+
+def test_grpc_is_seen_in_plain_and_in_compressed_headers() -> None:
+    """The Huffman code of RFC 7541, appendix B: a 00011, p 101011, l 101000, i 00110, c 00100, t 01001, o 00111,
+    n 101010, / 011000, g 100110, r 101100."""
+    codes = {
+        "a": "00011", "p": "101011", "l": "101000", "i": "00110", "c": "00100", "t": "01001", "o": "00111",
+        "n": "101010", "/": "011000", "g": "100110", "r": "101100",
+    }  # fmt: skip
+    bits = "".join(codes[letter] for letter in "application/grpc")
+    compressed = int(bits[:88], 2).to_bytes(11, "big")
+
+    assert is_grpc(b"xapplication/grpcx")
+    assert is_grpc(b"\x5f\x8b" + compressed)
+    assert not is_grpc(b"application/json")

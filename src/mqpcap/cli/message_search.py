@@ -16,7 +16,7 @@ from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Filter
 from mqpcap.cli.held_rows import HeldRows, MessageRow
 from mqpcap.cli.reading import Outcome, steps
-from mqpcap.decode.strangers import TLS
+from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, Rows, of_tree

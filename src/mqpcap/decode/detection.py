@@ -1,9 +1,15 @@
-"""Which protocol a connection speaks, and who is its client.
+"""Decides which protocol a connection speaks, and which side is the client.
 
-``framing`` shows it the first bytes of each connection; each protocol says how well they fit (``MessageQueue.claims``).
-Nearly all connections are decided by their first packet. One that nobody has claimed yet is *held*: its bytes are
-copied until a protocol claims it or none can. One that merely fits a protocol on a port that is not the protocol's is
-taken if another connection proves that its server speaks it.
+In: the first bytes of both sides, without a PROXY header. Out: a ``Choice``, or None while more bytes are needed.
+Called by ``framing``.
+
+Each protocol rates the bytes (``MessageQueue.claims``): YES decides; LIKELY decides on the protocol's own port, or if
+another connection has proved that the server speaks the protocol. Nearly all connections are decided by their first
+packet, without a copy. Unclaimed connections are held, OPENING_BYTES of a side at most, until a protocol claims them or
+none can.
+
+The hard part: the choice must not depend on windows or Spark shares. Protocols are asked at byte counts that the stream
+alone determines, and a proved server counts from the capture time of its proof on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mqpcap.decode.foreign_protocols import foreign_protocol
 from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
-from mqpcap.decode.strangers import stranger
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text
 
 OPENING_BYTES = 256 << 10
-"""Bytes of each side that are held to recognise a connection; one not claimed by then is not ours."""
+"""Bytes of each side that are held to recognise a connection. Beyond them an unclaimed connection is foreign."""
 EAGER_BYTES = 4 << 10
 """Up to here the protocols are asked with every packet; beyond it each time half as much again has come."""
 HELD_BYTES = 128 << 20
@@ -31,9 +37,9 @@ CHUNK_BYTES = 256
 """Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
 FEW_CHUNKS = 64
 ALIKE_BYTES = 1500
-"""Of connections whose first packet has the same bytes, so many at most, only the first is asked about."""
+"""First packets up to this size are cached: connections that start with the same bytes share one decision."""
 MAX_ALIKE = 512
-"""Such packets that are remembered; then they are forgotten, and others are."""
+"""First packets in the cache; a full cache is emptied."""
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
 
 Server = tuple[str, str, int]
@@ -60,9 +66,9 @@ class Choice(NamedTuple):
     is_guess: bool = False
     """Content fits with either side as the client, and no server is known: only the port numbers say which."""
     stranger: str | None = None
-    """What a connection speaks that nobody takes, as far as that is known."""
+    """The foreign protocol of an unclaimed connection, None if it is not known."""
     proxied: ProxyHeader | None = None
-    """What stands in front of the client's stream."""
+    """The PROXY header in front of the client's stream."""
 
 
 _UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
@@ -83,14 +89,14 @@ class Origin(NamedTuple):
     ports: tuple[int, int]
     start_known: tuple[bool, bool]
 
-    def starts(self, first: int, second: int) -> tuple[bool, bool]:
+    def starts(self, first_a: int, first_b: int) -> tuple[bool, bool]:
         """Whether what each side begins with is the start of the connection, by the offsets of their first bytes.
 
-        A side without a byte (-1) begins as the other does: its SYN may be recorded behind the other's bytes.
+        A side without a byte (-1) begins as the other does: its SYN may be recorded after the other's bytes.
         """
-        known = self.start_known
-        one, two = known[0] and first <= 0, known[1] and second <= 0
-        return one or (first < 0 and known[1]), two or (second < 0 and known[0])
+        is_known = self.start_known
+        starts_a, starts_b = is_known[0] and first_a <= 0, is_known[1] and first_b <= 0
+        return starts_a or (first_a < 0 and is_known[1]), starts_b or (first_b < 0 and is_known[0])
 
     def server(self, choice: Choice) -> Server:
         """The server as a choice has it."""
@@ -103,8 +109,17 @@ def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
     """How some connections began, by number, all made at once."""
     if not numbers:
         return {}
-    of = flows.columns(np.array(numbers, np.int64))
-    columns = of.known_id, of.first_ts_ns, of.oriented, of.version, of.hi, of.lo, of.port, of.start_known
+    flow = flows.columns(np.array(numbers, np.int64))
+    columns = (
+        flow.known_id,
+        flow.first_ts_ns,
+        flow.oriented,
+        flow.version,
+        flow.hi,
+        flow.lo,
+        flow.port,
+        flow.start_known,
+    )
     return dict(zip(numbers, map(Origin._make, zip(*(x.tolist() for x in columns), strict=True)), strict=True))
 
 
@@ -114,9 +129,9 @@ Looked = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 
 @dataclass(slots=True)
 class _SideOpening:
-    """The first contiguous bytes of one side, behind a PROXY header if it begins with one.
+    """The first contiguous bytes of one side, without a PROXY header.
 
-    looked: what was searched for in them so far. is_header_cut: more bytes may complete a PROXY header.
+    looked: results of earlier searches in these bytes. is_header_cut: more bytes may complete a PROXY header.
     """
 
     data: bytes
@@ -127,7 +142,7 @@ class _SideOpening:
     is_header_cut: bool = False
 
     def without_header(self) -> "_SideOpening":
-        """The same behind the PROXY header, which is the first of its stream whether the SYN was captured or not."""
+        """The opening without its PROXY header. A header proves the start of the stream, with or without a SYN."""
         header = proxy_header(self.data)
         if header is not None:
             return replace(self, data=self.data[header.length :], start=True, proxied=header)
@@ -137,15 +152,15 @@ class _SideOpening:
 Openings = tuple[_SideOpening, _SideOpening]
 
 
-def _openings(of: "Origin", sides: Iterable[_SideOpening], begins: Sequence[bool]) -> Openings:
+def _openings(origin: "Origin", sides: Iterable[_SideOpening], begins: Sequence[bool]) -> Openings:
     """How the sides began; ``begins``: whether each has the first byte of its stream. Only a client's has a header."""
-    one, two = (
+    side_a, side_b = (
         side.without_header()
-        if begins[i] and not (of.oriented and i == 1) and side.data[:1] in _HEADER_STARTS
+        if begins[i] and not (origin.oriented and i == 1) and side.data[:1] in _HEADER_STARTS
         else side
         for i, side in enumerate(sides)
     )
-    return one, two
+    return side_a, side_b
 
 
 _HEADER_STARTS = frozenset((b"P", b"\r"))
@@ -153,14 +168,14 @@ _HEADER_STARTS = frozenset((b"P", b"\r"))
 
 @dataclass(slots=True)
 class _HeldSide:
-    """How a side began: its bytes up to the first gap, and the longest run of bytes between gaps behind that.
+    """How a side began: its bytes up to the first gap, and the longest later run of bytes between gaps.
 
     At most OPENING_BYTES of a run are kept. ``is_closed``: nothing more can come to the first run.
     """
 
     data: bytearray = field(default_factory=bytearray)
     later: bytearray = field(default_factory=bytearray)
-    first: int = -1
+    first_offset: int = -1
     first_packet: Packet | None = None
     is_closed: bool = False
     seen_bytes: int = 0
@@ -172,8 +187,8 @@ class _HeldSide:
         """Add the bytes of the k-th packet of a chunk."""
         offset, length = chunk.packets.value(AT, k), chunk.packets.value(SIZE, k)
         self.seen_bytes += length
-        if self.first < 0:
-            self.first, self.first_packet, self._run = offset, chunk.packet(k), self.data
+        if self.first_offset < 0:
+            self.first_offset, self.first_packet, self._run = offset, chunk.packet(k), self.data
         elif offset != self._at:
             self.is_closed, self._run = True, bytearray()
         self._at = offset + length
@@ -186,10 +201,10 @@ class _HeldSide:
 
 @dataclass(slots=True)
 class Hold:
-    """What was captured of a connection that nobody has claimed yet, and how its sides began.
+    """The captured bytes of an unclaimed connection, and how its sides began.
 
     chunks      copies, in order of capture
-    ask_at_bytes   the protocols are asked again when so many bytes of both sides were seen
+    ask_at_bytes   bytes of both sides after which the protocols are asked again
     likely      claims of protocols that it fits and whose port it does not use: good if its server turns out to speak
                 one. Two with either side as the client, the better guess first, where content does not say who it is
     ts_ns       time of the last packet looked at
@@ -206,19 +221,19 @@ class Hold:
     is_full: bool = False
     held_bytes: int = 0
 
-    def openings(self, of: Origin, final: bool) -> Openings:
-        """What each side began with: its bytes up to the first gap."""
-        starts = of.starts(self.sides[0].first, self.sides[1].first)
+    def openings(self, origin: Origin, final: bool) -> Openings:
+        """The first bytes of each side, up to the first gap."""
+        starts = origin.starts(self.sides[0].first_offset, self.sides[1].first_offset)
         sides = (
             _SideOpening(bytes(x.data), start, x.is_closed or final, x.looked)
             for start, x in zip(starts, self.sides, strict=True)
         )
-        return _openings(of, sides, [x.first == 0 for x in self.sides])
+        return _openings(origin, sides, [x.first_offset == 0 for x in self.sides])
 
     def later_openings(self, final: bool) -> Openings:
-        """The longest run of bytes behind the first gap of each side; of a side without a gap its first bytes."""
-        one, two = (_SideOpening(bytes(x.later or x.data), False, final) for x in self.sides)
-        return one, two
+        """The longest run of bytes after the first gap of each side; the first bytes of a side without a gap."""
+        side_a, side_b = (_SideOpening(bytes(x.later or x.data), False, final) for x in self.sides)
+        return side_a, side_b
 
 
 class _Candidate(NamedTuple):
@@ -265,22 +280,22 @@ class Detector:
         if ts_ns < self.servers.get(server, ts_ns + 1):
             self.servers[server] = ts_ns
 
-    def by_peer(self, hold: Hold, of: Origin, until_ns: int | None = None) -> Choice:
+    def by_peer(self, hold: Hold, origin: Origin, until_ns: int | None = None) -> Choice:
         """Who takes a connection that nobody claimed: a protocol that it fits and its server speaks, else nobody.
 
         ``until_ns``: servers proved later do not count, so that rows do not depend on windows and shares of the input.
         """
         for choice in hold.likely:
-            server = of.server(choice)
+            server = origin.server(choice)
             if server in self.servers and (until_ns is None or self.servers[server] <= until_ns):
                 return choice
             self.doubted.add(server)
         guesses = (choice for choice in hold.likely if choice.is_guess)
-        return next(guesses, None) or self._nobody(of, hold.openings(of, True))
+        return next(guesses, None) or self._nobody(origin, hold.openings(origin, True))
 
     # -- what is looked at -----------------------------------------------------------------------------
 
-    def first_look(self, of: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, Packet] | Hold:
+    def first_look(self, origin: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, Packet] | Hold:
         """Who takes a connection by its very first packet, and that packet; else the hold to look at it with.
 
         There may be very many connections, and nearly all are decided here: so nothing is copied or noted, and what
@@ -292,20 +307,20 @@ class Detector:
         if chunk is None or not 0 < length < OPENING_BYTES:
             return Hold()
         data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0)
-        starts = of.starts(offset, -1) if side == 0 else of.starts(-1, offset)
-        alike = data, side, starts, self._client_by_port(of), *self._known_of(of)
+        starts = origin.starts(offset, -1) if side == 0 else origin.starts(-1, offset)
+        alike = data, side, starts, self._client_by_port(origin), *self._known_of(origin)
         choice = self._alike.get(alike, _UNASKED)
         if choice is _UNASKED:
             is_first = offset == 0
             sides = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
-            choice = self._choice(of, _openings(of, sides, (is_first, is_first)), [], False)
+            choice = self._choice(origin, _openings(origin, sides, (is_first, is_first)), [], False)
             if length <= ALIKE_BYTES:
                 if len(self._alike) >= MAX_ALIKE:
                     self._alike.clear()
                 self._alike[alike] = choice
         return Hold(_next_look(length)) if choice is None else (choice, chunk.packet(0))
 
-    def look(self, hold: Hold, of: Origin, new: Sequence[StreamChunk]) -> Choice | None:
+    def look(self, hold: Hold, origin: Origin, new: Sequence[StreamChunk]) -> Choice | None:
         """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
         # In the order of the input.
         for _, i, k in sorted((x.order(k), i, k) for i, x in enumerate(new) for k in range(len(x.packets))):
@@ -318,18 +333,18 @@ class Detector:
             so_far = hold.sides[0].seen_bytes + hold.sides[1].seen_bytes
             if hold.is_full or so_far >= hold.ask_at_bytes or side.is_closed != was_closed:
                 hold.ask_at_bytes = _next_look(so_far)
-                choice = self.held_choice(hold, of, hold.is_full)
+                choice = self.held_choice(hold, origin, hold.is_full)
                 if choice is None and hold.is_full and not hold.likely:
-                    choice = self._nobody(of, hold.openings(of, True))
+                    choice = self._nobody(origin, hold.openings(origin, True))
                 if choice is not None:
                     return choice
                 if hold.is_full:
                     break
         for chunk in new:
             hold.ended[chunk.side] = hold.ended[chunk.side] or chunk.ended
-        choice = self.held_choice(hold, of) if all(hold.ended) and not hold.is_full else None
+        choice = self.held_choice(hold, origin) if all(hold.ended) and not hold.is_full else None
         if choice is None and not self._keep(hold, new):
-            choice = self.held_choice(hold, of) or self.by_peer(hold, of)
+            choice = self.held_choice(hold, origin) or self.by_peer(hold, origin)
         return choice
 
     def release(self, hold: Hold) -> None:
@@ -351,51 +366,53 @@ class Detector:
 
     # -- what the protocols say ------------------------------------------------------------------------
 
-    def held_choice(self, hold: Hold, of: Origin, final: bool = True) -> Choice | None:
-        """Who takes a connection by what is held of it; None to wait. ``final``: nothing follows, only its server may
+    def held_choice(self, hold: Hold, origin: Origin, final: bool = True) -> Choice | None:
+        """The choice by the held bytes of a connection; None to wait. ``final``: nothing follows, only its server may
         tell more."""
         hold.likely = []
-        return self._choice(of, hold.openings(of, final), hold.likely, final, hold)
+        return self._choice(origin, hold.openings(origin, final), hold.likely, final, hold)
 
     def _choice(
-        self, of: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None = None
+        self, origin: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None = None
     ) -> Choice | None:
-        """The same by how its sides began, and by what a hold knows of the bytes behind a gap."""
+        """The choice by the first bytes of the sides, and by the bytes after a gap that a hold has."""
         if any(x.is_header_cut for x in openings):
             return None
-        choice = self._choice_behind_header(of, openings, likely, final, hold)
+        choice = self._choice_behind_header(origin, openings, likely, final, hold)
         proxied = openings[0].proxied or openings[1].proxied
         if proxied is not None:
             likely[:] = [x._replace(proxied=proxied) for x in likely]
         return choice if choice is None or proxied is None else choice._replace(proxied=proxied)
 
     def _choice_behind_header(
-        self, of: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None
+        self, origin: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None
     ) -> Choice | None:
-        choice, waits = self._asked(likely, of, openings, final)
+        choice, waits = self._asked(likely, origin, openings, final)
         if choice is None and not waits and hold is not None and any(x.later for x in hold.sides):
-            # Nothing at the beginning; what comes behind a gap is as good as a late start.
-            choice, waits = self._asked(likely, of, hold.later_openings(final), final)
+            # The first bytes prove nothing; bytes after a gap are as good as a late start.
+            choice, waits = self._asked(likely, origin, hold.later_openings(final), final)
         if choice is not None:
             return choice
         if likely or (not final and (waits or not any(x.data for x in openings))):
             return None
-        return self._nobody(of, openings)
+        return self._nobody(origin, openings)
 
-    def _asked(self, likely: list[Choice], of: Origin, openings: Openings, final: bool) -> tuple[Choice | None, bool]:
+    def _asked(
+        self, likely: list[Choice], origin: Origin, openings: Openings, final: bool
+    ) -> tuple[Choice | None, bool]:
         """The best claim good enough to decide, and whether a protocol wants more bytes first."""
         best: Choice | None = None
         best_rank = 0, False, False
         waits = False
         anywhere: list[Choice] = []
-        client_by_port = self._client_by_port(of)
+        client_by_port = self._client_by_port(origin)
         is_proxied = any(x.proxied for x in openings)
-        for candidate in self._candidates(of):
+        for candidate in self._candidates(origin):
             protocol, client, on_port, forced = candidate
             if is_proxied and openings[client].proxied is None:
                 continue  # Only a client's stream has a header.
-            if best_rank >= (YES, on_port, True) and (of.oriented or on_port or best_rank[1]):
-                break  # Those to come are not better: who is on its own port was asked first.
+            if best_rank >= (YES, on_port, True) and (origin.oriented or on_port or best_rank[1]):
+                break  # Later candidates are not better: protocols on their own port were asked first.
             claim = protocol.claims(self._opening(candidate, openings))
             verdict = claim.verdict
             if verdict is WAIT:
@@ -417,25 +434,25 @@ class Detector:
             return None, False
         return (None, True) if waits else (best, False)
 
-    def _candidates(self, of: Origin) -> list[_Candidate]:
+    def _candidates(self, origin: Origin) -> list[_Candidate]:
         """Who may be asked about a connection; those on their own port come first."""
-        key = self._known_of(of)
+        key = self._known_of(origin)
         if key not in self._candidates_by_ports:
-            found = []
+            candidates = []
             for protocol in self._protocols.values():
-                for client in range(1 if of.oriented else 2):
+                for client in range(1 if origin.oriented else 2):
                     server_port = key[1 - client]
                     named = {d.protocol for d in self._decode_as if d.port == server_port}
                     if not named or protocol.name in named:
                         on_port = bool(named) or server_port in protocol.ports
-                        found.append(_Candidate(protocol, client, on_port, bool(named)))
-            self._candidates_by_ports[key] = sorted(found, key=lambda candidate: not candidate.on_port)
+                        candidates.append(_Candidate(protocol, client, on_port, bool(named)))
+            self._candidates_by_ports[key] = sorted(candidates, key=lambda candidate: not candidate.on_port)
         return self._candidates_by_ports[key]
 
-    def _known_of(self, of: Origin) -> tuple[int, int, bool]:
+    def _known_of(self, origin: Origin) -> tuple[int, int, bool]:
         """The ports that may be a server's, -1 for others, and whether A is the client: what candidates go by."""
-        (a, b), known = of.ports, self._known_ports
-        return a if a in known else -1, b if b in known else -1, of.oriented
+        (a, b), server_ports = origin.ports, self._known_ports
+        return a if a in server_ports else -1, b if b in server_ports else -1, origin.oriented
 
     def _opening(self, candidate: _Candidate, openings: Openings) -> Opening:
         """How the sides began, as a protocol is asked about it."""
@@ -448,28 +465,30 @@ class Detector:
         return Opening(c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, find_run)
 
     def _first_run(self, side: _SideOpening, protocol: MessageQueue, layout: str, in_a_row: int) -> int | None:
-        """Where messages first follow each other; what was searched before is not searched again."""
-        key, now = (protocol.name, layout, in_a_row), (len(side.data), side.ended)
-        at, found, before = side.looked.get(key, (0, False, (0, False)))
-        if not found and before != now:
-            start = at if now > before and not before[1] else 0
+        """Offset from which messages first follow each other. Earlier searches are continued, not repeated."""
+        key, size_now = (protocol.name, layout, in_a_row), (len(side.data), side.ended)
+        offset, is_found, size_before = side.looked.get(key, (0, False, (0, False)))
+        if not is_found and size_before != size_now:
+            start = offset if size_now > size_before and not size_before[1] else 0
             scanner = self._scanners.of(protocol)[layout]
-            at, found = scanner.search(side.data, start, now[0], side.ended, in_a_row)
-            side.looked[key] = at, found, now
-        return at if found else None
+            offset, is_found = scanner.search(side.data, start, size_now[0], side.ended, in_a_row)
+            side.looked[key] = offset, is_found, size_now
+        return offset if is_found else None
 
-    def _nobody(self, of: Origin, openings: Openings) -> Choice:
+    def _nobody(self, origin: Origin, openings: Openings) -> Choice:
         """The connection is not ours."""
-        name = stranger(openings[0].data, openings[1].data)
-        client = int(openings[1].proxied is not None) if any(x.proxied for x in openings) else self._client_by_port(of)
+        name = foreign_protocol(openings[0].data, openings[1].data)
+        client = (
+            int(openings[1].proxied is not None) if any(x.proxied for x in openings) else self._client_by_port(origin)
+        )
         proxied = openings[client].proxied
         return Choice(None, Claim(Verdict.NO), client, None, stranger=name, proxied=proxied)
 
-    def _client_by_port(self, of: Origin) -> int:
+    def _client_by_port(self, origin: Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
-        if of.oriented:
+        if origin.oriented:
             return 0
-        a, b = of.ports
+        a, b = origin.ports
         if (a in self._ports) != (b in self._ports):
             return int(a in self._ports)
         return int(a < b)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
+from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.frames import I64, FoundMessages, Frames, Problem
 from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
-from mqpcap.decode.strangers import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
 from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks

@@ -1,4 +1,4 @@
-"""Where the messages of a layout are in a run of bytes.
+"""Finds the messages of a layout in a run of bytes.
 
 The layout's Program says where messages end, or, where only a look at the neighbours can (kokaq), the protocol's
 splitter. ``framing`` scans streams in step and searches after gaps; ``detection`` searches the first bytes of a
@@ -14,7 +14,7 @@ from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.protocol import MessageQueue
 
 IN_A_ROW = 2
-"""Messages in a row that a search must find, or one where another layout reads what follows it."""
+"""Messages in a row that a search must find. A single message is enough if another layout reads the next message."""
 SCAN_ROOM = 4096
 """Messages found by one call of a scan."""
 
@@ -22,7 +22,7 @@ SCAN_ROOM = 4096
 class LayoutScanner:
     """The messages of one layout, and by their places in the Program the layouts that go with it.
 
-    then: by operation, the layout of what follows. searched: the one that a search looks for.
+    then: by operation, index of the layout that reads the next message. searched: index of the layout for searches.
     """
 
     def __init__(self, protocol: MessageQueue, program: Program, name: str, hits: NDArray[np.int64]) -> None:
@@ -41,28 +41,28 @@ class LayoutScanner:
         self._layouts = [index[x] for x in self.described.splits or [name]]
         self.hits = ScanHits(memoryview(self._hits), memoryview(np.array(self._layouts, np.int64)))
 
-    def scan(self, view: memoryview | bytes, at: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
+    def scan(self, view: memoryview | bytes, offset: int, stop: int, ended: bool) -> tuple[int, int, int, int, int]:
         """The messages from ``at`` on are then in ``hits``: see ``bytecode.Scanner.scan``; fifth the place of the next
         one's layout."""
         if self._splitter is None:
-            n, code, at, known_end = self._scanner.scan(view, at, stop, ended)
-            return n, code, at, known_end, self.place
-        n, code, at, known_end, form = self._splitter(view, stop, ended).scan(at, *self._split_rows)
-        return n, code, at, known_end, self._layouts[form] if form >= 0 else self.place
+            n, code, offset, known_end = self._scanner.scan(view, offset, stop, ended)
+            return n, code, offset, known_end, self.place
+        n, code, offset, known_end, form = self._splitter(view, stop, ended).scan(offset, *self._split_rows)
+        return n, code, offset, known_end, self._layouts[form] if form >= 0 else self.place
 
     def last_op(self, n: int) -> int:
         """The operation of the last of the ``n`` messages that the last scan found."""
         return int(self._hits[3, n - 1])
 
-    def search(self, view: memoryview | bytes, at: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
-        """Where ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
+    def search(self, view: memoryview | bytes, offset: int, stop: int, ended: bool, in_a_row: int) -> tuple[int, bool]:
+        """Offset from which ``in_a_row`` messages follow each other: see ``bytecode.Scanner.search``."""
         if self._splitter is not None:
-            return self._splitter(view, stop, ended).search(at, in_a_row)
-        return self._scanner.search(view, at, stop, ended, in_a_row)
+            return self._splitter(view, stop, ended).search(offset, in_a_row)
+        return self._scanner.search(view, offset, stop, ended, in_a_row)
 
-    def header(self, view: memoryview | bytes, at: int, stop: int) -> tuple[bool, int]:
+    def header(self, view: memoryview | bytes, offset: int, stop: int) -> tuple[bool, int]:
         """Whether the whole header is there, and the operation, -1 without one."""
-        result, op = self._scanner.header(view, at, stop)
+        result, op = self._scanner.header(view, offset, stop)
         return result == bytecode.DONE, op
 
 
@@ -80,12 +80,12 @@ class Scanners:
 
     def of(self, protocol: MessageQueue) -> dict[str, LayoutScanner]:
         """The scanners of a protocol's layouts by name, in the order of its Program."""
-        made = self._made.get(protocol.name)
-        if made is None:
+        scanners = self._made.get(protocol.name)
+        if scanners is None:
             program = compiled(protocol)
-            made = {x.name: LayoutScanner(protocol, program, x.name, self._hits) for x in program.layouts}
-            self._made[protocol.name] = made
-        return made
+            scanners = {x.name: LayoutScanner(protocol, program, x.name, self._hits) for x in program.layouts}
+            self._made[protocol.name] = scanners
+        return scanners
 
     def in_order(self, protocol: MessageQueue | None) -> list[LayoutScanner]:
         """The same by their places; none of no protocol."""

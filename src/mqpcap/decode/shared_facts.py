@@ -1,4 +1,7 @@
-"""What connections of a protocol know of each other by a key that both show, as fq's data connections do."""
+"""Facts that connections of one protocol share through a key that both send.
+
+Example: fq's login, which names its data connections.
+"""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -13,7 +16,7 @@ MAX_SHARED_SERVERS = 16
 MAX_SHARED_TIMES = 64
 """Facts remembered of a key at one address."""
 Fact = tuple[str, str, int, int, Any, int]
-"""A key (hashed: it may be a secret), address and port of the server, when it was told, what, by which connection."""
+"""Key (hashed: it may be a secret), address and port of the server, time, value, id of the connection that sent it."""
 
 
 @dataclass(slots=True)
@@ -23,44 +26,46 @@ class SharedFacts:
     asked: set[str] = field(default_factory=set)
     _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
 
-    def tell(self, key: bytes, by: Evidence, ts_ns: int, what: Any) -> None:
+    def tell(self, key: bytes, evidence: Evidence, ts_ns: int, value: Any) -> None:
         """Remember what a connection showed with a key."""
-        self.take((_hashed(key), by.server_ip, by.server_port, ts_ns, what, by.connection_id))
+        self.take((_hashed(key), evidence.server_ip, evidence.server_port, ts_ns, value, evidence.connection_id))
 
     def take(self, fact: Fact) -> None:
         """Remember a fact, from here or from another share of the capture; facts come in order of time."""
         key, server = fact[0], (fact[1], fact[2])
-        at = self._facts.setdefault(key, {})
-        at[server] = [*at.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
-        if len(at) > MAX_SHARED_SERVERS:
-            del at[next(iter(at))]
+        facts_by_server = self._facts.setdefault(key, {})
+        facts_by_server[server] = [*facts_by_server.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
+        if len(facts_by_server) > MAX_SHARED_SERVERS:
+            del facts_by_server[next(iter(facts_by_server))]
         if len(self._facts) > MAX_SHARED_KEYS:
             del self._facts[next(iter(self._facts))]
 
-    def find(self, key: bytes, by: Evidence, ts_ns: int) -> Any:
+    def find(self, key: bytes, evidence: Evidence, ts_ns: int) -> Any:
         """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
-        fact = self.nearest(key, by, ts_ns)
+        fact = self.nearest(key, evidence, ts_ns)
         return None if fact is None else fact[4]
 
-    def nearest(self, key: bytes, by: Evidence, ts_ns: int) -> Fact | None:
-        """The same with who told it, and when."""
+    def nearest(self, key: bytes, evidence: Evidence, ts_ns: int) -> Fact | None:
+        """The last fact of a key by that time, with its connection and time."""
         hashed = _hashed(key)
         if len(self.asked) < MAX_SHARED_KEYS:
             self.asked.add(hashed)
-        told = [fact for at in self._facts.get(hashed, {}).values() for fact in at if fact[3] <= ts_ns]
-        here = [fact for fact in told if fact[1:3] == (by.server_ip, by.server_port)]
-        return max(here or told, key=lambda fact: fact[3], default=None)
+        earlier = [fact for facts in self._facts.get(hashed, {}).values() for fact in facts if fact[3] <= ts_ns]
+        own_server = [fact for fact in earlier if fact[1:3] == (evidence.server_ip, evidence.server_port)]
+        return max(own_server or earlier, key=lambda fact: fact[3], default=None)
 
     def told(self) -> list[Fact]:
         """All facts, in order of time."""
-        return sorted((f for at in self._facts.values() for facts in at.values() for f in facts), key=lambda f: f[3])
+        return sorted(
+            (f for servers in self._facts.values() for facts in servers.values() for f in facts), key=lambda f: f[3]
+        )
 
     def forget(self, connection_ids: set[int]) -> None:
         """Drop the facts of these connections, and what was asked."""
         self.asked.clear()
-        left = [fact for fact in self.told() if fact[5] not in connection_ids]
+        remaining = [fact for fact in self.told() if fact[5] not in connection_ids]
         self._facts.clear()
-        for fact in left:
+        for fact in remaining:
             self.take(fact)
 
 

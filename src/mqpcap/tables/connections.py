@@ -7,9 +7,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text
+from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.side import Side
-from mqpcap.decode.strangers import TLS
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
 from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows

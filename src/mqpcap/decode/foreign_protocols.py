@@ -1,4 +1,4 @@
-"""The first bytes of a connection that is not ours to the name of what it speaks, for people: no row depends on it."""
+"""Names the foreign protocol of a connection from its first bytes. For people: no row depends on the name."""
 
 import re
 import struct
@@ -12,20 +12,20 @@ MAX_KAFKA_BYTES = 100 << 20  # socket.request.max.bytes
 MAX_KAFKA_KEY, MAX_KAFKA_VERSION = 100, 20
 
 
-def stranger(one: bytes, two: bytes) -> str | None:
-    """What a connection speaks whose sides began so, None if it is not known.
+def foreign_protocol(side_a: bytes, side_b: bytes) -> str | None:
+    """The protocol of a connection with these first bytes of its sides, None if it is not known.
 
-    >>> stranger(b"GET / HTTP/1.1\\r\\n", b"")
+    >>> foreign_protocol(b"GET / HTTP/1.1\\r\\n", b"")
     'HTTP/1'
     """
-    sides = one, two
+    sides = side_a, side_b
     if any(_is_tls(data) for data in sides):
         return TLS
     if any(data.startswith(_PREFACE) for data in sides):
         return GRPC if any(map(is_grpc, sides)) else HTTP_2
     if any(_REQUEST.match(data) or _RESPONSE.match(data) for data in sides):
         return HTTP_1
-    return KAFKA if _is_kafka(one, two) or _is_kafka(two, one) else None
+    return KAFKA if _is_kafka(side_a, side_b) or _is_kafka(side_b, side_a) else None
 
 
 def is_grpc(data: bytes) -> bool:

@@ -1,0 +1,41 @@
+"""Twenty-seven protocols that are not ours: nobody takes them, but for the port alone and on that port."""
+
+import pytest
+from foreign_traffic import PROTOCOLS, conversations, segments
+from torture import broken_laws, pcap, read_bytes
+
+from mqpcap.protocols import protocols
+
+SEEDS = 12
+OWN_PORTS = {port: name for name, protocol in protocols().items() for port in protocol.ports}
+OTHER_PORTS = (31337, 60001)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["whole", "late"])
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_nobody_takes_a_foreign_protocol_but_for_its_port(name: str, late: bool) -> None:
+    """On ports of ours and of nobody's, from the SYN on and from a random segment on."""
+    for port in (*OWN_PORTS, *OTHER_PORTS):
+        connections = [
+            segment
+            for seed in range(SEEDS)
+            for segment in segments(conversations(name, seed, late), 40000 + seed, late)
+        ]
+
+        result = read_bytes(pcap(connections, port))
+
+        assert broken_laws(result) == []
+        taken = [(c["protocol"], c["identified_by"]) for c in result.connections if c["protocol"]]
+        assert set(taken) <= {(OWN_PORTS.get(port), "port")}
+
+
+@pytest.mark.parametrize("name", ["bittorrent", "thrift", "numbers", "telemetry"])
+def test_many_late_conversations_are_nobody_s(name: str) -> None:
+    """What used to be BlipMQ most often."""
+    connections = [
+        segment for seed in range(200) for segment in segments(conversations(name, seed, True), 20000 + seed, True)
+    ]
+
+    result = read_bytes(pcap(connections, 31337))
+
+    assert [c["protocol"] for c in result.connections if c["protocol"]] == []
