@@ -1,7 +1,7 @@
 """A capture read with more columns than its tables keep: numbers of connections, bytes of messages.
 
-The number is the connection's place among those of its capture, by their first packets, ours or not: ``c7`` is the
-seventh, in every command and however the capture is read. :class:`BytesPipeline` gives the bytes of each message, too,
+Connections are numbered by their first packet, over all TCP connections of the capture: ``c7`` is the same connection
+in every command. :class:`BytesPipeline` gives the bytes of each message, too,
 and says where the packet is that somebody asks for. Of a message with a hole it has the bytes in front of the hole.
 """
 

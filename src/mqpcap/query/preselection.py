@@ -1,4 +1,4 @@
-"""What a filter says of connections and of time, asked of packets before work is spent on them.
+"""Derives from a filter the connections and times that can match; other packets are dropped before reassembly.
 
 Only conditions that must be true for every row count: those that ``and`` joins at the top. A condition on an address or
 a port is asked of both ends of a connection, so that no connection with a selected message is left out.
@@ -82,7 +82,7 @@ def _may_be(
 
 
 def until(bound: Bound) -> Callable[[int], int | None] | None:
-    """The time at which no selected message begins any more, in a capture that begins then; None if nothing says so."""
+    """Maps the start of a capture to the end of the matching time range; None if the filter sets no bound."""
     times = [time for part in conjuncts(bound) for time in _times(part)]
     return partial(_first_of, times) if times else None
 

@@ -1,4 +1,4 @@
-"""Filters that are understood: what they need, whom they can be true of, and the rows that they select."""
+"""A parsed filter: the rows it selects, the columns it needs, the protocols and connections it can match."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

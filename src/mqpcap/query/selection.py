@@ -29,7 +29,7 @@ MAX_PARTS = 64
 class SelectedMessages:
     """The selected messages of one capture; ``emit`` is given them.
 
-    most_bytes: so many bytes of messages wait; of more the oldest are dropped, ``dropped_count`` of them. None: all.
+    most_bytes: limit on messages that wait for their exchange; beyond it the oldest are dropped (``dropped_count``).
     """
 
     def __init__(self, query: Query, emit: Callable[[Output], None], most_bytes: int | None = None) -> None:

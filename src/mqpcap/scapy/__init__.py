@@ -5,8 +5,9 @@
 Gives every layer class of every protocol, as the registry has them, and ``MqSession``; binds the protocols' TCP ports.
 As a Scapy extension: ``conf.exts.load("mqpcap")``, then ``load_contrib("mqpcap")``.
 
-Ports lie, so the binding goes by content (``MqDispatch``). A packet alone is read: what begins in it is seen, what
-another packet began is not; ``MqSession`` puts streams together. Several messages in a packet follow each other as
+Ports lie, so the binding goes by content (``MqDispatch``). Without a session each packet is read on
+its own: messages that start in it are found, continuations are not. ``MqSession`` reassembles streams.
+Several messages in a packet follow each other as
 layers. A message that the packet does not end is its header with ``Raw`` behind it.
 """
 
@@ -143,7 +144,7 @@ def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[La
 
 def _ways_in(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
     layouts = [x for x in protocol.layouts if x.direction == direction]
-    # Where a splitter names the layouts, they are no way in.
+    # A splitter assigns the layouts it names, so a stream can only start with its own layout.
     return [x for x in layouts if x.splitter] or layouts
 
 
