@@ -445,7 +445,7 @@ def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.Monkey
     assert len(found) == 4
     assert sum(int(str(row["messages"])) for row in found) == 242
     assert OTHER[0] in [row["op"] for row in found]
-    assert "3 groups are told apart" in question.notes()[0]
+    assert "3 groups are distinguished" in question.notes()[0]
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:

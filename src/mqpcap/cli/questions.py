@@ -47,8 +47,8 @@ SERVER = (
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "count": (
         Column("messages", "messages", "number"),
-        Column("messages_c2s", "from client", "number"),
-        Column("messages_s2c", "from server", "number"),
+        Column("messages_c2s", "from client", "number", is_spare=True),
+        Column("messages_s2c", "from server", "number", is_spare=True),
     ),
     "bytes": (Column("bytes", "bytes", "number", is_spare=True),),
     "errors": (Column("errors", "errors", "number"),),
@@ -278,7 +278,8 @@ def of_slowest(max_rows: int) -> Question:
         Column("latency_ns", "latency ms", "ms"),
         *([Column(SERVER_TIME, "server ms", "ms")] if HAS_SERVER_TIME else []),
         Column("protocol", "protocol"), Column("op", "operation"),
-        Column("destination", "topic"), Column("status", "status"), Column("error_code", "code"),
+        Column("destination", "topic"), Column("status", "status", is_spare=True),
+        Column("error_code", "code", is_spare=True),
         Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
         Column("request_packet", "request", "packet"), Column("reply_file", "reply in", "file"),
         Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
