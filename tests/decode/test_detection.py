@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from mqpcap.decode import detection
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
@@ -80,13 +82,26 @@ def test_a_server_counts_only_from_the_packet_that_proved_it() -> None:
     likely = Choice(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
     hold = Hold(likely=[likely])
     assert asked.by_peer(hold, of).protocol is None
-    assert asked.doubted == {("blipmq", "10.0.0.2", 9999)}
+    assert [*asked.doubted] == [("blipmq", "10.0.0.2", 9999)]
 
     asked.learn(of.server(likely), 100)
 
     assert asked.by_peer(hold, of, until_ns=99).protocol is None
     assert asked.by_peer(hold, of, until_ns=100) is likely
     assert asked.by_peer(hold, of) is likely
+
+
+def test_servers_are_bounded_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that were proved, and those that connections asked for and nobody proved."""
+    monkeypatch.setattr(detection, "MAX_SERVERS", 3)
+    asked = detector()
+    likely = Choice(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
+    for port in range(9000, 9010):
+        asked.learn(("blipmq", "10.0.0.2", port), port)
+        asked.by_peer(Hold(likely=[likely]), origin(port + 100))
+
+    assert [port for _, _, port in asked.servers] == [9007, 9008, 9009]
+    assert [port for _, _, port in asked.doubted] == [9107, 9108, 9109]
 
 
 def test_decode_as_asks_that_protocol_alone() -> None:

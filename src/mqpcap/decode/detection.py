@@ -14,7 +14,7 @@ alone determines, and a proved server counts from the capture time of its proof 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,8 @@ ALIKE_BYTES = 1500
 """First packets up to this size are cached: connections that start with the same bytes share one decision."""
 MAX_ALIKE = 512
 """First packets in the cache; a full cache is emptied."""
+MAX_SERVERS = 1 << 16
+"""Servers that are remembered, and missing ones that are noted; beyond it the oldest are forgotten."""
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
 
 Server = tuple[str, str, int]
@@ -260,7 +262,7 @@ class Detector:
         scanners: Scanners,
     ) -> None:
         self.servers: dict[Server, int] = {}
-        self.doubted: set[Server] = set()
+        self.doubted: dict[Server, None] = {}
         self.counts = {"opening_cap": 0}
         self._protocols = protocols
         self._decode_as = decode_as
@@ -279,6 +281,7 @@ class Detector:
         """Remember a server that was proved by a packet of that time."""
         if ts_ns < self.servers.get(server, ts_ns + 1):
             self.servers[server] = ts_ns
+            _limit(self.servers)
 
     def by_peer(self, hold: Hold, origin: Origin, until_ns: int | None = None) -> Choice:
         """Who takes a connection that nobody claimed: a protocol that it fits and its server speaks, else nobody.
@@ -289,7 +292,8 @@ class Detector:
             server = origin.server(choice)
             if server in self.servers and (until_ns is None or self.servers[server] <= until_ns):
                 return choice
-            self.doubted.add(server)
+            self.doubted[server] = None
+            _limit(self.doubted)
         guesses = (choice for choice in hold.likely if choice.is_guess)
         return next(guesses, None) or self._nobody(origin, hold.openings(origin, True))
 
@@ -492,6 +496,12 @@ class Detector:
         if (a in self._ports) != (b in self._ports):
             return int(a in self._ports)
         return int(a < b)
+
+
+def _limit(servers: dict[Server, Any]) -> None:
+    """Forget the oldest of too many servers."""
+    while len(servers) > MAX_SERVERS:
+        del servers[next(iter(servers))]
 
 
 def _next_look(so_far: int) -> int:
