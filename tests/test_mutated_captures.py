@@ -7,10 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
-from mutated_captures import PCAPS, capture_bytes, differences, mutant, records, stretch
+from mutated_captures import PCAPS, capture_bytes, differences, mutant, records, stretch, tables
 from torture import read
 
-from mqpcap.capture import windows
+from mqpcap import pipeline
+from mqpcap.capture import captures, windows
+from mqpcap.decode import columns
+from mqpcap.pipeline import dissect
 
 CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")
 
@@ -57,3 +60,15 @@ def test_a_mutant_obeys_the_laws_in_any_windows(seed: int, tmp_path: Path) -> No
     capture.write_bytes(mutant(rnd.choice(CAPTURES).read_bytes(), rnd))
 
     assert differences(capture, paired=False) == {}
+
+
+@pytest.mark.parametrize("name", ["blipmq/wal500", "fq/session", "flymq/gzip"])
+def test_rows_paired_in_pieces_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where inflated fields pass the bound the messages read so far are paired, as if the window ended there."""
+    (capture,) = captures([str(PCAPS / f"{name}.pcap")]).captures
+    expected = tables(dissect(capture))
+
+    monkeypatch.setattr(pipeline, "MAX_PAIRED_BYTES", 0)
+    monkeypatch.setattr(columns, "BATCH_ROWS", 50)
+
+    assert tables(dissect(capture)) == expected

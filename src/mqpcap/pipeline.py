@@ -53,6 +53,8 @@ PART_MESSAGES = 1 << 16
 """Messages that are read, made into rows and paired together, as far as the bytes of those before tell."""
 PART_BYTES = 4 << 20
 """Bytes of streams that are read together before the first message."""
+MAX_PAIRED_BYTES = 128 << 20
+"""Bytes of decoded fields, inflated ones included, that are paired together, and those of one batch more."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
 CLOSED_SHARE = 16
@@ -452,7 +454,14 @@ class Tables(Pipeline):
     def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
         """Have the messages of a window made into rows, exchanges and deliveries, and given out."""
         batches: dict[str, list[Batch]] = {}
+        size_bytes = 0
         for frames, records in found:
+            if size_bytes > MAX_PAIRED_BYTES and self.options.pairs_up:
+                # As if the window ended here; of what is in it only the begin counts as read.
+                behind = replace(self._behind(), now_ns=self.span_ns[0])
+                self.background.do(partial(self._correlated, batches, behind, files))
+                batches, size_bytes = {}, 0
+            size_bytes += records.table.nbytes
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
             self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
