@@ -38,9 +38,10 @@ from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import Range, StreamChunks
 from mqpcap.tcp.flow_records import NONE
-from mqpcap.tcp.headers import Dissector, Segments, unread_text
+from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
+from mqpcap.tcp.wrappings import unread_text
 
 LOOKAHEAD_MESSAGES = 256
 """Messages of a connection that wait until its dialect or login is known; then what is known so far decides."""

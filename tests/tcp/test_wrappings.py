@@ -285,7 +285,7 @@ def test_what_may_carry_tcp_and_is_not_read_has_a_name(name):
     link_type, packet = UNREAD[name]
     counts = counts_of(packet, link_type)
 
-    assert (headers.unread(counts), headers.foreign(counts)) == ({name: 1}, {})
+    assert (wrappings.unread(counts), wrappings.foreign(counts)) == ({name: 1}, {})
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -293,12 +293,12 @@ def test_what_carries_no_tcp_has_a_name_and_no_warning(name):
     link_type, packet = FOREIGN[name]
     counts = counts_of(packet, link_type)
 
-    assert (headers.unread(counts), headers.foreign(counts)) == ({}, {name: 1})
+    assert (wrappings.unread(counts), wrappings.foreign(counts)) == ({}, {name: 1})
 
 
 def test_packets_of_more_kinds_than_are_named_are_counted():
     packets = [ether(0xA000 + number, bytes(46)) for number in range(2 * headers.MAX_KINDS)]
-    unread = headers.unread(Dissector().segments(window(packets, 1)).counts)
+    unread = wrappings.unread(Dissector().segments(window(packets, 1)).counts)
 
     assert len(unread) == headers.MAX_KINDS and sum(unread.values()) == len(packets)
 

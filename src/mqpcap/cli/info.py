@@ -73,7 +73,8 @@ class Report:
     def end(self, capture: "Capture", counts: Mapping[str, int], decoded_ports: Collection[int] = ()) -> None:
         """Take what is known when a capture has been read to its end; ``decoded_ports``: those of Decode As."""
         from mqpcap.pipeline import caps
-        from mqpcap.tcp.headers import COUNTS, foreign, unread
+        from mqpcap.tcp.headers import COUNTS
+        from mqpcap.tcp.wrappings import foreign, unread
 
         self.files = list(capture.facts)
         self.packets = {name: count for name, count in counts.items() if name in COUNTS or ":" not in name}

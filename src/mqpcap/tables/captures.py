@@ -14,8 +14,7 @@ from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import gathered
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.tables.schemas import CAPTURES
-from mqpcap.tcp.headers import unread_text
-from mqpcap.tcp.wrappings import link_type_name
+from mqpcap.tcp.wrappings import link_type_name, unread_text
 
 
 class CaptureRows:

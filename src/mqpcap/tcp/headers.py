@@ -12,7 +12,6 @@ is walked like a packet, with the time and number of the packet that completed i
 """
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,8 +30,6 @@ MAX_NESTED_DATAGRAMS = 8
 """Fragmented datagrams within fragmented datagrams; deeper ones are not joined."""
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
-NAMES_SHOWN = 8
-"""Kinds of packets named in a note; further kinds are counted together."""
 ADDRESSES = 1 << 16
 """Addresses whose text is cached."""
 
@@ -51,13 +48,6 @@ COUNTS = (
 )
 """Words of Segments.counts. A packet counts under one of the first eight. A completed datagram counts again,
 by its content."""
-
-_UNREAD, _FOREIGN = "not read: ", "other: "
-_DAMAGED = {
-    "truncated_header": "headers cut off by the snap length",
-    "bad_header": "damaged headers",
-    "too_deep": f"more than {MAX_HEADERS} headers",
-}
 
 _TCP = cython.declare(cython.const[cython.int], 0)
 _FRAGMENT = cython.declare(cython.const[cython.int], 1)
@@ -102,7 +92,7 @@ class Segments:
     wire_length: int64, the length of the payload that was sent.
     ts_ns, number, file: of the packet.
     key: int64, equal for both directions of a connection.
-    counts: packets by the words of COUNTS, and packets that are not TCP also by name (see `unread`, `foreign`).
+    counts: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
     """
 
     buffer: NDArray[np.uint8]
@@ -124,38 +114,6 @@ class Segments:
     file: NDArray[np.int32]
     key: NDArray[np.int64]
     counts: dict[str, int]
-
-
-def unread(counts: Mapping[str, int]) -> dict[str, int]:
-    """From counts of Segments: packets that may be TCP and were not read, by name.
-
-    >>> unread({"tcp": 5, "bad_header": 2, "not read: ESP": 1, "other: ARP": 7})
-    {'damaged headers': 2, 'ESP': 1}
-    """
-    damaged = {name: counts[word] for word, name in _DAMAGED.items() if counts.get(word)}
-    return damaged | _named(counts, _UNREAD)
-
-
-def foreign(counts: Mapping[str, int]) -> dict[str, int]:
-    """From counts of Segments: packets of protocols that do not carry TCP, by name."""
-    return _named(counts, _FOREIGN)
-
-
-def _named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
-    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
-
-
-def unread_text(counts: Mapping[str, int]) -> str:
-    """The packets that were not read, in words; empty if all were.
-
-    >>> unread_text({"not read: ESP": 1, "not read: IPComp": 12})
-    '12 packets: IPComp, not read; 1 packet: ESP, not read'
-    """
-    kinds = sorted(unread(counts).items(), key=lambda kind: (-kind[1], kind[0]))
-    if len(kinds) > NAMES_SHOWN:
-        further = kinds[NAMES_SHOWN - 1 :]
-        kinds[NAMES_SHOWN - 1 :] = [(f"{len(further)} other kinds", sum(count for _, count in further))]
-    return "; ".join(f"{count:,} packet{'s' * (count != 1)}: {name}, not read" for name, count in kinds)
 
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -597,7 +555,7 @@ class _Tally:
         for code, count in self.kinds.T.tolist():
             if count:
                 kind, rule = code & 0xFFFFFFFF, code >> 32
-                name = (_UNREAD if wrappings.may_carry_tcp(kind) else _FOREIGN) + wrappings.kind_name(kind, rule)
+                name = wrappings.count_name(kind, rule)
                 counts[name] = counts.get(name, 0) + count
         return counts
 

@@ -1,7 +1,7 @@
 """The headers in front of an IP packet, as a table: what announces a header, how long it is, and what follows.
 
 In: nothing. Out: `WRAPPINGS` for people, `RULES` and `RULE_INDEX` (the same as arrays) for the walk in ``headers``, and
-the names of packets that the walk cannot read. Called by: ``headers``, ``tables.captures``, ``pipeline``.
+the names and counts of packets that the walk cannot read. Called by: ``headers``, ``tables.captures``, ``pipeline``.
 
 A *kind* is a number that names the next header of a packet. Its upper bits are a namespace (Ethernet types, IP
 protocols, UDP ports, ...), its lower 16 bits the number on the wire. A row without a condition applies to every packet
@@ -12,7 +12,7 @@ Sources: IEEE 802.1Q, 802.1AE, 802.1BR, 802.3, 802.11; RFC 1332, 1661, 2003, 251
 draft-ietf-nvo3-vxlan-gpe; tcpdump.org/linktypes.html.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -275,6 +275,17 @@ _PLAIN = frozenset(("Ethernet", "VLAN", "raw IP", "LLC"))
 """Wrappings that are left out of names."""
 
 
+_UNREAD_PREFIX, _FOREIGN_PREFIX = "not read: ", "other: "
+_DAMAGED = {
+    "truncated_header": "headers cut off by the snap length",
+    "bad_header": "damaged headers",
+    "too_deep": "too many headers",
+}
+
+NAMES_SHOWN = 8
+"""Kinds of packets named in a note; further kinds are counted together."""
+
+
 def link_type_name(number: int) -> str:
     """The name of a link type.
 
@@ -307,6 +318,43 @@ def kind_name(kind: int, rule: int = 0) -> str:
         name = _NUMBERED.get(namespace, "unknown bytes").format(number)
     wrapping = WRAPPINGS[rule - 1].name if rule else "Ethernet"
     return name if wrapping in _PLAIN or wrapping in name else f"{name} in {wrapping}"
+
+
+def count_name(kind: int, rule: int) -> str:
+    """The key of a packet in the counts of Segments; `unread` and `foreign` read it."""
+    return (_UNREAD_PREFIX if may_carry_tcp(kind) else _FOREIGN_PREFIX) + kind_name(kind, rule)
+
+
+def unread(counts: Mapping[str, int]) -> dict[str, int]:
+    """From counts of Segments: packets that may be TCP and were not read, by name.
+
+    >>> unread({"tcp": 5, "bad_header": 2, "not read: ESP": 1, "other: ARP": 7})
+    {'damaged headers': 2, 'ESP': 1}
+    """
+    damaged = {name: counts[word] for word, name in _DAMAGED.items() if counts.get(word)}
+    return damaged | _named(counts, _UNREAD_PREFIX)
+
+
+def foreign(counts: Mapping[str, int]) -> dict[str, int]:
+    """From counts of Segments: packets of protocols that do not carry TCP, by name."""
+    return _named(counts, _FOREIGN_PREFIX)
+
+
+def _named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+
+
+def unread_text(counts: Mapping[str, int]) -> str:
+    """The packets that were not read, in words; empty if all were.
+
+    >>> unread_text({"not read: ESP": 1, "not read: IPComp": 12})
+    '12 packets: IPComp, not read; 1 packet: ESP, not read'
+    """
+    kinds = sorted(unread(counts).items(), key=lambda kind: (-kind[1], kind[0]))
+    if len(kinds) > NAMES_SHOWN:
+        further = kinds[NAMES_SHOWN - 1 :]
+        kinds[NAMES_SHOWN - 1 :] = [(f"{len(further)} other kinds", sum(count for _, count in further))]
+    return "; ".join(f"{count:,} packet{'s' * (count != 1)}: {name}, not read" for name, count in kinds)
 
 
 def _columns(wrapping: Wrapping) -> list[int]:
