@@ -1,9 +1,12 @@
 """Twenty-seven protocols that are not ours: nobody takes them, but for the port alone and on that port."""
 
+from pathlib import Path
+
 import pytest
 from foreign_traffic import PROTOCOLS, conversations, segments
-from torture import broken_laws, pcap, read_bytes
+from torture import MAKERS, Segment, broken_laws, pcap, read, read_bytes
 
+from mqpcap.capture import windows
 from mqpcap.protocols import protocols
 
 SEEDS = 12
@@ -39,3 +42,28 @@ def test_many_late_conversations_are_nobody_s(name: str) -> None:
     result = read_bytes(pcap(connections, 31337))
 
     assert [c["protocol"] for c in result.connections if c["protocol"]] == []
+
+
+@pytest.mark.parametrize("size", [70, 1400])
+@pytest.mark.parametrize("protocol", ["blipmq", "flymq", "kokaq", "msgq"])
+def test_late_starts_of_supported_protocols_are_taken(
+    protocol: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Captured from each of ten segments on, nearly all inside a message; in windows of one packet, too."""
+    stream = b"".join(MAKERS[protocol][1](i) for i in range(1, size))
+    late = [
+        Segment(stream[start : start + size], 1001 + start, 5001, client_port=2000 + first)
+        for first in range(1, 11)
+        for start in range(first * size, min(len(stream), (first + 12) * size), size)
+    ]
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap(late, 31337))
+
+    result = read(path)
+
+    assert broken_laws(result) == []
+    assert {c["protocol"] for c in result.connections} == {protocol}
+    assert all(m["flaw"] in (None, "truncated") for m in result.messages)
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    again = read(path)
+    assert (again.messages, again.connections, again.problems) == (result.messages, result.connections, result.problems)

@@ -36,11 +36,11 @@ MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
 ACK_BYTES = 21
 IN_A_ROW = 3
-"""So many frames in a row are ours anywhere."""
+"""Frames in a row that prove a connection on any port."""
 FRAMES_LOOKED_AT = 256
-"""So many frames of a side are asked who says them."""
+"""Frames of a side that are evidence."""
 FITS_PER_MISFIT = 8
-"""Fitting frames for each one that does not fit, in a side that is ours off the port."""
+"""Fitting frames for each misfit, in a side that is evidence off the port."""
 EARLY_ACKS = 16
 """ACKs remembered whose HELLO has not been read yet."""
 
@@ -152,7 +152,7 @@ def _layout(name: str, direction: Direction, bodies: Mapping[Any, Any]) -> Layou
 
 
 class _SideEvidence(NamedTuple):
-    """What the frames of one side prove.
+    """The evidence that the frames of a side give.
 
     frames       frames whose length and text fit their type exactly
     texts        those of them with a text: a topic, a key, an error
@@ -211,16 +211,16 @@ def _text_fit(data: bytes, is_exact: bool = True) -> _Fit:
     return _Fit.EXACT if is_exact and text and text.isprintable() and "\ufffd" not in text else _Fit.NEUTRAL
 
 
-def _topic_fit(payload: bytes, at: int) -> tuple[_Fit, int]:
+def _topic_fit(payload: bytes, offset: int) -> tuple[_Fit, int]:
     """How the topic at an offset fits, and where it ends."""
-    end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
+    end = offset + 2 + int.from_bytes(payload[offset : offset + 2], "big")
     if end > len(payload):
         return _Fit.MISFIT, end
-    return _text_fit(payload[at + 2 : end]), end
+    return _text_fit(payload[offset + 2 : end]), end
 
 
 def _subscribe_fit(payload: bytes) -> _Fit:
-    """The topic, then the qos; version 2 has a group and an offset behind it where the qos has their bits."""
+    """The topic, then the qos; in version 2 a group and an offset follow if the qos has their bits."""
     fit, end = _topic_fit(payload, 0)
     if fit is _Fit.MISFIT or end >= len(payload):
         return _Fit.MISFIT
@@ -230,11 +230,11 @@ def _subscribe_fit(payload: bytes) -> _Fit:
 
 
 def _publish_fit(payload: bytes) -> _Fit:
-    """The topic behind the qos byte, or behind what its bits say of version 2."""
-    flags, at = payload[0], 1
-    at += 4 if flags & 0x80 else 0
-    at += 2 + int.from_bytes(payload[at : at + 2], "big") if flags & 0x40 else 0
-    fit = max(_topic_fit(payload, 1)[0], _topic_fit(payload, at)[0])
+    """The topic after the qos byte, or after the fields of version 2 that its bits announce."""
+    flags, offset = payload[0], 1
+    offset += 4 if flags & 0x80 else 0
+    offset += 2 + int.from_bytes(payload[offset : offset + 2], "big") if flags & 0x40 else 0
+    fit = max(_topic_fit(payload, 1)[0], _topic_fit(payload, offset)[0])
     return fit if flags & 0x3C == 0 else min(fit, _Fit.NEUTRAL)
 
 
@@ -266,14 +266,14 @@ def _cut_fits(kind: int, payload_len: int) -> bool:
     return payload_len >= _LEAST_PAYLOAD.get(FrameType(kind), 0)
 
 
-def _chain(data: bytes, at: int) -> _SideEvidence:
-    """What the frames that follow each other from ``at`` prove, FRAMES_LOOKED_AT at most."""
-    start, fits, texts, client, server = at, [0, 0, 0], 0, False, False
+def _chain(data: bytes, offset: int) -> _SideEvidence:
+    """The evidence of the frames that follow each other from ``offset`` on, FRAMES_LOOKED_AT at most."""
+    start, fits, texts, client, server = offset, [0, 0, 0], 0, False, False
     named: set[tuple[int, bytes]] = set()
     for _ in range(FRAMES_LOOKED_AT):
-        if at + HEADER_BYTES > len(data):
+        if offset + HEADER_BYTES > len(data):
             break
-        length, kind, end = int.from_bytes(data[at : at + 4], "big"), data[at + 4], at + 4
+        length, kind, end = int.from_bytes(data[offset : offset + 4], "big"), data[offset + 4], offset + 4
         if not 9 <= length <= MAX_FRAME_SIZE or kind not in NAMES:
             fits[_Fit.MISFIT] += 1
             break
@@ -281,33 +281,33 @@ def _chain(data: bytes, at: int) -> _SideEvidence:
         if end > len(data):
             fits[_Fit.MISFIT] += not _cut_fits(kind, length - 9)
             break
-        fit = _fit(kind, data[at + HEADER_BYTES : end])
+        fit = _fit(kind, data[offset + HEADER_BYTES : end])
         fits[fit] += 1
         texts += fit is _Fit.EXACT and kind in _LEAST_PAYLOAD
         if fit is not _Fit.MISFIT:
-            named.add((kind, data[at + 5 : at + HEADER_BYTES]))
-        succeeded = kind == FrameType.ACK and data[at + HEADER_BYTES : end] == bytes(8)
+            named.add((kind, data[offset + 5 : offset + HEADER_BYTES]))
+        succeeded = kind == FrameType.ACK and data[offset + HEADER_BYTES : end] == bytes(8)
         client, server = client or kind in _FROM_CLIENT, server or succeeded or kind in _FROM_SERVER
-        at = end
+        offset = end
     counts = fits[_Fit.EXACT], texts, fits[_Fit.NEUTRAL], fits[_Fit.MISFIT]
-    return _SideEvidence(*counts, at - start, client, server, frozenset(named))
+    return _SideEvidence(*counts, offset - start, client, server, frozenset(named))
 
 
 def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     """The frames of a side that follow each other, from its first byte or from where a search finds some."""
     data, _, ended = opening.side(direction)
-    first = _chain(data, 0)
-    if not first.misfits and first.frames >= (2 if opening.on_port and not ended else 1):
-        return first
-    at = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
-    if at is None and ended and not opening.on_port:
-        at = opening.find_run(direction, direction, 2)
-    if at is None:
-        return first if ended and first.frames > first.misfits else _SideEvidence()
-    found = _chain(data, at)
+    from_start = _chain(data, 0)
+    if not from_start.misfits and from_start.frames >= (2 if opening.on_port and not ended else 1):
+        return from_start
+    offset = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
+    if offset is None and ended and not opening.on_port:
+        offset = opening.find_run(direction, direction, 2)
+    if offset is None:
+        return from_start if ended and from_start.frames > from_start.misfits else _SideEvidence()
+    chain = _chain(data, offset)
     # A late start lies inside one message: less is skipped than is read, or many frames follow.
-    is_near = at <= found.decoded or found.frames >= FITS_PER_MISFIT
-    return found if is_near or not ended else _SideEvidence(misfits=found.frames + 1)
+    is_near = offset <= chain.decoded or chain.frames >= FITS_PER_MISFIT
+    return chain if is_near or not ended else _SideEvidence(misfits=chain.frames + 1)
 
 
 _HELLO = Claim(Verdict.YES, "c2s", "s2c")
@@ -348,12 +348,12 @@ def _late_claim(opening: Opening) -> Claim:
     if verdict in (Verdict.NO, Verdict.WAIT):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
     if not (opening.c2s_start or opening.s2c_start):
-        told, not_so = one.client, two.client
-        if told == not_so and verdict is Verdict.YES and not opening.on_port:
-            told, not_so = two.server and not one.server, one.server and not two.server
-        if not_so and not told:
+        client_proved, server_proved = one.client, two.client
+        if client_proved == server_proved and verdict is Verdict.YES and not opening.on_port:
+            client_proved, server_proved = two.server and not one.server, one.server and not two.server
+        if server_proved and not client_proved:
             return Claim(Verdict.NO)
-        if not told and not opening.on_port:
+        if not client_proved and not opening.on_port:
             if not ended:
                 return Claim(Verdict.WAIT)
             # Only a publisher gets no answer at all.
@@ -362,7 +362,7 @@ def _late_claim(opening: Opening) -> Claim:
 
 
 def _answer_count(client: _SideEvidence, server: _SideEvidence) -> int:
-    """Frames of a server that answer one of its client's under its id."""
+    """Frames of a server that answer a frame of its client under the same id."""
     kinds = {number: kind for kind, number in client.named}
     return sum(
         number in kinds and kind in (FrameType.NACK, _ANSWERED_BY.get(FrameType(kinds[number])))
