@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from mqpcap.background import AHEAD, Background
+from mqpcap.background import MAX_QUEUED, Background
 
 
 def test_without_a_pool_work_is_done_at_once() -> None:
     done: list[int] = []
-    Background().do(lambda: done.append(threading.get_ident()))
+    Background().submit(lambda: done.append(threading.get_ident()))
     assert done == [threading.get_ident()]
 
 
@@ -25,16 +25,16 @@ def test_no_more_than_some_pieces_are_ahead() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         behind = Background(pool)
-        for k in range(AHEAD):
-            behind.do(partial(piece, k))
-        late = threading.Thread(target=behind.do, args=(partial(piece, AHEAD),))
+        for k in range(MAX_QUEUED):
+            behind.submit(partial(piece, k))
+        late = threading.Thread(target=behind.submit, args=(partial(piece, MAX_QUEUED),))
         late.start()
         late.join(0.05)
         assert late.is_alive() and begun == []
         go.set()
         late.join(10)
         behind.wait()
-    assert begun == list(range(AHEAD + 1))
+    assert begun == list(range(MAX_QUEUED + 1))
 
 
 def test_what_a_piece_raises_is_raised() -> None:
@@ -43,14 +43,14 @@ def test_what_a_piece_raises_is_raised() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         behind = Background(pool)
-        behind.do(fail)
+        behind.submit(fail)
         with pytest.raises(ValueError, match="of the piece"):
             behind.wait()
         behind.wait()
-        behind.do(fail)
+        behind.submit(fail)
         with pytest.raises(ValueError, match="of the piece"):
-            for _ in range(AHEAD):
-                behind.do(lambda: None)
+            for _ in range(MAX_QUEUED):
+                behind.submit(lambda: None)
 
 
 @pytest.mark.parametrize("threads", [0, 1])
@@ -65,7 +65,7 @@ def test_items_are_made_ahead_one_at_a_time(threads: int) -> None:
 
     used: list[int] = []
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="no more"):
-        for item in Background(pool if threads else None).ahead(items()):
+        for item in Background(pool if threads else None).prefetch(items()):
             used.append(item)
             assert len(made) <= len(used) + threads
     assert used == made == [0, 1, 2, 3, 4]

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+Int64Array = NDArray[np.int64]
 MAX_LOOKUP_SPAN = 1 << 16
 """Numbers this close together are told apart by a table of them; others, unless they are many, by sorting."""
 
-CODED = pa.dictionary(pa.int32(), pa.string())
+DICTIONARY_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def file_text(name: str) -> str:
@@ -31,23 +31,24 @@ _LIKE_ESCAPE = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
 def constant(text: str, n: int) -> pa.DictionaryArray:
-    """One text n times, as CODED."""
+    """One text n times, as DICTIONARY_TEXT."""
     return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]), safe=False)
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array; what is in one piece is not copied."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def unified(table: pa.Table) -> pa.Table:
+def unify_dictionaries(table: pa.Table) -> pa.Table:
     """The table with one dictionary for each column of them.
 
     Unlike pyarrow's own, which looks up what stands in null slots too: outside of the dictionary, and of memory.
 
-    >>> unified(pa.concat_tables([pa.table({"x": pa.array([t]).dictionary_encode()}) for t in "ab"]))["x"].to_pylist()
+    >>> tables = [pa.table({"x": pa.array([text]).dictionary_encode()}) for text in "ab"]
+    >>> unify_dictionaries(pa.concat_tables(tables))["x"].to_pylist()
     ['a', 'b']
     """
     for i, column in enumerate(table.columns):
@@ -68,10 +69,10 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks)
 
 
-def relisted(lists: pa.ListArray, items: pa.Array) -> pa.ListArray:
+def with_list_values(lists: pa.ListArray, items: pa.Array) -> pa.ListArray:
     """The same lists with other items: ``items`` stand for those of ``lists.flatten()``.
 
-    >>> relisted(pa.array([[1, 2], None, [3]]), pa.array(["a", "b", "c"])).to_pylist()
+    >>> with_list_values(pa.array([[1, 2], None, [3]]), pa.array(["a", "b", "c"])).to_pylist()
     [['a', 'b'], None, ['c']]
     """
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
@@ -91,7 +92,7 @@ def is_in(column: pa.Array | pa.ChunkedArray, *values: object) -> NDArray[np.boo
 
 
 def case_when(words: Mapping[str, NDArray[np.bool_]]) -> pa.DictionaryArray:
-    """For each row the word whose mask has it, the last of several, null if none has: as CODED.
+    """For each row the word whose mask has it, the last of several, null if none has: as DICTIONARY_TEXT.
 
     >>> case_when({"ok": np.array([True, True, False]), "error": np.array([True, False, False])}).to_pylist()
     ['error', 'ok', None]
@@ -103,15 +104,15 @@ def case_when(words: Mapping[str, NDArray[np.bool_]]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(at, mask=null), pa.array(list(words), pa.string()))
 
 
-def true(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+def true_mask(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
     """Where a column of truths is true."""
-    truths: NDArray[np.bool_] = pc.fill_null(whole(column), False).to_numpy(zero_copy_only=False)
+    truths: NDArray[np.bool_] = pc.fill_null(single_array(column), False).to_numpy(zero_copy_only=False)
     return truths
 
 
 def dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     """A column as a dictionary, whatever it is."""
-    array = whole(column)
+    array = single_array(column)
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
@@ -122,16 +123,16 @@ def codes_of(column: pa.DictionaryArray) -> NDArray[np.integer]:
     return filled
 
 
-def are_all(rows: NDArray[np.intp], n: int) -> bool:
+def is_identity(rows: NDArray[np.intp], n: int) -> bool:
     """Whether rows, given by number, are all of n as they stand.
 
-    >>> are_all(np.array([0, 1]), 2), are_all(np.array([1, 0]), 2), are_all(np.array([0]), 2)
+    >>> is_identity(np.array([0, 1]), 2), is_identity(np.array([1, 0]), 2), is_identity(np.array([0]), 2)
     (True, False, False)
     """
     return len(rows) == n and bool((np.diff(rows) == 1).all())
 
 
-def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
+def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> Int64Array:
     """A number per row (n of them), equal exactly where all columns are; nulls equal each other.
 
     >>> group_ids([pa.array(["a", "b", "a"]), pa.array([1, 1, 1])], 3).tolist()
@@ -145,7 +146,7 @@ def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray], n: int) -> I64:
     return key
 
 
-def factorize(values: NDArray[np.signedinteger]) -> tuple[I64, I64]:
+def factorize(values: NDArray[np.signedinteger]) -> tuple[Int64Array, Int64Array]:
     """The different values in ascending order, and for each row which of them it has.
 
     >>> [x.tolist() for x in factorize(np.array([7, 5, 7]))]
@@ -161,7 +162,7 @@ def factorize(values: NDArray[np.signedinteger]) -> tuple[I64, I64]:
     return np.flatnonzero(there[: len(values) and len(there)]) + low, (np.cumsum(there) - 1).take(at)
 
 
-def ascend(keys: Iterable[NDArray[np.generic]]) -> bool:
+def is_sorted(keys: Iterable[NDArray[np.generic]]) -> bool:
     """Whether rows are in order of the first key, where it is equal of the second, and so on.
 
     Keys are asked for one by one: the rest decide nothing where one tells all rows apart.
@@ -178,13 +179,13 @@ def ascend(keys: Iterable[NDArray[np.generic]]) -> bool:
     return True
 
 
-def low_words(column: pa.Array | pa.ChunkedArray, null: int = 0) -> I64:
+def low_words(column: pa.Array | pa.ChunkedArray, null: int = 0) -> Int64Array:
     """The low 64 bits of a column of decimals.
 
     >>> low_words(pa.array([1, None], pa.decimal128(20, 0)), -1).tolist()
     [1, -1]
     """
-    array = whole(column)
+    array = single_array(column)
     if array.null_count == len(array):
         return np.full(len(array), null, np.int64)
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]

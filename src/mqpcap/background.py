@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 if TYPE_CHECKING:  # a short command needs no pool
     from concurrent.futures import Executor, Future
 
-AHEAD = 2
+MAX_QUEUED = 2
 """Items that wait or run, a window's rows and its pairs; a further one waits for the oldest. More would take memory."""
 Item = TypeVar("Item")
 
@@ -15,14 +15,14 @@ Item = TypeVar("Item")
 class Background:
     """Runs items of work in the order given: in ``pool``, which has one thread, or at once where there is none.
 
-    What an item raises is raised by the next call of ``do`` or ``wait``.
+    What an item raises is raised by the next call of ``submit`` or ``wait``.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> done = []
     >>> with ThreadPoolExecutor(1) as pool:
     ...     background = Background(pool)
     ...     for k in range(5):
-    ...         background.do(lambda k=k: done.append(k))
+    ...         background.submit(lambda k=k: done.append(k))
     ...     background.wait()
     >>> done
     [0, 1, 2, 3, 4]
@@ -32,16 +32,16 @@ class Background:
         self._pool = pool
         self._under_way: deque[Future[None]] = deque()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         """Run an item."""
         if self._pool is None:
             work()
             return
-        while len(self._under_way) >= AHEAD:
+        while len(self._under_way) >= MAX_QUEUED:
             self._under_way.popleft().result()
         self._under_way.append(self._pool.submit(work))
 
-    def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
+    def prefetch(self, items: Iterator[Item]) -> Iterator[Item]:
         """The items, each made in the pool while the one before it is used."""
         if self._pool is None:
             yield from items

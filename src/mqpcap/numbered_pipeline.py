@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from mqpcap.arrays import I64
+from mqpcap.arrays import Int64Array
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import Records, Spans
@@ -69,7 +69,7 @@ class NumberedPipeline(CapturePipeline):
             for name, (known, codes) in words.items()
         }
 
-    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+    def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
         states = (self.framer.connections.get(number) for number in flows.tolist())
         names = [state.stranger if state is not None else None for state in states]

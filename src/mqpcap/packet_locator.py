@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import file_text
+from mqpcap.arrays import Int64Array, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import PeekableStream, plain_bytes
@@ -34,8 +34,6 @@ from mqpcap.pipeline import Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
-
-I64 = NDArray[np.int64]
 
 SYN = 2
 """The flag that takes a sequence number before the first byte."""
@@ -56,7 +54,7 @@ class CapturedPacket:
     link_type: int
 
 
-def window_of(packets: Sequence[CapturedPacket], numbers: I64) -> Window:
+def window_of(packets: Sequence[CapturedPacket], numbers: Int64Array) -> Window:
     """The packets as a window of a file that holds no others."""
     caplen = np.array([len(packet.raw) for packet in packets], np.int64)
     return Window(
@@ -85,8 +83,8 @@ class PacketLocator:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._windows: list[dict[str, I64]] = []
-        self._closed: list[Sequence[I64]] = []
+        self._windows: list[dict[str, Int64Array]] = []
+        self._closed: list[Sequence[Int64Array]] = []
         self._has_fragments = False
         self._unpacked: dict[int, BinaryIO] = {}
         self._lock = threading.RLock()
@@ -109,11 +107,13 @@ class PacketLocator:
         }
         self._windows.append(columns)
 
-    def close(self, ids: I64, keys: I64, bases: I64, senders: I64, clients: I64) -> None:
+    def close(
+        self, ids: Int64Array, keys: Int64Array, bases: Int64Array, senders: Int64Array, clients: Int64Array
+    ) -> None:
         """Take connections that are over; bases and senders are n by 2, by side."""
         self._closed.append((ids, keys, bases, senders, clients))
 
-    def _table(self) -> dict[str, I64]:
+    def _table(self) -> dict[str, Int64Array]:
         """The packets of all files as columns, in order. Raises LookupError if there are none."""
         with self._lock:
             if len(self._windows) > 1:
@@ -149,20 +149,20 @@ class PacketLocator:
             raise LookupError(f"the capture has no packet {number}")
         return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
 
-    def of_connection(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> I64:
+    def of_connection(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> Int64Array:
         """Places of the packets of a connection, both directions."""
         rows = self._with_key(side.key)
         times = self._table()["ts_ns"][rows]
         segments = self._segments(rows[(times >= first_ts_ns) & (times <= last_ts_ns)])
         return np.unique(segments.number[segments.key == side.key])
 
-    def _with_key(self, key: int) -> I64:
+    def _with_key(self, key: int) -> Int64Array:
         keys = self._table()["key"]
         return np.flatnonzero((keys == key) | (keys == 0) if self._has_fragments else keys == key)
 
     def gather(
         self, side: StreamSide, offset: int, length: int, first: int, last: int, is_cut: bool = False
-    ) -> tuple[bytes, I64]:
+    ) -> tuple[bytes, Int64Array]:
         """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
 
         first, last: places of packets it lies between; ever more around them are looked at, unless it ``is_cut`` there.
@@ -178,12 +178,12 @@ class PacketLocator:
         return body[:whole].tobytes(), used
 
     def _stretch(
-        self, side: StreamSide, offset: int, length: int, rows: I64
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], I64]:
+        self, side: StreamSide, offset: int, length: int, rows: Int64Array
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Int64Array]:
         """Bytes, where they are there, and the packets that have any of them."""
         segments = self._segments(rows)
         is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
-        begin: I64 = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
+        begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
         sent = (segments.key == side.key) & (ends_of(segments)[0] == side.sender) & (segments.length > 0)
         hits = np.flatnonzero(sent & (begin < length) & (begin + segments.length > 0))
         body, is_there = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
@@ -195,16 +195,16 @@ class PacketLocator:
             is_there[one:two] = True
         return body, is_there, np.unique(segments.number[hits])
 
-    def _segments(self, rows: I64) -> Segments:
+    def _segments(self, rows: Int64Array) -> Segments:
         """The TCP segments in some packets; their ``number`` is the packet's place."""
         return Dissector().segments(window_of(self.packets(rows), rows))
 
-    def packets(self, rows: I64) -> list[CapturedPacket]:
+    def packets(self, rows: Int64Array) -> list[CapturedPacket]:
         """The packets at some places, read from their files."""
         with self._lock:
             return self._read_packets(rows)
 
-    def _read_packets(self, rows: I64) -> list[CapturedPacket]:
+    def _read_packets(self, rows: Int64Array) -> list[CapturedPacket]:
         table, found = self._table(), []
         files: dict[int, PeekableStream] = {}
         try:
@@ -267,7 +267,7 @@ class LocatingPipeline(NumberedPipeline):
         """How the messages were read, beside what others add."""
         return {**super().more_columns(frames, records), **self.read_as(frames, records)}
 
-    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+    def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
         """Connections are over: where their streams begin is noted."""
         of, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
         senders = [endpoints(of.hi[:, x].copy(), of.lo[:, x].copy(), of.port[:, x]) for x in (0, 1)]

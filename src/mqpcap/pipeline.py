@@ -460,14 +460,14 @@ class Tables(Pipeline):
             if size_bytes > MAX_PAIRED_BYTES and self.options.pairs_up:
                 # As if the window ended here; of what is in it only the begin counts as read.
                 behind = replace(self._behind(), now_ns=self.span_ns[0])
-                self.background.do(partial(self._correlated, batches, behind, files))
+                self.background.submit(partial(self._correlated, batches, behind, files))
                 batches, size_bytes = {}, 0
             size_bytes += records.table.nbytes
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
-            self.background.do(partial(self._rows_made, protocol, frames, records, known, files, batches))
+            self.background.submit(partial(self._rows_made, protocol, frames, records, known, files, batches))
         if self.options.pairs_up:
-            self.background.do(partial(self._correlated, batches, self._behind(), files))
+            self.background.submit(partial(self._correlated, batches, self._behind(), files))
 
     def _behind(self) -> Behind:
         """How far the capture was read, server by server."""
@@ -559,9 +559,9 @@ class Tables(Pipeline):
             for block in blocks:
                 self.emit(Output("connections", block))
 
-        self.background.do(made)
+        self.background.submit(made)
         for table in problems(files[0], found, self.assembler.flows, self.framer.connections):
-            self.background.do(partial(self.emit, Output("problems", table)))
+            self.background.submit(partial(self.emit, Output("problems", table)))
         self._unrecognised.difference_update(flows.tolist())
         for flow in self._missing_at.keys() & {*flows.tolist()}:
             del self._missing_at[flow]
@@ -653,7 +653,7 @@ class CapturePipeline(Tables):
         grows = self.capture.is_pipe or self.capture.next_file is not None
         windows = self.capture.windows()
         dissected = ((window, self.dissector.segments(window)) for window in windows)
-        return dissected if grows else self.background.ahead(dissected)
+        return dissected if grows else self.background.prefetch(dissected)
 
     def _dissected(self, window: Window) -> Segments:
         assert self._segments_read is not None

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import CODED, file_text
+from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
@@ -408,7 +408,7 @@ def _index_schema() -> pa.Schema:
     """The columns of ``messages`` that Scapy's packets have, and the layout and variant of each message."""
     from mqpcap.scapy.session import COLUMNS
 
-    return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, CODED), (VARIANT, CODED)])
+    return pa.schema([*map(TABLES["messages"].field, COLUMNS), (LAYOUT, DICTIONARY_TEXT), (VARIANT, DICTIONARY_TEXT)])
 
 
 def _rows(output: Output, table: str) -> Iterator[pa.Table]:

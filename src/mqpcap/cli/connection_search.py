@@ -9,7 +9,7 @@ from operator import and_
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import constant, unified
+from mqpcap.arrays import constant, unify_dictionaries
 from mqpcap.capture import Capture
 from mqpcap.cli.console import Meter
 from mqpcap.cli.filters import Tally
@@ -120,7 +120,7 @@ class ChosenConnections:
         return list(map(Chosen, rows.filter(is_context).to_pylist()))
 
     def _connections(self) -> pa.Table:
-        return unified(pa.concat_tables(self._rows)).combine_chunks()
+        return unify_dictionaries(pa.concat_tables(self._rows)).combine_chunks()
 
     def _note(self, output: Output) -> None:
         self._ids.update(output.rows["connection_id"].unique().to_pylist())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap import __version__
-from mqpcap.arrays import I64, dictionary, file_text, unified
+from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.cli.connection_search import Chosen, ChosenConnections
@@ -38,7 +38,7 @@ _FILE_SHIFT = 48
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _TakenPacket = tuple[int, int, bytes, int, list[str]]
 """Time, link type, bytes, length on the wire, comments."""
-_Spans = tuple[I64, I64]
+_Spans = tuple[Int64Array, Int64Array]
 """Starts and ends of byte ranges, each sorted."""
 
 
@@ -48,7 +48,7 @@ class Extraction:
     def __init__(self, capture: Capture, asked: Query, whole_connections: bool) -> None:
         self._capture, self._asked, self._whole = capture, asked, whole_connections
         self._messages: list[pa.Table] = []
-        self._packets: I64 = np.zeros(0, np.int64)
+        self._packets: Int64Array = np.zeros(0, np.int64)
         """The places of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
         self.note: str | None = None
@@ -116,7 +116,7 @@ class Extraction:
         return written_bytes
 
 
-def _places(window: Window, numbers: NDArray[np.integer]) -> I64:
+def _places(window: Window, numbers: NDArray[np.integer]) -> Int64Array:
     return numbers.astype(np.int64) | window.file << _FILE_SHIFT
 
 
@@ -132,7 +132,7 @@ class _NotingPipeline(NumberedPipeline):
         """By flow its connection_id, and the side that is the client."""
         self._keys: dict[int, int] = {}
         """By connection_id the key of its segments."""
-        self.fragments: I64 = np.zeros(0, np.int64)
+        self.fragments: Int64Array = np.zeros(0, np.int64)
         """The places of packets that are fragments."""
 
     def _dissected(self, window: Window) -> Segments:
@@ -152,7 +152,7 @@ class _NotingPipeline(NumberedPipeline):
             self._notes.append((places, side, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
         return super()._chunks(chunks)
 
-    def close(self, flows: I64, files: Sequence[str], of_others: bool) -> None:
+    def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
         ids = self.assembler.flows.columns(flows).connection_ids().tolist()
         self._keys.update(zip(ids, self.assembler.flows.anchors(flows)[0].tolist(), strict=True))
@@ -161,7 +161,7 @@ class _NotingPipeline(NumberedPipeline):
             self._clients[flow] = connection_id, 0 if state is None else state.client
         super().close(flows, files, of_others)
 
-    def of_connections(self, connections: Sequence[Chosen]) -> I64:
+    def of_connections(self, connections: Sequence[Chosen]) -> Int64Array:
         """The packets of whole connections: those between their ends, and not of another there."""
         times: dict[int, list[tuple[int, int]]] = {}
         for connection in connections:
@@ -169,7 +169,7 @@ class _NotingPipeline(NumberedPipeline):
             times.setdefault(self._keys[connection.id], []).append(span)
         return self._met({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
 
-    def of_messages(self, messages: Sequence[pa.Table]) -> I64:
+    def of_messages(self, messages: Sequence[pa.Table]) -> Int64Array:
         """The packets that brought bytes of messages."""
         spans = _spans(messages)
         sides = {
@@ -179,7 +179,7 @@ class _NotingPipeline(NumberedPipeline):
         }
         return self._met({side: message_spans for side, message_spans in sides.items() if message_spans is not None})
 
-    def _met(self, spans: Mapping[int, _Spans]) -> I64:
+    def _met(self, spans: Mapping[int, _Spans]) -> Int64Array:
         """The places of packets with something in the stretches, which are by connection or side."""
         side_keys = np.array(sorted(spans), np.int64)
         side_notes = [tuple(column[np.isin(part[1], side_keys)] for column in part) for part in self._notes]
@@ -196,7 +196,7 @@ class _NotingPipeline(NumberedPipeline):
 
 def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
     """By connection_id and direction the stretches of the stream that messages take."""
-    rows = unified(pa.concat_tables(messages)).combine_chunks()
+    rows = unify_dictionaries(pa.concat_tables(messages)).combine_chunks()
     sides = rows.group_by(["connection_id", "direction"], use_threads=False).aggregate(
         [("stream_offset", "list"), ("frame_len", "list")]
     )
@@ -211,7 +211,7 @@ class _Comments:
     """Comments on the first packet of each message."""
 
     def __init__(self, capture: Capture, messages: Sequence[pa.Table]) -> None:
-        self._messages = unified(pa.concat_tables(messages)).combine_chunks()
+        self._messages = unify_dictionaries(pa.concat_tables(messages)).combine_chunks()
         files = {file_text(name): i for i, name in enumerate(capture.files)}
         encoded = dictionary(self._messages["capture_file"])
         file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
@@ -219,7 +219,7 @@ class _Comments:
         self._order = np.argsort(place, kind="stable")
         self._places = place[self._order]
 
-    def of(self, places: I64) -> Iterator[list[str]]:
+    def of(self, places: Int64Array) -> Iterator[list[str]]:
         """The comments of each packet."""
         for start in range(0, len(places), COMMENTED_TOGETHER):
             part = places[start : start + COMMENTED_TOGETHER]

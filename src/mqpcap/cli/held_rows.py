@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import I64, codes_of, true, unified, whole
+from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
 from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
@@ -107,7 +107,7 @@ class _Part:
         self.protocol, self.messages, self.fields = output.protocol, messages, fields
         self.at = 0
         """Rows in front of it are given out."""
-        self.ts_ns: I64 = messages["ts_ns"].to_numpy()
+        self.ts_ns: Int64Array = messages["ts_ns"].to_numpy()
         self.row_bytes = (messages.nbytes + fields.nbytes) // max(len(self), 1)
         self.arrived_ns = time.monotonic_ns()
         self.exchanges: pa.Table | None = None
@@ -118,10 +118,10 @@ class _Part:
     def note(self, exchanges: pa.Table) -> None:
         """Take in what became of requests."""
         found = exchanges_of(self.messages, exchanges)
-        hit = true(found["is_request"].is_valid())
+        hit = true_mask(found["is_request"].is_valid())
         if self.exchanges is not None and hit.any():
             at = np.arange(len(self)) + np.where(hit, 0, len(self))
-            found = unified(pa.concat_tables([found, self.exchanges])).combine_chunks().take(pa.array(at))
+            found = unify_dictionaries(pa.concat_tables([found, self.exchanges])).combine_chunks().take(pa.array(at))
         if hit.any():
             self.exchanges = found
 
@@ -263,7 +263,7 @@ def _values(column: pa.ChunkedArray) -> object:
     if column.null_count == len(column):
         return None
     if pa.types.is_dictionary(type_):
-        array = whole(column)
+        array = single_array(column)
         words = [*array.dictionary.to_pylist(), None]
         return words[0] if len(words) == 2 and not array.null_count else [words[x] for x in codes_of(array).tolist()]
     if (pa.types.is_integer(type_) or pa.types.is_boolean(type_)) and not column.null_count:
@@ -271,7 +271,7 @@ def _values(column: pa.ChunkedArray) -> object:
         return values.tolist() if (values != values[0]).any() else values[0].item()
     if pa.types.is_integer(type_):
         values = pc.fill_null(column, 0).to_numpy().astype(object)
-        values[true(column.is_null())] = None
+        values[true_mask(column.is_null())] = None
         return values.tolist()
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return column.to_numpy().tolist()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64
+from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.cli.connection_search import Chosen
 from mqpcap.cli.console import Meter, plural
@@ -71,7 +71,9 @@ def _of_side(
             yield int(chunks.offset[i]), chunks.buffer[start : start + int(chunks.length[i])]
 
 
-def _shown(capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter) -> Sequence[I64]:
+def _shown(
+    capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter
+) -> Sequence[Int64Array]:
     """Starts and ends of the parts of a side to show: all of it, or its messages without their secrets."""
     protocol = connection.row["protocol"]
     if not outcome.choices.show_secrets and protocol is None:

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import are_all, ascend, factorize, unified
-from mqpcap.schema.requests import I64, RequestKind
+from mqpcap.arrays import Int64Array, factorize, is_identity, is_sorted, unify_dictionaries
+from mqpcap.schema.requests import RequestKind
 from mqpcap.tcp.flow_records import NONE
 
 KEPT = (
@@ -40,12 +40,12 @@ END_NS = (1 << 63) - 1
 """A time behind all others."""
 
 
-def in_order(numbers: I64, *keys: NDArray[np.generic]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def in_order(numbers: Int64Array, *keys: NDArray[np.generic]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows in order of a number, where it is equal of a key, and so on; and where those of each number end."""
     distinct, place = factorize(numbers)
     # NumPy sorts 16 bits in linear time.
     order = np.argsort(place.astype(np.uint16) if len(distinct) <= 1 << 16 else place, kind="stable")
-    if not ascend(key.take(order) for key in (place, *keys)):
+    if not is_sorted(key.take(order) for key in (place, *keys)):
         order = np.lexsort((*keys[::-1], place))
     return order, np.cumsum(np.bincount(place))
 
@@ -57,7 +57,7 @@ class Columns:
     def taken(self, rows: NDArray[np.intp]) -> Self:
         """Some of the rows, by number; the same object where they are all as they stand."""
         columns = [getattr(self, x.name) for x in fields(self)]
-        if are_all(rows, len(columns[0])):
+        if is_identity(rows, len(columns[0])):
             return self
         return type(self)(*(x.take(rows if isinstance(x, np.ndarray) else pa.array(rows)) for x in columns))
 
@@ -73,7 +73,7 @@ def _joined(columns: Sequence[Any]) -> Any:
     if isinstance(columns[0], np.ndarray):
         return np.concatenate(columns)
     if isinstance(columns[0], pa.Table):
-        return unified(pa.concat_tables(columns, promote_options="default")).combine_chunks()
+        return unify_dictionaries(pa.concat_tables(columns, promote_options="default")).combine_chunks()
     return pa.concat_arrays(columns)
 
 
@@ -86,19 +86,19 @@ class Batch(Columns):
     """
 
     table: pa.Table
-    flow: I64
+    flow: Int64Array
     from_client: NDArray[np.bool_]
-    offset: I64
-    length: I64
-    ts_ns: I64
-    end_ns: I64
+    offset: Int64Array
+    length: Int64Array
+    ts_ns: Int64Array
+    end_ns: Int64Array
     broken: NDArray[np.bool_]
     cut: NDArray[np.bool_]
     started: NDArray[np.bool_]
     """Whether the start of the row's connection is known; this and the columns below: see the module."""
-    first_ack: I64
-    last_ack: I64
-    acked_from: I64
+    first_ack: Int64Array
+    last_ack: Int64Array
+    acked_from: Int64Array
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -109,7 +109,7 @@ class Batch(Columns):
         return in_order(self.flow * 2 + ~self.from_client, self.offset)
 
     @cached_property
-    def when(self) -> I64:
+    def when(self) -> Int64Array:
         """When rows came; where bytes of a side came in another order, no row is earlier than those in front of it."""
         by_side, ends = self.by_side
         back = np.flatnonzero(np.diff(self.ts_ns.take(by_side)) < 0) + 1
@@ -133,24 +133,24 @@ class Messages:
     """
 
     order: NDArray[np.intp]
-    place: I64
-    flow: I64
-    code: I64
-    tie: I64
-    item: I64
-    ts_ns: I64
-    end_ns: I64
-    offset: I64
+    place: Int64Array
+    flow: Int64Array
+    code: Int64Array
+    tie: Int64Array
+    item: Int64Array
+    ts_ns: Int64Array
+    end_ns: Int64Array
+    offset: Int64Array
     client: NDArray[np.bool_]
     broken: NDArray[np.bool_]
     cut: NDArray[np.bool_]
     started: NDArray[np.bool_]
-    numbers: Sequence[I64]
+    numbers: Sequence[Int64Array]
     first_row: int
     kinds: NDArray[np.int8]
     states: NDArray[np.int8]
 
-    def columns(self, start: int, end: int, kinds: bytes) -> I64:
+    def columns(self, start: int, end: int, kinds: bytes) -> Int64Array:
         """The requests of a stretch of ``order`` that may get a reply, a column each; ``kinds`` by code."""
         rows = self.order[start:end]
         may_get = np.isin(np.frombuffer(kinds, np.int8), (RequestKind.FIXED, RequestKind.OPTIONAL))
@@ -193,14 +193,14 @@ class Closing:
     replies_fin            stream offset of the server's FIN, NO_OFFSET without one
     """
 
-    flow: I64
+    flow: Int64Array
     ended: NDArray[np.bool_]
     covered: NDArray[np.bool_]
-    requests_missing_at: I64
-    replies_missing_at: I64
-    last_ns: I64
+    requests_missing_at: Int64Array
+    replies_missing_at: Int64Array
+    last_ns: Int64Array
     orderly: NDArray[np.bool_]
-    requests_extent: I64
-    replies_extent: I64
-    requests_fin: I64
-    replies_fin: I64
+    requests_extent: Int64Array
+    replies_extent: Int64Array
+    requests_fin: Int64Array
+    replies_fin: Int64Array

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, whole
+from mqpcap.arrays import Int64Array, constant, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Behind, Columns
 from mqpcap.correlate.exchanges import Pairs
-from mqpcap.schema.requests import I64, DeliveryRule, Keys, Prints
+from mqpcap.schema.requests import DeliveryRule, Keys, Prints
 
 MAX_PUBLISHES = 1 << 19
 """Publishes that a delivery is looked for among; about 56 bytes each."""
@@ -53,12 +53,12 @@ class Published(Columns):
     From ``end_ns`` on they may be delivered.
     """
 
-    key: I64
-    ts_ns: I64
-    end_ns: I64
-    connection_id: I64
-    offset: I64
-    note: I64
+    key: Int64Array
+    ts_ns: Int64Array
+    end_ns: Int64Array
+    connection_id: Int64Array
+    offset: Int64Array
+    note: Int64Array
 
     def __len__(self) -> int:
         return len(self.key)
@@ -72,12 +72,12 @@ class Published(Columns):
 class Delivered(Columns):
     """Deliveries whose publishes are looked for: ``length`` is that of the message, ``text`` the key as text."""
 
-    key: I64
-    ts_ns: I64
-    connection_id: I64
-    offset: I64
-    server: I64
-    length: I64
+    key: Int64Array
+    ts_ns: Int64Array
+    connection_id: Int64Array
+    offset: Int64Array
+    server: Int64Array
+    length: Int64Array
     destination: pa.Array
     text: pa.Array
 
@@ -99,7 +99,7 @@ class Deliveries:
     _fresh: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
     _count: int = 0
-    _pushed_out: list[I64] = field(default_factory=list)
+    _pushed_out: list[Int64Array] = field(default_factory=list)
     """The keys of publishes that went together, in order."""
     _held: list[Delivered] = field(default_factory=list)
     _stretches: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -148,22 +148,22 @@ class Deliveries:
 
     def _delivered(self, keys: Keys, rows: "_Rows") -> Delivered:
         note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
-        server, destination = self._servers(rows.table), whole(rows.table["destination"]).cast(pa.string())
+        server, destination = self._servers(rows.table), single_array(rows.table["destination"]).cast(pa.string())
         ids, text = rows.table["connection_id"].to_numpy(), self.rule.text(rows.table, note)
         key = self._with_server(keys.key, server)
-        return Delivered(key, rows.ts_ns, ids, rows.offset, server, rows.length, destination, whole(text))
+        return Delivered(key, rows.ts_ns, ids, rows.offset, server, rows.length, destination, single_array(text))
 
-    def _servers(self, rows: pa.Table) -> I64:
+    def _servers(self, rows: pa.Table) -> Int64Array:
         """A number for the server of each row, one for all where publishes to any count."""
         if self.rule.across_servers:
             return np.zeros(rows.num_rows, np.int64)
         with np.errstate(over="ignore"):
-            numbers: I64 = self.prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
+            numbers: Int64Array = self.prints(rows["server_ip"]) * 65599 + rows["server_port"].to_numpy()
         return numbers
 
-    def _with_server(self, key: I64, server: I64) -> I64:
+    def _with_server(self, key: Int64Array, server: Int64Array) -> Int64Array:
         with np.errstate(over="ignore"):
-            mixed: I64 = key * np.int64(1_000_003) + server
+            mixed: Int64Array = key * np.int64(1_000_003) + server
         return mixed
 
     def _unseen(self, stretches: pa.Table) -> Published:
@@ -319,10 +319,10 @@ class _Rows(Columns):
     """Rows that publish or deliver."""
 
     table: pa.Table
-    offset: I64
-    ts_ns: I64
-    end_ns: I64
-    length: I64
+    offset: Int64Array
+    ts_ns: Int64Array
+    end_ns: Int64Array
+    length: Int64Array
 
     @staticmethod
     def of(table: pa.Table) -> "_Rows":
@@ -330,7 +330,7 @@ class _Rows(Columns):
         return _Rows(table, *(table[name].to_numpy() for name in ("offset", "ts_ns", "end_ns", "offset")))
 
 
-def _earlier(run: Published, key: I64, now: I64) -> tuple[I64, I64]:
+def _earlier(run: Published, key: Int64Array, now: Int64Array) -> tuple[Int64Array, Int64Array]:
     """For each key its first place in the run, and how many publishes of it were complete by then."""
     first = np.searchsorted(run.key, key)
     last = np.searchsorted(run.key, key, "right")

@@ -28,8 +28,9 @@ from typing import TypeVar
 import cython
 import numpy as np
 
+from mqpcap.arrays import Int64Array
 from mqpcap.correlate.batch import Messages
-from mqpcap.schema.requests import I64, NO_TIE, RequestKind, RequestTables, State
+from mqpcap.schema.requests import NO_TIE, RequestKind, RequestTables, State
 
 T = TypeVar("T")
 
@@ -249,7 +250,7 @@ class _OpenRequests:
     wants: object
     queue: list
     head: cython.Py_ssize_t
-    later: Sequence[I64]  # requests that were taken in together; they are looked at when a reply comes
+    later: Sequence[Int64Array]  # requests that were taken in together; they are looked at when a reply comes
     later_count: cython.Py_ssize_t
     counters: list
     ties: set  # of requests
@@ -288,7 +289,7 @@ class _OpenRequests:
                 self.given = _Given()
             self.given.add(q)
 
-    def requests(self, some: I64) -> None:
+    def requests(self, some: Int64Array) -> None:
         """Take requests in, a column each: its first seven values and its numbers.
 
         Those of which no reply comes are never looked at one by one; the oldest of them go where they are too many.

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap.arrays import Int64Array
 from mqpcap.correlate.batch import Batch, Closing, Columns
-from mqpcap.schema.requests import I64
 
 ANY_LENGTH = (1 << 63) - 1
 """Of bytes that may be as many as they like: nobody saw how many."""
@@ -33,10 +33,10 @@ class Ended(Columns):
     """Of connections in order of flow: where the last message of the client ends and when it came, where that of the
     server ends, -1 without one, and where they are."""
 
-    flow: I64
-    client: I64
-    client_ns: I64
-    server: I64
+    flow: Int64Array
+    client: Int64Array
+    client_ns: Int64Array
+    server: Int64Array
     where: pa.Table
 
 
@@ -102,7 +102,7 @@ class Ends:
         late = np.flatnonzero(~batch.started[rows]) if self._early_ns is not None else rows[:0]
         return _stretches(new.where, late, since_ns[late] - (self._early_ns or 0), since_ns[late])
 
-    def close(self, closing: Closing) -> tuple[I64, I64, pa.Table]:
+    def close(self, closing: Closing) -> tuple[Int64Array, Int64Array, pa.Table]:
         """Let connections go; gives the ends of client and server of each, and what clients sent behind them."""
         client, server = np.zeros(len(closing.flow), np.int64), np.full(len(closing.flow), -1)
         known = self._known
@@ -120,7 +120,11 @@ class Ends:
 
 
 def _stretches(
-    where: pa.Table, rows: NDArray[np.intp], since_ns: I64, until_ns: I64, length: I64 | None = None
+    where: pa.Table,
+    rows: NDArray[np.intp],
+    since_ns: Int64Array,
+    until_ns: Int64Array,
+    length: Int64Array | None = None,
 ) -> pa.Table:
     """Bytes that clients of some rows sent, of any length if it is not said."""
     if not len(rows):

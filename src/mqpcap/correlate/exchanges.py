@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, constant, dictionary
+from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
 from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Findings, converse
 from mqpcap.correlate.rules import lanes
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
-from mqpcap.schema.requests import I64, CorrelationRule, Lane, Prints, RequestKind, State
+from mqpcap.schema.requests import CorrelationRule, Lane, Prints, RequestKind, State
 
 MAX_HELD_ROWS = 1 << 16
 """Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
@@ -101,7 +101,7 @@ class Exchanges:
             converse(talks, lane.tables, self.found, messages)
             self._rows.add(block)
 
-    def _block(self, batch: Batch, lane: Lane, codes: I64, rows: NDArray[np.intp]) -> Block:
+    def _block(self, batch: Batch, lane: Lane, codes: Int64Array, rows: NDArray[np.intp]) -> Block:
         table = batch.table.select([*KEPT, *self._needed]).append_column("ts_ns", pa.array(batch.ts_ns))
         if self._needed:
             table = table.append_column("end_ns", pa.array(batch.end_ns))
@@ -129,7 +129,9 @@ class Exchanges:
 
     # -- the end of connections ----------------------------------------------------------------------------
 
-    def close(self, closing: Closing, client_end: I64, server_end: I64) -> "tuple[Iterator[pa.Table], Pairs | None]":
+    def close(
+        self, closing: Closing, client_end: Int64Array, server_end: Int64Array
+    ) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """The rest of some connections, and where their last messages end; returns what ``feed`` does."""
         if self._held is not None:
             over = np.isin(self._held.flow, closing.flow)
@@ -226,7 +228,7 @@ class Exchanges:
             "reply_ts_ns": of(said, "ts_ns"),
             "latency_ns": pc.subtract(of(said, "ts_ns"), of(asked, "ts_ns")) if both else pa.nulls(n, pa.int64()),
             "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES, safe=False),
-            "status": pa.nulls(n, CODED) if said is None else dictionary(said["status"]),
+            "status": pa.nulls(n, DICTIONARY_TEXT) if said is None else dictionary(said["status"]),
             "error_code": of(said, "error_code"),
             "client_ip": own["client_ip"],
             "client_port": own["client_port"],
@@ -246,7 +248,7 @@ def _from_then_on(batch: Batch, since_ns: Mapping[int, int]) -> NDArray[np.intp]
     return np.flatnonzero(late & (batch.when >= times)) if late.any() else np.empty(0, np.intp)
 
 
-def _taking_part(lane: Lane, codes: I64, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _taking_part(lane: Lane, codes: Int64Array, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
     tables = lane.tables
     request = (np.array([np.frombuffer(kind, np.int8) for kind in tables.kind]) != RequestKind.NOTHING).any(0)
@@ -288,14 +290,14 @@ def _settle_closed(block: Block, closing: Closing) -> None:
     block.settle(mine, State.UNKNOWN)
 
 
-def _of_flows(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], I64]:
+def _of_flows(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], Int64Array]:
     """Of which rows the connection has a number, and that number."""
     flows = np.array(sorted(by_flow), np.int64)
     at, mine = _place(flow, flows)
     return mine, np.array([by_flow[number] for number in flows.tolist()], np.int64)[at]
 
 
-def _place(flow: NDArray[np.integer], flows: I64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _place(flow: NDArray[np.integer], flows: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Of each row the place of its connection among some, which ascend, and whether it is one of them."""
     at = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
     return at, flows[at] == flow

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import codes_of, dictionary, is_in, true, whole
+from mqpcap.arrays import codes_of, dictionary, is_in, single_array, true_mask
 from mqpcap.schema.requests import NO_TIE, CorrelationRule, Lane, RequestKind, RequestRule, RequestTables, State
 
 _KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
@@ -75,7 +75,7 @@ def _codes(rule: CorrelationRule, rows: pa.Table, place: Mapping[str, int], coun
     server = ~from_client(rows)
     if rule.one_way is not None:
         column, value = rule.one_way
-        code[~server & true(pc.equal(rows[f"f.{column}"], value))] += count
+        code[~server & true_mask(pc.equal(rows[f"f.{column}"], value))] += count
     code[server] += 2 * count
     made: NDArray[np.int64] = code
     return made
@@ -99,6 +99,6 @@ def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int = -1) -> NDArray[np.int64]:
     """A column of integers."""
-    array = whole(column).cast(pa.int64())
+    array = single_array(column).cast(pa.int64())
     found: NDArray[np.int64] = (pc.fill_null(array, null) if array.null_count else array).to_numpy()
     return found

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import are_all, factorize, unified
+from mqpcap.arrays import Int64Array, factorize, is_identity, unify_dictionaries
 from mqpcap.errors import let_go
-from mqpcap.schema.requests import I64
 
 MAX_WAITING_BYTES = 4 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
@@ -86,7 +85,7 @@ class WaitingRows:
         for flow in factorize(block.column("flow")[block.state == PENDING])[0].tolist():
             self._by_flow.setdefault(flow, set()).add(number)
 
-    def located(self, rows: I64) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
+    def located(self, rows: Int64Array) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: places in it, and which of ``rows`` they are, but for those that left."""
         numbers = list(self._blocks)
         firsts = np.array([block.first_row for block in self._blocks.values()], np.int64)
@@ -103,7 +102,7 @@ class WaitingRows:
                 self._touched.add(numbers[place])
                 yield block, at[is_left], which[is_left]
 
-    def take(self, rows: I64, state: int) -> pa.Table:
+    def take(self, rows: Int64Array, state: int) -> pa.Table:
         """The columns of some rows, each once, in their order; they get a state."""
         tables, order = [], []
         for block, at, which in self.located(rows):
@@ -112,13 +111,13 @@ class WaitingRows:
             order.append(which)
         if len(tables) == 1:
             return tables[0]
-        table = unified(pa.concat_tables(tables, promote_options="default")).combine_chunks()
+        table = unify_dictionaries(pa.concat_tables(tables, promote_options="default")).combine_chunks()
         return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
 
     def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
         """The columns of some rows of a block, without BLOCK_COLUMNS."""
         table = self._table(block).drop_columns(BLOCK_COLUMNS)
-        return table if are_all(at, len(block)) else table.take(pa.array(at))
+        return table if is_identity(at, len(block)) else table.take(pa.array(at))
 
     def opened(self, flows: Iterable[int]) -> Iterator[Block]:
         """The blocks that were touched or have rows of some connections, one in memory after the other.

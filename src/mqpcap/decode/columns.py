@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import factorize
+from mqpcap.arrays import Int64Array, factorize
 from mqpcap.decode import bytecode, kernels
 from mqpcap.schema.compiler import Program, ProgramColumn, compiled
 from mqpcap.schema.flaws import Flaw
@@ -29,7 +29,6 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 64 << 20
 """Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
 UNSIGNED = pa.decimal128(20, 0)
-I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,14 @@ class Spans:
     """
 
     buffer: NDArray[np.uint8]
-    start: I64
-    end: I64
+    start: Int64Array
+    end: Int64Array
     layout: NDArray[np.int32]
-    op: I64
+    op: Int64Array
     flaw: NDArray[np.uint8]
-    of: I64 | None = None
+    of: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
-    bodies: I64 | None = None
+    bodies: Int64Array | None = None
 
     def part(self, one: int, two: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
@@ -242,9 +241,9 @@ class ColumnReader:
         return col[:filled], at[:filled], a[:filled], b[:filled]
 
 
-_Tape = tuple[NDArray[np.int32], NDArray[np.int32], I64, I64]
+_Tape = tuple[NDArray[np.int32], NDArray[np.int32], Int64Array, Int64Array]
 """Column, row, a and b of each entry."""
-_Sorted = tuple[NDArray[np.int32], I64, I64]
+_Sorted = tuple[NDArray[np.int32], Int64Array, Int64Array]
 """Row, a and b of each entry, by column."""
 
 
@@ -272,11 +271,11 @@ class _TapeColumns:
         if len(tape[0]):
             sorted_ = (memoryview(x) for x in room)
             kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
-        self.dropped: I64 = np.empty(0, np.int64)
+        self.dropped: Int64Array = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}
 
-    def entries(self, c: int) -> tuple[NDArray[np.int32], I64, I64]:
+    def entries(self, c: int) -> tuple[NDArray[np.int32], Int64Array, Int64Array]:
         """Rows, a and b of a column's entries, in the order of rows. Copy them before the next batch is read."""
         own = slice(self.first[c], self.first[c + 1])
         rows, a, b = self.row[own], self.a[own], self.b[own]
@@ -286,14 +285,14 @@ class _TapeColumns:
             return rows[stays], a[stays], b[stays]
         return rows, a, b
 
-    def spans(self, name: str) -> tuple[I64, I64]:
+    def spans(self, name: str) -> tuple[Int64Array, Int64Array]:
         """Starts and lengths of a byte column of the table; length -1 where it is absent."""
         start, length = np.zeros(self.n, np.int64), np.full(self.n, -1, np.int64)
         rows, a, b = self.entries(self.index[-1, name])
         start[rows], length[rows] = a, b
         return start, length
 
-    def numbers(self, name: str) -> tuple[I64, NDArray[np.bool_]]:
+    def numbers(self, name: str) -> tuple[Int64Array, NDArray[np.bool_]]:
         """Values of an integer column of the table, and where they are present."""
         value, present = np.zeros(self.n, np.int64), np.zeros(self.n, np.bool_)
         rows, a, _ = self.entries(self.index[-1, name])
@@ -304,7 +303,7 @@ class _TapeColumns:
         """A column of the table by its name."""
         return self._array(self.index[-1, name], self.n)
 
-    def items(self, name: str, field: str) -> tuple[I64, I64]:
+    def items(self, name: str, field: str) -> tuple[Int64Array, Int64Array]:
         """Of every item of a list column: its row, and the value of an integer field that all items have."""
         outer = self.index[-1, name]
         rows, first, count = self.entries(outer)
@@ -322,7 +321,7 @@ class _TapeColumns:
             return span_array(self.buffer, n, rows, a, b, column.type)
         return number_array(n, rows, a, column)
 
-    def _list(self, c: int, n: int, rows: NDArray[np.int32], first: I64, count: I64) -> pa.Array:
+    def _list(self, c: int, n: int, rows: NDArray[np.int32], first: Int64Array, count: Int64Array) -> pa.Array:
         if not len(rows):
             return pa.nulls(n, column_type(self.program, c))
         elements = int((first + count).max(initial=0))
@@ -340,14 +339,14 @@ class _TapeColumns:
         return pa.Array.from_buffers(pa.list_(items.type), n, buffers, n - len(rows), children=[items])
 
 
-def _ranges(first: I64, count: I64) -> I64:
+def _ranges(first: Int64Array, count: Int64Array) -> Int64Array:
     """Ranges of ``count`` numbers from each ``first`` on, one behind the other."""
     before = np.cumsum(count) - count
-    numbers: I64 = np.repeat(first - before, count) + np.arange(int(count.sum()))
+    numbers: Int64Array = np.repeat(first - before, count) + np.arange(int(count.sum()))
     return numbers
 
 
-def number_array(n: int, rows: NDArray[np.int32], values: I64, column: ProgramColumn) -> pa.Array:
+def number_array(n: int, rows: NDArray[np.int32], values: Int64Array, column: ProgramColumn) -> pa.Array:
     """n values of a number column, null in rows not given."""
     if not len(rows) and n:
         return pa.nulls(n, column.type)
@@ -376,7 +375,7 @@ def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
 
 
 def gathered(
-    buffer: NDArray[np.uint8], start: I64, length: I64, rows: NDArray[np.int32] | None = None, n: int = 0
+    buffer: NDArray[np.uint8], start: Int64Array, length: Int64Array, rows: NDArray[np.int32] | None = None, n: int = 0
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Spans one behind the other, and where the value of each row begins: those of some of n ``rows``, or of all."""
     if rows is None:
@@ -390,7 +389,12 @@ def gathered(
 
 
 def span_array(
-    buffer: NDArray[np.uint8], n: int, rows: NDArray[np.int32], start: I64, length: I64, type_: pa.DataType | None
+    buffer: NDArray[np.uint8],
+    n: int,
+    rows: NDArray[np.int32],
+    start: Int64Array,
+    length: Int64Array,
+    type_: pa.DataType | None,
 ) -> pa.Array:
     """n byte strings gathered from the buffer, null in rows not given; undecodable bytes of text are replaced."""
     if not len(rows) and n:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import Int64Array
 from mqpcap.decode.message_buffer import MessageBuffer
-
-I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +38,24 @@ class Frames:
 
     protocol: str
     buffer: NDArray[np.uint8]
-    start: I64
-    end: I64
+    start: Int64Array
+    end: Int64Array
     layout: NDArray[np.int32]
-    op: I64
+    op: Int64Array
     flaw: NDArray[np.uint8]
-    flow: I64
+    flow: Int64Array
     side: NDArray[np.int8]
-    offset: I64
-    captured: I64
-    ts_ns: I64
-    end_ts_ns: I64
-    first_packet: I64
-    last_packet: I64
-    first_file: I64
-    gap_before: I64
+    offset: Int64Array
+    captured: Int64Array
+    ts_ns: Int64Array
+    end_ts_ns: Int64Array
+    first_packet: Int64Array
+    last_packet: Int64Array
+    first_file: Int64Array
+    gap_before: Int64Array
     resynced: NDArray[np.bool_]
-    first_ack: I64
-    last_ack: I64
+    first_ack: Int64Array
+    last_ack: Int64Array
 
 
 class FoundMessages:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mqpcap.arrays import Int64Array
 from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
 from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
-from mqpcap.decode.frames import I64, FoundMessages, Frames, Problem
+from mqpcap.decode.frames import FoundMessages, Frames, Problem
 from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
@@ -65,7 +66,7 @@ class Framer:
         """Sides (connection, 0 or 1) that hold bytes which may become a message older than others given out, and since
         when (ns)."""
 
-    def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], I64, I64]:
+    def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], Int64Array, Int64Array]:
         """The messages in the new bytes, by protocol and buffer; and what the reassembly keeps (``Reassembler.keep``).
 
         That is, per chunk, how many bytes are done with, and how many more must follow the others before it is worth
@@ -117,7 +118,7 @@ class Framer:
             self._settle(connection.flow)
         return self.found.taken(np.empty(0, np.uint8))
 
-    def forget(self, flows: I64) -> None:
+    def forget(self, flows: Int64Array) -> None:
         """Drop connections that were finished. Servers stay known: others are recognised by them."""
         for number in flows.tolist():
             self.connections.pop(number, None)

@@ -12,7 +12,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ascend
+from mqpcap.arrays import is_sorted
 
 # What is known of a packet's payload: rows of ``PacketIndex``.
 AT = cython.declare(cython.const[cython.int], 0)  # its offset in the stream
@@ -271,4 +271,4 @@ def time_order(ts_ns: NDArray[np.int64], packet: NDArray[np.int64], offset: NDAr
     """Rows in order of time, then of packet, then of stream offset, so that what is read of them needs no sorting."""
     order = np.argsort(packet, kind="stable")
     # Some captures have packets out of order of time.
-    return order if ascend(x.take(order) for x in (ts_ns, packet, offset)) else np.lexsort((offset, packet, ts_ns))
+    return order if is_sorted(x.take(order) for x in (ts_ns, packet, offset)) else np.lexsort((offset, packet, ts_ns))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, low_words, relisted, true
+from mqpcap.arrays import case_when, is_in, low_words, true_mask, with_list_values
 from mqpcap.schema.fields import I32, I64, U8, U32, U64, Array, Bool, Bytes, GreedyText, If, Kind, Length, Nested, Text
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
@@ -583,7 +583,7 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
 
 
 def _names(structs: pa.ListArray, field: str) -> pa.ListArray:
-    return relisted(structs, structs.flatten().field(field))
+    return with_list_values(structs, structs.flatten().field(field))
 
 
 def _record_bytes(records: pa.ListArray) -> pa.Array:
@@ -598,7 +598,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     columns = {name: table[name].combine_chunks() for name in ("value", "records", "message", "success")}
     replies = is_in(table["direction"], "s2c")
     is_error = replies & is_in(table["op_code"], int(Op.ERROR))
-    refused = replies & true(pc.invert(columns["success"]))
+    refused = replies & true_mask(pc.invert(columns["success"]))
     return {
         "status": case_when({"ok": replies, "error": is_error | refused}),
         "error_text": pc.if_else(pa.array(is_error), columns["message"], pa.scalar(None, pa.string())),
@@ -612,7 +612,7 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always
     (server.go:2186-2193). A place produced twice in one input (topic deleted and made again) is doubtful.
     """
-    granted = is_in(replies["status"], "ok") & true(pc.is_valid(requests["f.topic"]))
+    granted = is_in(replies["status"], "ok") & true_mask(pc.is_valid(requests["f.topic"]))
     topic = prints(requests["f.topic"])
     asked, stored = (
         pc.fill_null(side["f.partition"].combine_chunks(), -1).cast(pa.int64()).to_numpy()
@@ -620,7 +620,7 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     )
 
     def named(ops: Sequence[Op], side: pa.Table, offset: pa.ChunkedArray) -> NDArray[np.int64]:
-        there = granted & true(pc.is_valid(side["f.partition"])) & true(pc.is_valid(offset))
+        there = granted & true_mask(pc.is_valid(side["f.partition"])) & true_mask(pc.is_valid(offset))
         return np.flatnonzero(there & is_in(requests["op"], *_op_names(*ops)))
 
     produce = named([Op.PRODUCE], replies, replies["f.offset"])

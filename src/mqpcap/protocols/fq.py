@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, relisted, true
+from mqpcap.arrays import case_when, is_in, true_mask, with_list_values
 from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
@@ -339,7 +339,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     return {
         "connection_kind": pa.nulls(raw.n, pa.string()),
         "node_id": _dotted(raw.array("node_id")),
-        "hops": relisted(hops, _dotted(hops.flatten())),
+        "hops": with_list_values(hops, _dotted(hops.flatten())),
     }
 
 
@@ -355,9 +355,9 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     """The id as text; whether a reply grants or refuses, and the error text. A refusal is named by its binding id."""
     op, binding_id = table["op"], table["binding_id"]
     binds = is_in(op, "bind", "unbind")
-    refused = binds & true(pc.equal(binding_id, REFUSED))
+    refused = binds & true_mask(pc.equal(binding_id, REFUSED))
     # A reply whose id was not captured may be either.
-    granted = is_in(op, *_REPLIES) & ~(binds & true(pc.is_null(binding_id)))
+    granted = is_in(op, *_REPLIES) & ~(binds & true_mask(pc.is_null(binding_id)))
     error_text = table["error_text"].combine_chunks()
     return {
         "status": case_when({"ok": granted, "error": refused | is_in(op, "error")}),
@@ -372,7 +372,7 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
     """
     ids = rows["f.message_id"].combine_chunks()
-    whole = is_in(rows["op"], "message") & true(pc.is_valid(ids))
+    whole = is_in(rows["op"], "message") & true_mask(pc.is_valid(ids))
     client = is_in(rows["direction"], "c2s")
     key = prints(pc.binary_slice(ids, 0, 8))
     for name in ("destination", "f.route", "f.body"):

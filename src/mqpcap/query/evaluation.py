@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, whole
+from mqpcap.arrays import dictionary, single_array
 from mqpcap.errors import QueryError
 from mqpcap.query.columns import ColumnPlace, FilterColumn
 from mqpcap.query.grammar import TreeOf
@@ -104,9 +104,9 @@ class Condition:
         endpoints = [value for value in values if isinstance(value, Endpoint)]
         hits = _constant(False, len(rows))
         if len(ids):
-            hits = pc.or_(hits, pc.is_in(whole(rows.messages["connection_id"]), ids))
+            hits = pc.or_(hits, pc.is_in(single_array(rows.messages["connection_id"]), ids))
         if len(numbers) and NUMBER in rows.messages.column_names:
-            hits = pc.or_(hits, pc.is_in(whole(rows.messages[NUMBER]), numbers))
+            hits = pc.or_(hits, pc.is_in(single_array(rows.messages[NUMBER]), numbers))
         for end in ((place.path[0],) if place.kind is ValueKind.ENDPOINT else ("src", "dst")) if endpoints else ():
             hits = pc.or_(hits, _are_ends(rows, end, endpoints))
         return pc.invert(hits) if self.relation == "!=" else hits
@@ -147,28 +147,28 @@ def _loaded(place: ColumnPlace, rows: Rows) -> pa.Array:
     if place.table == "exchanges":
         assert rows.exchanges is not None
         if name == "is_reply":
-            return pc.invert(whole(rows.exchanges["is_request"]))
-        return whole(rows.exchanges[name])
+            return pc.invert(single_array(rows.exchanges["is_request"]))
+        return single_array(rows.exchanges[name])
     if place.table != "messages":
         # A column that no message of a batch has may be missing.
         there = name in rows.fields.column_names
-        return whole(rows.fields[name]) if there else pa.nulls(len(rows), pa.string())
+        return single_array(rows.fields[name]) if there else pa.nulls(len(rows), pa.string())
     if name.startswith(("client_", "server_")) and name not in rows.messages.column_names:
         return _of_end(rows, *name.split("_"))
-    return whole(rows.messages[name])
+    return single_array(rows.messages[name])
 
 
 def _of_end(rows: Rows, end: str, what: str) -> pa.Array:
     """Address or port of an end: ``src``, ``dst``, ``client`` or ``server``."""
     if end in ("src", "dst"):
-        return whole(rows.messages[f"{end}_{what}"])
+        return single_array(rows.messages[f"{end}_{what}"])
     from_client = pc.equal(_plain(rows.messages["direction"]), "c2s")
     src, dst = (_plain(rows.messages[f"{side}_{what}"]) for side in ("src", "dst"))
     return pc.if_else(from_client, src, dst) if end == "client" else pc.if_else(from_client, dst, src)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    array = whole(column)
+    array = single_array(column)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

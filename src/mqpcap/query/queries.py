@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import true
+from mqpcap.arrays import true_mask
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar, preselection
 from mqpcap.query.columns import ColumnPlace, FilterColumn, bodies, column
@@ -36,7 +36,7 @@ class Query:
 
     def selects(self, rows: Rows, first_ns: int = 0) -> NDArray[np.bool_]:
         """The rows that are selected: what is not known is not."""
-        return true(self.mask(rows, first_ns))
+        return true_mask(self.mask(rows, first_ns))
 
     def __and__(self, other: "Query") -> "Query":
         return Query(Logic("and", tuple(part.bound for part in (*self.parts, *other.parts))))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, true, unified, whole
+from mqpcap.arrays import Int64Array, single_array, true_mask, unify_dictionaries
 from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import Rows
 from mqpcap.query.queries import Query
@@ -41,13 +41,13 @@ class SelectedMessages:
         """Take what a pipeline emits of a capture that begins at a time."""
         if output.fields is not None and output.protocol is not None:
             mask = self._query.mask(Rows(output.protocol, output.rows, output.fields), first_ns)
-            self._give(output, true(mask))
+            self._give(output, true_mask(mask))
             if self._query.asks_exchanges:
-                self._wait([some(output, true(pc.is_null(mask)))])
+                self._wait([some(output, true_mask(pc.is_null(mask)))])
         elif output.table == "exchanges":
             self._settle(output.rows, pa.array([], pa.int64()), first_ns)
         elif output.table == "connections":
-            self._settle(EXCHANGES.empty_table(), whole(output.rows["connection_id"]), first_ns)
+            self._settle(EXCHANGES.empty_table(), single_array(output.rows["connection_id"]), first_ns)
 
     def _give(self, output: Output, rows: NDArray[np.bool_]) -> None:
         if rows.any():
@@ -59,11 +59,13 @@ class SelectedMessages:
         for output in self._waiting:
             assert output.fields is not None and output.protocol is not None
             beside = exchanges_of(output.rows, exchanges)
-            unsettled = ~(true(beside["is_request"].is_valid()) | true(pc.is_in(output.rows["connection_id"], over)))
+            unsettled = ~(
+                true_mask(beside["is_request"].is_valid()) | true_mask(pc.is_in(output.rows["connection_id"], over))
+            )
             if not unsettled.all():
                 mask = self._query.mask(Rows(output.protocol, output.rows, output.fields, beside, unsettled), first_ns)
-                self._give(output, true(mask))
-                output = some(output, true(pc.is_null(mask)) & unsettled)
+                self._give(output, true_mask(mask))
+                output = some(output, true_mask(pc.is_null(mask)) & unsettled)
             left.append(output)
         self._waiting = []
         self._wait(left)
@@ -96,7 +98,7 @@ def _size_bytes(output: Output) -> int:
 def _joined(outputs: Sequence[Output]) -> Output:
     """Messages of a protocol in one batch."""
     both = [output.rows for output in outputs], [output.fields for output in outputs]
-    rows, fields = (unified(pa.concat_tables(tables)).combine_chunks() for tables in both)
+    rows, fields = (unify_dictionaries(pa.concat_tables(tables)).combine_chunks() for tables in both)
     return replace(outputs[0], rows=rows, fields=fields)
 
 
@@ -183,9 +185,9 @@ class _Places:
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._runs: list[I64] = []
+        self._runs: list[Int64Array] = []
 
-    def add(self, numbers: I64) -> None:
+    def add(self, numbers: Int64Array) -> None:
         run = np.sort(numbers)
         while self._runs and len(self._runs[-1]) < 2 * len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
@@ -193,7 +195,7 @@ class _Places:
         if self._most is not None and sum(map(len, self._runs)) > self._most and len(self._runs) > 1:
             del self._runs[0]
 
-    def have(self, numbers: I64) -> NDArray[np.bool_]:
+    def have(self, numbers: Int64Array) -> NDArray[np.bool_]:
         found = np.zeros(len(numbers), np.bool_)
         for run in self._runs:
             at = run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)]

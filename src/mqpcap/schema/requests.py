@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+from mqpcap.arrays import Int64Array
+
 NO_TIE = -(1 << 63)
 """Of a message that was not captured whole, so that it is not known what it repeats."""
 
@@ -117,13 +116,13 @@ class Lane:
     """
 
     tables: RequestTables
-    codes: Callable[[pa.Table], I64]
-    ties: "Callable[[pa.Table, Prints], I64]"
-    numbers: Callable[[pa.Table], Sequence[I64]]
-    items: "Callable[[pa.Table, Prints], I64] | None" = None
+    codes: Callable[[pa.Table], Int64Array]
+    ties: "Callable[[pa.Table, Prints], Int64Array]"
+    numbers: Callable[[pa.Table], Sequence[Int64Array]]
+    items: "Callable[[pa.Table, Prints], Int64Array] | None" = None
 
 
-Prints = Callable[[pa.Array | pa.ChunkedArray], I64]
+Prints = Callable[[pa.Array | pa.ChunkedArray], Int64Array]
 """A number for each value of a column of text or bytes, equal for equal values; 0 for null."""
 
 
@@ -134,9 +133,9 @@ class Keys:
     ``note`` is for ``DeliveryRule.text``.
     """
 
-    rows: I64
-    key: I64
-    note: I64 | None = None
+    rows: Int64Array
+    key: Int64Array
+    note: Int64Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +154,10 @@ class DeliveryRule:
 
     how: str
     keys: "Callable[..., tuple[Keys, Keys]]"
-    text: "Callable[[pa.Table, I64], pa.Array]"
+    text: "Callable[[pa.Table, Int64Array], pa.Array]"
     of_pairs: bool = False
     across_servers: bool = False
-    whole: "Callable[[pa.Array, I64], pa.Array] | None" = None
+    whole: "Callable[[pa.Array, Int64Array], pa.Array] | None" = None
     lifetime_ns: int | None = None
 
 

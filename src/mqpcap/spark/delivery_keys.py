@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqpcap.arrays import whole
+from mqpcap.arrays import single_array
 from mqpcap.correlate.batch import END_NS, Behind
 from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.protocols import protocols
@@ -97,6 +97,6 @@ def _begins(file: pq.ParquetFile) -> list[int]:
 
 def _read(rows: pa.Table, file: TableFile) -> Published | Delivered:
     kind = _KINDS[file.table.rpartition(".")[2]]
-    columns = {name: whole(rows[name]) for name in rows.column_names}
+    columns = {name: single_array(rows[name]) for name in rows.column_names}
     texts = ("destination", "text")
     return kind(**{name: x if name in texts else x.to_numpy() for name, x in columns.items()})

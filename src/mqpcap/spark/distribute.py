@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqpcap.arrays import whole
+from mqpcap.arrays import single_array
 from mqpcap.capture import Capture, ResumePoint, Window, WindowReader, boundaries
 from mqpcap.decode.columns import span_array
 from mqpcap.spark.partitions import SharePlan, pack
@@ -275,7 +275,7 @@ def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
     borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()
     for start, end in pairwise([*borders, len(caplen)]):
         window_packets = packets.slice(start, end - start).combine_chunks()
-        column = whole(window_packets["packet"])
+        column = single_array(window_packets["packet"])
         offset = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: end - start].astype(np.int64)
         # Copies, because the readers of packets take only writable arrays.
         buffer = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offset[0] :][: caplen[start:end].sum()].copy()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, factorize, is_in, true, whole
+from mqpcap.arrays import Int64Array, factorize, is_in, single_array, true_mask
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.places import message_places, reply_places
@@ -59,7 +59,7 @@ class Sums:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def groups(self, columns: Columns, rows: pa.Table, time_ns: I64 | None = None) -> I64:
+    def groups(self, columns: Columns, rows: pa.Table, time_ns: Int64Array | None = None) -> Int64Array:
         """The number of each row's group."""
         coded = [columns[name](rows) for name in self.by]
         if self.interval_ns is not None and time_ns is not None:
@@ -71,7 +71,7 @@ class Sums:
         values = [[column.values[code] for code in column.code[row_indices].tolist()] for column in coded]
         keys = zip(*values, strict=True) if coded else [()] * len(row_indices)
         numbers = np.array([self.number(key) for key in keys], np.int64)
-        row_groups: I64 = numbers[place] if len(numbers) else place
+        row_groups: Int64Array = numbers[place] if len(numbers) else place
         if OTHER in self._ids:
             self.other_count += int((row_groups == self._ids[OTHER]).sum())
         return row_groups
@@ -96,7 +96,7 @@ class Sums:
         i = self.by.index(name)
         return self.number((*key[:i], value, *key[i + 1 :]))
 
-    def add(self, name: str, groups: I64, amounts: I64 | None = None) -> None:
+    def add(self, name: str, groups: Int64Array, amounts: Int64Array | None = None) -> None:
         """Add amounts, or one each, to a sum of groups."""
         # As doubles: exact, for no window holds 2**53 bytes.
         sums = np.bincount(groups, amounts, len(self)).astype(np.int64)
@@ -116,21 +116,21 @@ class PendingReplies:
     def __init__(self) -> None:
         self._rows = np.empty((3, 0), np.int64)
 
-    def add(self, places: I64, groups: I64, amounts: I64) -> None:
+    def add(self, places: Int64Array, groups: Int64Array, amounts: Int64Array) -> None:
         """Add replies; replies in the group NO_GROUP count only with their request."""
         self._rows = np.concatenate([self._rows, np.array([places, groups, amounts])], 1)
 
-    def pop_matched(self, places: I64) -> tuple[NDArray[np.intp], I64]:
+    def pop_matched(self, places: Int64Array) -> tuple[NDArray[np.intp], Int64Array]:
         """Remove the replies that have one of the keys; returns the positions of these keys, and the amounts."""
         positions = pc.index_in(pa.array(self._rows[0]), pa.array(places))
-        hit = true(positions.is_valid())
+        hit = true_mask(positions.is_valid())
         # A selected reply waits twice: see `Counters`.
         matched, first_indices = np.unique(positions.drop_null().to_numpy(), return_index=True)
         amounts = self._rows[2, hit][first_indices]
         self._rows = self._rows[:, ~hit]
         return matched, amounts
 
-    def pop_oldest(self, max_count: int) -> tuple[I64, I64]:
+    def pop_oldest(self, max_count: int) -> tuple[Int64Array, Int64Array]:
         """Remove the oldest replies beyond ``max_count``; returns their groups and amounts."""
         _, groups, amounts = self._rows[:, : max(self._rows.shape[1] - max_count, 0)]
         self._rows = self._rows[:, len(groups) :]
@@ -181,12 +181,12 @@ class Groups:
         """Count errors and latencies of rows of ``exchanges``."""
         if not rows.num_rows:
             return
-        begun_ns = pc.coalesce(whole(rows["request_ts_ns"]), whole(rows["reply_ts_ns"])).to_numpy()
+        begun_ns = pc.coalesce(single_array(rows["request_ts_ns"]), single_array(rows["reply_ts_ns"])).to_numpy()
         groups = self.sums.groups(OF_EXCHANGES, rows, begun_ns)
-        taken = true(rows["latency_ns"].is_valid())
+        taken = true_mask(rows["latency_ns"].is_valid())
         self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
         if SERVER_TIME in rows.column_names:
-            has_time = true(rows[SERVER_TIME].is_valid())
+            has_time = true_mask(rows[SERVER_TIME].is_valid())
             self._server_times.add(groups[has_time], rows[SERVER_TIME].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")
         self.sums.add("errors", groups[failed])

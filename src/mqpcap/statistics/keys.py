@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import I64, codes_of, dictionary, factorize, group_ids, is_in
+from mqpcap.arrays import Int64Array, codes_of, dictionary, factorize, group_ids, is_in
 
 Value = str | int | None
 MAX_MIXED = 1 << 62
@@ -18,7 +18,7 @@ MAX_MIXED = 1 << 62
 class Coded:
     """A column of n rows: ``values[code[i]]`` is the i-th."""
 
-    code: I64
+    code: Int64Array
     values: Sequence[Value]
 
 
@@ -26,7 +26,7 @@ Columns = Mapping[str, Callable[[pa.Table], Coded]]
 """Functions from the rows of a table to a column to group by, by its name."""
 
 
-def mixed(columns: Sequence[Coded], n: int) -> I64:
+def mixed(columns: Sequence[Coded], n: int) -> Int64Array:
     """A number for each of n rows, equal exactly where all columns are.
 
     >>> mixed([Coded(np.array([0, 1, 0]), "ab"), Coded(np.array([2, 2, 2]), "xyz")], 3).tolist()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqpcap.arrays import I64
+from mqpcap.arrays import Int64Array
 
 EXACT_VALUES = 1 << 16
 """Values of a group that are kept exactly."""
@@ -34,14 +34,14 @@ class Latencies:
     """Values in nanoseconds by the number of their group."""
 
     def __init__(self) -> None:
-        self._fresh: list[tuple[I64, I64]] = []
+        self._fresh: list[tuple[Int64Array, Int64Array]] = []
         self._merged = np.empty((3, 0), np.int64)
         """Group, value and count."""
         self._rounded = np.empty(0, np.int64)
         """Groups whose values are not exact."""
         self._held = 0
 
-    def add(self, groups: I64, values_ns: I64) -> None:
+    def add(self, groups: Int64Array, values_ns: Int64Array) -> None:
         """Add values, each with its group."""
         self._fresh.append((groups, values_ns))
         self._held += len(groups)
@@ -62,7 +62,7 @@ class Latencies:
             for i, (count, exact) in enumerate(zip(counts.tolist(), is_exact.tolist(), strict=True))
         ]
 
-    def _in_order(self) -> tuple[I64, I64, I64]:
+    def _in_order(self) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Groups, their sorted values, and the count of each value."""
         groups = np.concatenate([self._merged[0], *(groups for groups, _ in self._fresh)])
         values = np.concatenate([self._merged[1], *(values for _, values in self._fresh)])
@@ -86,7 +86,7 @@ class Latencies:
         self._held = int((~goes[self._merged[0]]).sum())
 
 
-def rounded(values_ns: I64) -> I64:
+def rounded(values_ns: Int64Array) -> Int64Array:
     """The middle of each value's bucket: a bucket each below ``2 ** STEP_BITS``, then wider ones.
 
     >>> rounded(np.array([0, 127, 255, 256, 257, 258])).tolist()
@@ -94,5 +94,5 @@ def rounded(values_ns: I64) -> I64:
     """
     values = np.maximum(values_ns, 0)
     shift = np.maximum(np.frexp(values.astype(np.float64))[1] - 1 - STEP_BITS, 0).astype(np.int64)
-    middles: I64 = (values >> shift << shift) + (1 << shift >> 1)
+    middles: Int64Array = (values >> shift << shift) + (1 << shift >> 1)
     return middles

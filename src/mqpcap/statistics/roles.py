@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import is_in, true
+from mqpcap.arrays import is_in, true_mask
 from mqpcap.protocols import protocols
 from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingReplies, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
@@ -55,7 +55,7 @@ class Producers:
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors, rows of ``exchanges``."""
-        has_request = true(rows["request_offset"].is_valid())
+        has_request = true_mask(rows["request_offset"].is_valid())
         rows = rows.filter(pa.array(_has_role(rows, "publish") & is_in(rows["status"], "error") & has_request))
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
@@ -80,7 +80,7 @@ class Consumers:
         asked = rows.filter(pa.array(_has_role(rows, *ASKS) & from_client))
         groups = self.sums.groups(OF_MESSAGES, asked)
         self._learn_topics(rows)
-        has_topic = true(asked["destination"].is_valid())
+        has_topic = true_mask(asked["destination"].is_valid())
         if "topic" not in self.sums.by:
             has_topic[:] = True
         self.sums.add("asked", groups[has_topic])
@@ -115,7 +115,7 @@ class Consumers:
         """Record the topics that connections subscribe to or receive."""
         from_client = is_in(rows["direction"], "c2s")
         mask = (_has_role(rows, "subscribe") & from_client) | (_has_role(rows, "deliver") & ~from_client)
-        rows = rows.filter(pa.array(mask & true(rows["destination"].is_valid())))
+        rows = rows.filter(pa.array(mask & true_mask(rows["destination"].is_valid())))
         topics = pa.table({"id": rows["connection_id"], "topic": rows["destination"].cast(pa.string())})
         for pair in topics.group_by(["id", "topic"]).aggregate([]).to_pylist():
             polls = self._polls_of(pair["id"])
@@ -157,7 +157,7 @@ def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
 
 
 def _has_body(rows: pa.Table) -> NDArray[np.bool_]:
-    return true(rows["body_len"].is_valid())
+    return true_mask(rows["body_len"].is_valid())
 
 
 def _replies(rows: pa.Table) -> pa.Table:

@@ -16,7 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import CODED, codes_of, constant, dictionary, factorize, file_text, relisted, true, whole
+from mqpcap.arrays import (
+    DICTIONARY_TEXT,
+    Int64Array,
+    codes_of,
+    constant,
+    dictionary,
+    factorize,
+    file_text,
+    single_array,
+    true_mask,
+    with_list_values,
+)
 from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
@@ -24,7 +35,7 @@ from mqpcap.decode.frames import Frames
 from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
-from mqpcap.schema.requests import I64, Prints
+from mqpcap.schema.requests import Prints
 from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US
 from mqpcap.tcp.flows import FlowColumns
 
@@ -99,9 +110,9 @@ class Connections:
     client (the side that is the client) and facts have an entry each; ``of`` their flows.
     """
 
-    place: I64
+    place: Int64Array
     of: FlowColumns
-    client: I64
+    client: Int64Array
     facts: Sequence[ConnectionFacts]
 
 
@@ -136,7 +147,9 @@ def message_rows(
         "first_packet": lambda: pa.array(frames.first_packet),
         "last_packet": lambda: pa.array(frames.last_packet),
         "protocol": lambda: constant(protocol.name, n),
-        "flaw": lambda: _coded(FLAW_NAMES, pa.string(), records.flaw) if records.flaw.any() else pa.nulls(n, CODED),
+        "flaw": lambda: (
+            _coded(FLAW_NAMES, pa.string(), records.flaw) if records.flaw.any() else pa.nulls(n, DICTIONARY_TEXT)
+        ),
         "gap_before_bytes": lambda: pa.array(frames.gap_before),
         "resynced": lambda: pa.array(frames.resynced),
     }
@@ -217,7 +230,7 @@ def _either(client: pa.Array, if_client: pa.Array, if_server: pa.Array) -> pa.Ar
     return pa.DictionaryArray.from_arrays(indices, if_client.dictionary, safe=False)
 
 
-def _endpoints(flow_columns: FlowColumns, place: I64, side: NDArray[np.int8]) -> dict[str, pa.Array]:
+def _endpoints(flow_columns: FlowColumns, place: Int64Array, side: NDArray[np.int8]) -> dict[str, pa.Array]:
     """Addresses and ports of sender and receiver."""
     n = len(flow_columns)
     sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
@@ -237,8 +250,8 @@ def prints(bases: tuple[int, int]) -> Prints:
     return partial(_prints, bases)
 
 
-def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> I64:
-    array = whole(column)
+def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> Int64Array:
+    array = single_array(column)
     if pa.types.is_dictionary(array.type):
         return np.append(_prints(bases, array.dictionary), 0).take(codes_of(array))
     array = array.cast(pa.binary())
@@ -314,7 +327,7 @@ def _envelope(
         if derived.keys() != set(envelope.derives):
             raise ValueError(f"{protocol.name}: derive makes {sorted(derived)}, derives says {envelope.derives}")
         arrays |= {name: array for name, array in derived.items() if policy.wants((name,))}
-    return {name: whole(array) for name, array in arrays.items()}
+    return {name: single_array(array) for name, array in arrays.items()}
 
 
 def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> frozenset[str] | None:
@@ -333,13 +346,13 @@ def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
     wanted = _names(names)
     if not wanted:
         return pa.nulls(table.num_rows, pa.int64())
-    lengths = [pc.binary_length(whole(table[name])).cast(pa.int64()) for name in wanted]
+    lengths = [pc.binary_length(single_array(table[name])).cast(pa.int64()) for name in wanted]
     return lengths[0] if len(lengths) == 1 else pc.coalesce(*lengths)
 
 
 def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Policy) -> dict[str, pa.Array]:
     """The protocol's columns under the policy: secrets masked, bodies kept, cut or dropped."""
-    arrays = {name: whole(table[name]) for name in table.column_names}
+    arrays = {name: single_array(table[name]) for name in table.column_names}
     for c, column in enumerate(program.columns):
         if column.parent < 0 and column.name in arrays:
             arrays[column.name] = _under_policy(program, c, column, arrays[column.name], policy)
@@ -368,7 +381,7 @@ def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Arr
             items = pa.StructArray.from_arrays(fields, names=[x.name for _, x in inner])
         else:
             items = _under_policy(program, *inner[0], items, policy)
-        return relisted(array, items)
+        return with_list_values(array, items)
     return array
 
 
@@ -398,9 +411,9 @@ def _without_misread_secrets(
     """
     may_be_secret: NDArray[np.bool_] = np.zeros(table.num_rows, np.bool_)
     for name, min_length in protocol.spare.items():
-        array = whole(table[name])
+        array = single_array(table[name])
         is_long = pc.greater_equal(pc.binary_length(array), min_length)
-        may_be_secret |= true(pc.or_(is_long, pc.starts_with(array, b"\0")))
+        may_be_secret |= true_mask(pc.or_(is_long, pc.starts_with(array, b"\0")))
     if not may_be_secret.any():
         return {}
     rows, arrays = pa.array(may_be_secret), {}
@@ -462,8 +475,8 @@ def _said(
 def _column(table: pa.Table, name: str) -> pa.Array:
     """A column, or with a dot one field of the structs in a list column."""
     outer, _, inner = name.partition(".")
-    array = whole(table[outer])
-    return relisted(array, array.flatten().field(inner)) if inner else array
+    array = single_array(table[outer])
+    return with_list_values(array, array.flatten().field(inner)) if inner else array
 
 
 def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
@@ -487,4 +500,4 @@ def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], 
 
 def _repeating(array: pa.Array) -> pa.Array:
     """A column of text as a dictionary."""
-    return pa.nulls(len(array), CODED) if array.null_count == len(array) else dictionary(array)
+    return pa.nulls(len(array), DICTIONARY_TEXT) if array.null_count == len(array) else dictionary(array)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from mqpcap import __version__
-from mqpcap.arrays import unified
+from mqpcap.arrays import unify_dictionaries
 from mqpcap.errors import OutputError
 
 SCHEMA_VERSION: Final = 1
@@ -154,7 +154,7 @@ class RowFiles:
         self._finish(part)
         if part.written_bytes >= MAX_FILE_BYTES:
             self._close(part)
-        rows = unified(pa.Table.from_batches(part.waiting))
+        rows = unify_dictionaries(pa.Table.from_batches(part.waiting))
         self._waiting_bytes -= part.waiting_bytes
         part.waiting = []
         part.waiting_row_count = part.waiting_bytes = 0

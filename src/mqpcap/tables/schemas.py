@@ -5,7 +5,7 @@ Text of which there is little that differs is a dictionary while it travels (``c
 
 import pyarrow as pa
 
-from mqpcap.arrays import CODED
+from mqpcap.arrays import DICTIONARY_TEXT
 from mqpcap.schema.protocol import DIRECTIONS
 
 US = pa.timestamp("us", tz="UTC")
@@ -169,7 +169,7 @@ REPEATING = frozenset(
 
 def compact(schema: pa.Schema) -> pa.Schema:
     """The schema with the columns of text that repeats as dictionaries."""
-    return pa.schema([field.with_type(CODED) if field.name in REPEATING else field for field in schema])
+    return pa.schema([field.with_type(DICTIONARY_TEXT) if field.name in REPEATING else field for field in schema])
 
 
 TABLES = {

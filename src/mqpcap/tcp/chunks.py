@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+from mqpcap.arrays import Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,24 @@ class StreamChunks:
     """
 
     buffer: NDArray[np.uint8]
-    flow: I64
+    flow: Int64Array
     side: NDArray[np.int8]
-    offset: I64
-    start: I64
-    length: I64
-    gap_before: I64
+    offset: Int64Array
+    start: Int64Array
+    length: Int64Array
+    gap_before: Int64Array
     gap_after: NDArray[np.bool_]
     ended: NDArray[np.bool_]
     snapped: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
-    piece_first: I64
-    piece_offset: I64
-    piece_length: I64
-    piece_ts_ns: I64
-    piece_number: I64
-    piece_file: I64
-    piece_ack: I64
-    piece_order: I64
+    piece_first: Int64Array
+    piece_offset: Int64Array
+    piece_length: Int64Array
+    piece_ts_ns: Int64Array
+    piece_number: Int64Array
+    piece_file: Int64Array
+    piece_ack: Int64Array
+    piece_order: Int64Array
 
     def __len__(self) -> int:
         return len(self.flow)
@@ -68,7 +68,7 @@ class Range(NamedTuple):
     packet: int
 
 
-def run_starts(pieces: NDArray[np.void]) -> I64:
+def run_starts(pieces: NDArray[np.void]) -> Int64Array:
     """The first of each run of pieces that continue each other."""
     if len(pieces) == 0:
         return np.zeros(0, np.int64)

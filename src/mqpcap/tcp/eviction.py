@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.tcp.chunks import I64
+from mqpcap.arrays import Int64Array
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable
 
@@ -86,7 +86,7 @@ def _spoke(table: FlowTable) -> Mask:
     return spoke
 
 
-def earlier(before: I64) -> Iterator[I64]:
+def earlier(before: Int64Array) -> Iterator[Int64Array]:
     """For each flow the place of the one that used its tuple 1, 2, 4 ... flows before, -1 for none, while any did.
 
     What holds for all that came before is so found in few steps, however often one tuple is used.

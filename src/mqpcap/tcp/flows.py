@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.tcp.chunks import I64
+from mqpcap.arrays import Int64Array
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.headers import address_text
@@ -34,30 +34,30 @@ class FlowColumns:
     tuple and first time. known_id: connection_id, 0 if nobody asked for it yet.
     """
 
-    version: I64
-    hi: I64
-    lo: I64
-    port: I64
-    first_ts_ns: I64
-    last_ts_ns: I64
-    equal: I64
-    known_id: I64
+    version: Int64Array
+    hi: Int64Array
+    lo: Int64Array
+    port: Int64Array
+    first_ts_ns: Int64Array
+    last_ts_ns: Int64Array
+    equal: Int64Array
+    known_id: Int64Array
     oriented: NDArray[np.bool_]
-    end_state: I64
+    end_state: Int64Array
     syn: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
-    acked_from: I64
+    acked_from: Int64Array
     rst: NDArray[np.bool_]
-    fin_offset: I64
-    fin_acked: I64
-    acked: I64
-    end_offset: I64
-    extent: I64
-    packets: I64
-    bytes: I64
-    retransmitted: I64
-    conflict: I64
-    missing: I64
+    fin_offset: Int64Array
+    fin_acked: Int64Array
+    acked: Int64Array
+    end_offset: Int64Array
+    extent: Int64Array
+    packets: Int64Array
+    bytes: Int64Array
+    retransmitted: Int64Array
+    conflict: Int64Array
+    missing: Int64Array
 
     def __len__(self) -> int:
         return len(self.version)
@@ -68,12 +68,12 @@ class FlowColumns:
         hi, lo = self.hi[row, side], self.lo[row, side]
         return [address_text(v, h, x) for v, h, x in zip(self.version.tolist(), hi.tolist(), lo.tolist(), strict=True)]
 
-    def ports(self, side: NDArray[np.integer]) -> I64:
+    def ports(self, side: NDArray[np.integer]) -> Int64Array:
         """The port of the same endpoint."""
-        port: I64 = self.port[np.arange(len(self)), side]
+        port: Int64Array = self.port[np.arange(len(self)), side]
         return port
 
-    def connection_ids(self) -> I64:
+    def connection_ids(self) -> Int64Array:
         """The connection_id of each row, of 63 bits.
 
         It is made of the endpoints in either order, the first packet's time and the number among equals.
@@ -96,7 +96,7 @@ class FlowColumns:
             out[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
         return list(out)
 
-    def _endpoints(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, I64, _Bytes, _Bytes, _Bytes]]:
+    def _endpoints(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, Int64Array, _Bytes, _Bytes, _Bytes]]:
         """By IP version: wanted rows, the bytes of the lower and the higher endpoint's address, and of both ports."""
         for version, size in ((4, 4), (6, 16)):
             rows = np.flatnonzero(wanted & (self.version == version))
@@ -121,7 +121,7 @@ def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
     return (whole[at : at + width] for at in range(0, len(whole), width))
 
 
-def _columns(table: FlowTable, places: I64) -> FlowColumns:
+def _columns(table: FlowTable, places: Int64Array) -> FlowColumns:
     """Records of the flow table as columns."""
     flows, sides = table.flow_array, table.both_sides()
     names = "fin", "rst_seen", "base", "next", "max_seen", "fin_ack", "base_known"
@@ -159,7 +159,7 @@ def _columns(table: FlowTable, places: I64) -> FlowColumns:
     )
 
 
-def _offsets(number: I64, base: I64, near: I64) -> I64:
+def _offsets(number: Int64Array, base: Int64Array, near: Int64Array) -> Int64Array:
     """Stream offsets of sequence numbers close to an offset; NONE where the number or that of offset 0 is -1."""
     return np.where((base < 0) | (number < 0), NONE, unwrapped(number, base, near))
 
@@ -176,12 +176,12 @@ class Flows:
     def __len__(self) -> int:
         return int(self._table.opened)
 
-    def numbers(self, places: I64) -> I64:
+    def numbers(self, places: Int64Array) -> Int64Array:
         """The numbers of the connections at some places."""
-        numbers: I64 = self._table.flow_array["number"][places]
+        numbers: Int64Array = self._table.flow_array["number"][places]
         return numbers
 
-    def places(self, numbers: I64) -> I64:
+    def places(self, numbers: Int64Array) -> Int64Array:
         """Where connections are, -1 if they are forgotten."""
         count = self._table.flow_count
         if count == len(self):
@@ -190,19 +190,19 @@ class Flows:
         at = np.searchsorted(known[:-1], numbers)
         return np.where(known[at] == numbers, at, -1)
 
-    def columns(self, numbers: I64) -> FlowColumns:
+    def columns(self, numbers: Int64Array) -> FlowColumns:
         """Many of them at once."""
         places = self._known_places(numbers)
         of = _columns(self._table, places)
         self._table.flow_array["id"][places] = of.connection_ids()
         return of
 
-    def anchors(self, numbers: I64) -> tuple[I64, I64]:
+    def anchors(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
         places = self._known_places(numbers)
         return self._table.flow_array["key"][places], self._table.both_sides()["base"][places]
 
-    def _known_places(self, numbers: I64) -> I64:
+    def _known_places(self, numbers: Int64Array) -> Int64Array:
         places = self.places(numbers)
         gone = np.flatnonzero(places < 0)
         if len(gone):

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import Int64Array
 from mqpcap.tcp.flows import FlowColumns
 from mqpcap.tcp.headers import Segments, endpoints, keys_of
 
-I64 = NDArray[np.int64]
 MAX_MUTED = 1 << 18
 """Connections that are left out so; with more the others are followed to their ends."""
 _OPENS_OR_CLOSES = 1 | 2 | 4
@@ -24,8 +24,8 @@ _OPENS_OR_CLOSES = 1 | 2 | 4
 class End(NamedTuple):
     """One end of each of some connections: the halves of the address, as `Segments` has them, and the port."""
 
-    hi: I64
-    lo: I64
+    hi: Int64Array
+    lo: Int64Array
     port: NDArray[np.integer]
 
 
@@ -47,7 +47,7 @@ class Muted:
     """The connections that are left out."""
 
     def __init__(self) -> None:
-        self._keys: I64 = np.zeros(0, np.int64)
+        self._keys: Int64Array = np.zeros(0, np.int64)
 
     def add(self, of: FlowColumns) -> None:
         """Leave these out from now on."""

@@ -26,8 +26,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import Int64Array
 from mqpcap.tcp import eviction
-from mqpcap.tcp.chunks import I64, Range, StreamChunks, run_starts
+from mqpcap.tcp.chunks import Range, StreamChunks, run_starts
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable, gather
 from mqpcap.tcp.flows import Flows
@@ -77,7 +78,7 @@ class Reassembler:
         self.flows = Flows(self._table)
 
     @property
-    def live(self) -> I64:
+    def live(self) -> Int64Array:
         """The numbers of the connections that are not forgotten."""
         return self.flows.numbers(np.arange(self._table.flow_count))
 
@@ -118,7 +119,7 @@ class Reassembler:
             table.make_room(count - row)
         return self._chunks(segments.buffer)
 
-    def hurry(self, flows: I64) -> StreamChunks:
+    def hurry(self, flows: Int64Array) -> StreamChunks:
         """The chunks with news where nobody waits longer for packets that may have been captured out of order."""
         for flow in self.flows.places(flows).tolist():
             self._out_of_order.hurry_flow(flow)
@@ -129,7 +130,7 @@ class Reassembler:
         self._finished = True
         return self._ended(np.ones(self._table.flow_count, np.bool_))
 
-    def end(self, flows: I64) -> StreamChunks:
+    def end(self, flows: Int64Array) -> StreamChunks:
         """The same where nothing more comes of some connections, before they are forgotten."""
         wanted = np.zeros(self._table.flow_count, np.bool_)
         wanted[self.flows.places(flows)] = True
@@ -355,7 +356,7 @@ class Reassembler:
         return result
 
     def _gathered(
-        self, window: NDArray[np.uint8], rows: NDArray[np.void], order: I64, kept_count: int
+        self, window: NDArray[np.uint8], rows: NDArray[np.void], order: Int64Array, kept_count: int
     ) -> NDArray[np.uint8]:
         """The bytes of pieces in an order; the first kept_count are among the leftovers."""
         starts, lengths = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["length"])
@@ -368,7 +369,12 @@ class Reassembler:
         return buffer
 
     def _shown(
-        self, rows: NDArray[np.void], runs: I64, buffer: NDArray[np.uint8], shown: I64, given_out: I64
+        self,
+        rows: NDArray[np.void],
+        runs: Int64Array,
+        buffer: NDArray[np.uint8],
+        shown: Int64Array,
+        given_out: Int64Array,
     ) -> StreamChunks:
         """The runs of pieces as chunks; and an empty one for each side that ended without a byte left."""
         sides = self._table.side_array
@@ -417,7 +423,7 @@ class Reassembler:
             piece_order=given_out,
         )
 
-    def keep(self, chunks: StreamChunks, consumed: I64, wanted: I64 | None = None) -> None:
+    def keep(self, chunks: StreamChunks, consumed: Int64Array, wanted: Int64Array | None = None) -> None:
         """Keep what the reader is not done with, to be shown again with the next bytes of its side.
 
         consumed: int64 for each chunk, bytes from its start that the reader is done with; not looked at where
@@ -438,11 +444,11 @@ class Reassembler:
 
     # Connections that are over
 
-    def expired(self) -> I64:
+    def expired(self) -> Int64Array:
         """Connections of which nothing more is expected, by the time of the newest packet; see eviction."""
         return self.flows.numbers(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
 
-    def eviction_candidates(self, few: int, most: int) -> I64:
+    def eviction_candidates(self, few: int, most: int) -> Int64Array:
         """Connections to be ended so that those in the table stay few; see eviction."""
         candidates, crowded_out = eviction.eviction_candidates(self._table, self._now_ns, few, most)
         self.counts["crowded_out"] += crowded_out
@@ -458,7 +464,7 @@ class Reassembler:
             if flow.last_ts_ns < now_ns - limit_ns:
                 self._out_of_order.give_up_flow(side >> 1)
 
-    def forget(self, flows: I64) -> None:
+    def forget(self, flows: Int64Array) -> None:
         """Know nothing more of connections that are over and were ended.
 
         Never tell a range again: of the others, too, what was late or in conflict by now and gaps that are `final_gaps`
@@ -480,7 +486,7 @@ class Reassembler:
                 history.drop(side)
         self._leave_out(places)
 
-    def _leave_out(self, places: I64) -> None:
+    def _leave_out(self, places: Int64Array) -> None:
         """Move the other flows together in the table."""
         count = self._table.flow_count
         stays = np.ones(count, np.bool_)
@@ -502,7 +508,7 @@ class Reassembler:
         """What was never captured, as far as it is given up; final after finish."""
         return self._told(self._gaps)
 
-    def final_gaps(self, flows: I64) -> list[Range]:
+    def final_gaps(self, flows: Int64Array) -> list[Range]:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
         over = {*self.flows.places(flows).tolist()}
         below = self._final_below
@@ -541,7 +547,7 @@ def _packet(segments: Segments, row: int) -> Segment:
     return Segment(*(int(column[row]) for column in columns))
 
 
-def _moved(places: I64, forgotten: I64) -> I64:
+def _moved(places: Int64Array, forgotten: Int64Array) -> Int64Array:
     """Places of flows once others, in order, are left out.
 
     >>> _moved(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
@@ -550,7 +556,7 @@ def _moved(places: I64, forgotten: I64) -> I64:
     return places - np.searchsorted(forgotten, places)
 
 
-def _moved_sides(of: dict[int, _Known], forgotten: I64) -> dict[int, _Known]:
+def _moved_sides(of: dict[int, _Known], forgotten: Int64Array) -> dict[int, _Known]:
     """What is known by the place of a side."""
     sides = np.fromiter(of, np.int64, len(of))
     return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, is_in, low_words, true, whole
+from mqpcap.arrays import Int64Array, dictionary, is_in, low_words, single_array, true_mask
 from mqpcap.correlate.rules import from_client, numbers
-from mqpcap.schema.requests import I64, Keys, Lane, Prints, RequestKind, RequestTables, State
+from mqpcap.schema.requests import Keys, Lane, Prints, RequestKind, RequestTables, State
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
@@ -178,7 +178,7 @@ def lane() -> Lane:
     return Lane(TABLES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids, _items)
 
 
-def _items(rows: pa.Table, prints: Prints) -> I64:
+def _items(rows: pa.Table, prints: Prints) -> Int64Array:
     """The message of each QoS 1 publish or delivery, by topic and body, and the subscription that a POLL reads."""
     op, sub = numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
     message = (op == PUBLISH) & (numbers(rows["f.qos"], 0) == 1)
@@ -188,19 +188,19 @@ def _items(rows: pa.Table, prints: Prints) -> I64:
     return np.where(message, number, np.where(op == POLL, -1 - sub, 0))
 
 
-def _print(rows: pa.Table, prints: Prints) -> I64:
+def _print(rows: pa.Table, prints: Prints) -> Int64Array:
     """A number for the topic and the body of each row."""
     return prints(rows["destination"]) * 31 + numbers(rows["print.body"], 0)
 
 
-def _own_ids(rows: pa.Table) -> list[I64]:
+def _own_ids(rows: pa.Table) -> list[Int64Array]:
     """The ids of requests, -1 for frames whose id is a tag of the broker's."""
     op = numbers(rows["op_code"], 0)
     own = np.isin(op, (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))
     return [np.where(own, low_words(rows["f.correlation_id"]), -1)]
 
 
-def codes(rows: pa.Table) -> I64:
+def codes(rows: pa.Table) -> Int64Array:
     """The code of each row."""
     client = from_client(rows)
     op = numbers(rows["op_code"], 0)
@@ -211,10 +211,10 @@ def codes(rows: pa.Table) -> I64:
     topic = pc.fill_null(topics.indices, len(texts) - 1).to_numpy(zero_copy_only=False)
     empty = np.array([x == "" for x in texts], np.bool_)[topic]
     nul = np.array(["\0" in (x or "") for x in texts], np.bool_)[topic]
-    no_key = true(pc.equal(pc.binary_length(whole(rows["f.partition_key"])), 0))
+    no_key = true_mask(pc.equal(pc.binary_length(single_array(rows["f.partition_key"])), 0))
     flaws = dictionary(rows["flaw"])
     cut = is_in(flaws, "truncated")
-    bad = true(pc.is_valid(rows["flaw"])) & ~cut
+    bad = true_mask(pc.is_valid(rows["flaw"])) & ~cut
     publish, subscribe = op == PUBLISH, op == SUBSCRIBE
     known = (op >= HELLO) & (op <= DELIVER)
     code = np.where(known, op, int(Code.UNKNOWN))
@@ -236,7 +236,7 @@ def codes(rows: pa.Table) -> I64:
     return code
 
 
-def _replies(rows: pa.Table, op: I64, qos: I64, sub: I64, odd: NDArray[np.bool_]) -> I64:
+def _replies(rows: pa.Table, op: Int64Array, qos: Int64Array, sub: Int64Array, odd: NDArray[np.bool_]) -> Int64Array:
     """The codes of rows as replies."""
     texts = dictionary(rows["f.error_text"])
     said = [_CODE_OF[text if text in TEXTS else "other"] for text in (*texts.dictionary.to_pylist(), None)]
@@ -261,13 +261,13 @@ def _replies(rows: pa.Table, op: I64, qos: I64, sub: I64, odd: NDArray[np.bool_]
 
 def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """Publishes and deliveries by topic and body: a delivery carries both unchanged."""
-    message = is_in(rows["op"], "PUBLISH", "DELIVER") & ~true(pc.is_valid(rows["flaw"]))
+    message = is_in(rows["op"], "PUBLISH", "DELIVER") & ~true_mask(pc.is_valid(rows["flaw"]))
     client = from_client(rows)
     out, back = (np.flatnonzero(message & side) for side in (client, ~client))
     key = _print(rows, prints)
     return Keys(out, key[out]), Keys(back, key[back])
 
 
-def body_hash(rows: pa.Table, *_: I64) -> pa.Array:
+def body_hash(rows: pa.Table, *_: Int64Array) -> pa.Array:
     """The SHA-256 of each body."""
     return pa.array([hashlib.sha256(x).hexdigest() for x in rows["f.body"].to_pylist()], pa.string())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, factorize, relisted, true
+from mqpcap.arrays import case_when, factorize, true_mask, with_list_values
 from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
     ENDS,
@@ -633,7 +633,7 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     values, of = tags.to_numpy().astype(np.int64), pc.list_parent_indices(entries).to_numpy()
     names = _named((values, np.ones(len(values), np.bool_)), codec[of], DOC_METADATA, CODEC_METADATA)
     named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
-    return relisted(entries, named)
+    return with_list_values(entries, named)
 
 
 # Numbers that the document and the codec read differently, and among them those the document itself gives twice.
@@ -687,14 +687,14 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     )
     # Zero without a name is the codec's "not set".
     unset = pc.and_(pc.equal(status, 0), pc.is_null(table["status_name"]))
-    has_status = true(pc.is_valid(status)) & ~true(unset)
+    has_status = true_mask(pc.is_valid(status)) & ~true_mask(unset)
     nothing = pa.scalar(None, pa.string())
     opaques = (pc.cast(table[name], pa.string()) for name in ("opaque", "op_opaque"))
     failed = pc.fill_null(failed, False)
     return {
         "destination": pc.if_else(pc.or_(*named), destination, nothing),
         "correlation_id": pc.binary_join_element_wise(*opaques, ":"),
-        "status": case_when({"ok": has_status, "error": has_status & true(failed)}),
+        "status": case_when({"ok": has_status, "error": has_status & true_mask(failed)}),
         "error_code": pc.if_else(failed, pc.cast(table["reason"], pa.int64()), pa.scalar(None, pa.int64())),
         "error_text": pc.if_else(failed, table["reason_name"], nothing),
     }

@@ -27,9 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, group_ids, is_in, true
+from mqpcap.arrays import Int64Array, case_when, group_ids, is_in, true_mask
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message, with_word
 from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
 from mqpcap.schema.message import Message, Octets, message_class
@@ -47,7 +46,6 @@ from mqpcap.schema.requests import (
     State,
 )  # fmt: skip
 
-I64 = NDArray[np.int64]
 MAX_MESSAGE_SIZE = 64 * 1024 * 1024
 
 
@@ -368,7 +366,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     return {
         "op": op,
         "body_len": table["msg_len"],
-        "status": case_when({"ok": true(is_reply) & is_in(table["direction"], "s2c")}),
+        "status": case_when({"ok": true_mask(is_reply) & is_in(table["direction"], "s2c")}),
     }
 
 
@@ -475,27 +473,27 @@ _REQUEST, _ASK, _REPLY, _QUIET = 1, 2, 3, 4
 """Codes of the lane of sends: a send that may get a reply, one that asks for it, a reply, and what gets none."""
 
 
-def _codes(rows: pa.Table) -> I64:
+def _codes(rows: pa.Table) -> Int64Array:
     """Sends that are requests as they enter the daemon, and replies as it brings them to a connection."""
     client = is_in(rows["direction"], "c2s")
-    read = ~true(pc.is_valid(rows["flaw"]))
+    read = ~true_mask(pc.is_valid(rows["flaw"]))
     send = read & is_in(rows["op"], "send")
-    is_reply = true(pc.is_valid(pc.coalesce(rows["f.reply"], rows["f.repl"])))
+    is_reply = true_mask(pc.is_valid(pc.coalesce(rows["f.reply"], rows["f.repl"])))
     code = np.zeros(rows.num_rows, np.int64)
     code[client & send & ~is_reply] = _REQUEST
-    code[client & send & ~is_reply & true(rows["f.want_answer"])] = _ASK
+    code[client & send & ~is_reply & true_mask(rows["f.want_answer"])] = _ASK
     code[~client & send & is_reply] = _REPLY
     code[client & read & is_in(rows["op"], "subscribe", "unsubscribe")] = _QUIET
     return code
 
 
-def _named(rows: pa.Table, prints: Prints) -> I64:
+def _named(rows: pa.Table, prints: Prints) -> Int64Array:
     """Sender and number of a request, which a reply repeats as its receiver and ``reply`` (session.py:195-206)."""
     answers = pc.coalesce(rows["f.reply"], rows["f.repl"])
     is_reply = pc.is_valid(answers)
     name = pc.if_else(is_reply, rows["f.to"], rows["f.from"])
     number = pc.if_else(is_reply, answers, rows["f.seq"])
-    known = true(pc.is_valid(name)) & true(pc.is_valid(number))
+    known = true_mask(pc.is_valid(name)) & true_mask(pc.is_valid(number))
     return np.where(known, (prints(name) * 1_000_003 + prints(number)) | 1, 0)
 
 
@@ -511,15 +509,15 @@ def _lane() -> Lane:
 def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """A send comes out with its sender, number and message unchanged; numbers repeat where a client is restarted."""
     sender, number = rows["f.from"], rows["f.seq"]
-    read = is_in(rows["op"], "send") & ~true(pc.is_valid(rows["flaw"]))
-    read &= true(pc.is_valid(sender)) & true(pc.is_valid(number))
+    read = is_in(rows["op"], "send") & ~true_mask(pc.is_valid(rows["flaw"]))
+    read &= true_mask(pc.is_valid(sender)) & true_mask(pc.is_valid(number))
     client = is_in(rows["direction"], "c2s")
     key = (prints(sender) * 1_000_003 + prints(number)) * 1_000_003 + prints(rows["f.msg"])
     out, back = np.flatnonzero(read & client), np.flatnonzero(read & ~client)
     return Keys(out, key[out]), Keys(back, key[back])
 
 
-def sender_and_number(rows: pa.Table, *_: I64) -> pa.Array:
+def sender_and_number(rows: pa.Table, *_: Int64Array) -> pa.Array:
     """``from:seq``."""
     return pc.binary_join_element_wise(rows["f.from"].cast(pa.string()), rows["f.seq"].cast(pa.string()), ":")
 
