@@ -136,7 +136,7 @@ def test_what_is_missing_of_a_foreign_protocol_is_missing(tmp_path: Path) -> Non
 def test_a_proxy_header_is_no_loss(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(
-        pcap([Segment(seq=99, flags=SYN), Segment(b"PROXY UNKNOWN\r\n" + blipmq_message(0), 100, 1),
+        pcap([Segment(seq=99, flags=SYN), Segment(b"PROXY UNKNOWN\r\n" + blipmq_message(0), 100, 500),
               Segment(seq=500, ack=115 + len(blipmq_message(0)), from_server=True, flags=ACK)], 5555)
     )  # fmt: skip
 
