@@ -37,6 +37,7 @@ class Flow:
     packets: tuple[int, int]
     bytes: tuple[int, int]
     retransmitted: tuple[int, int]
+    duplicates: tuple[int, int]
     conflict: tuple[int, int]
     missing: tuple[int, int]
 

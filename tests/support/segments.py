@@ -24,6 +24,7 @@ class Packet:
     body: bytes = b""
     ts_ns: int = -1
     wire_length: int = -1
+    ident: int = 0
 
     def but(self, **changes: object) -> "Packet":
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -77,6 +78,7 @@ def segments(packets: Sequence[Packet], first: int = 0) -> Segments:
             np.int64,
         ),
         number=numbers,
+        ident=np.array([packet.ident for packet in packets], np.int64),
         file=np.zeros(n, np.int32),
         key=(src + sport * 7) + (dst + dport * 7),
         counts={},

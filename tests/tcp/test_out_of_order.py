@@ -24,7 +24,7 @@ def opened() -> Reassembler:
 
 
 def hold(waiting: OutOfOrder, queue: OutOfOrderQueue, offset: int, body: bytes, number: int = 9) -> None:
-    segment = Segment(1000 + offset, 5000, ACK, 0, len(body), len(body), number, number, 0)
+    segment = Segment(1000 + offset, 5000, ACK, 0, len(body), len(body), number * 1_000_000_000, number, 0)
     waiting.hold(segment, 0, queue, offset, body)
 
 
@@ -54,8 +54,8 @@ def test_the_first_copy_of_a_held_byte_stays(parts: list[tuple[int, bytes]]) -> 
     waiting = assembler._out_of_order
     queue, first = waiting.begin(0, 5), dict[int, int]()
     conflicts = again = 0
-    for offset, body in parts:
-        hold(waiting, queue, offset, body)
+    for number, (offset, body) in enumerate(parts):
+        hold(waiting, queue, offset, body, number)
         for at, byte in enumerate(body, offset):
             conflicts += first.get(at, byte) != byte
             again += first.get(at) == byte

@@ -31,11 +31,16 @@ MAX_CONNECTIONS = 10_000
 REMARKS_SHOWN = 20
 MAX_NAME_LENGTH = 1024
 """Characters of a client's name that are kept."""
+TWINS_SHOWN = 4
+"""Pairs of connections, with the same endpoints, times and bytes, that are named."""
+ALL_TWICE = 0.95
+"""From this share on, in pairs of packets, every packet counts as captured twice."""
 
 
 SUMS = (
     "late_start_count", "one_sided_count", "resynced_count", "payload_bytes", "decoded_bytes", "flawed_bytes",
     "undecoded_bytes", "late_bytes", "gap_count", "gap_bytes", "snapped_bytes", "conflict_bytes", "retransmitted_bytes",
+    "duplicate_packets",
     "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
@@ -64,6 +69,11 @@ class Report:
     remarks: list[tuple[str, "Annotations"]] = field(default_factory=list)
     listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
     """Rows of the list of connections, by connection number."""
+    twins: list[tuple[int, int]] = field(default_factory=list)
+    """Numbers of connections with the same endpoints, times and bytes."""
+    _seen_ends: dict[tuple[str, int, str, int], Mapping[str, Any]] = field(default_factory=dict)
+    """The last connection between two endpoints that carried bytes both ways."""
+    _connection_packets: int = 0
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
@@ -81,6 +91,7 @@ class Report:
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
         self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *self._server_notes(decoded_ports)]
+        self.notes += self._twin_notes()
         self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
 
@@ -131,6 +142,9 @@ class Report:
                 "community_id": str(row["community_id"]),
             }  # fmt: skip
         self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
+        self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
+        self._connection_packets += row["packets_c2s"] + row["packets_s2c"]
+        self._find_twin(row)
         self._count_server(row, kind)
         if row["protocol"] is None:
             self.strangers[kind] += 1
@@ -143,6 +157,31 @@ class Report:
             conflict_bytes=row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"],
             retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
         )
+
+    def _find_twin(self, row: Mapping[str, Any]) -> None:
+        """Note a connection with the endpoints, times and bytes of another one."""
+        from mqpcap.tables.schemas import NUMBER
+
+        bytes_sent = row["bytes_c2s"], row["bytes_s2c"]
+        if not all(bytes_sent) or len(self._seen_ends) >= MAX_CONNECTIONS:
+            return
+        ends = row["client_ip"], row["client_port"], row["server_ip"], row["server_port"]
+        twin = self._seen_ends.get(ends)
+        self._seen_ends[ends] = row
+        if twin is None or bytes_sent != (twin["bytes_c2s"], twin["bytes_s2c"]):
+            return
+        if max(row["first_ts_ns"], twin["first_ts_ns"]) <= min(row["last_ts_ns"], twin["last_ts_ns"]):
+            self.twins.append((twin[NUMBER], row[NUMBER]))
+
+    def _twin_notes(self) -> Iterator[str]:
+        for one, two in self.twins[:TWINS_SHOWN]:
+            yield (
+                f"c{min(one, two)} and c{max(one, two)} have the same endpoints, times and bytes: two captures of one "
+                "connection with a device between them that rewrites sequence numbers, or connections of two networks"
+            )
+        more = len(self.twins) - TWINS_SHOWN
+        if more > 0:
+            yield f"{plural(more, 'more pair')} of connections with the same endpoints, times and bytes"
 
     def _count_server(self, row: Mapping[str, Any], kind: str) -> None:
         """Count a connection for its server. Without a SYN, either end of an unrecognised one may be the server."""
@@ -289,6 +328,10 @@ class Report:
         yield "missing", missing
         again = size(sums["retransmitted_bytes"] + sums["conflict_bytes"])
         yield "sent again", f"{again}, {conflict} of it with other content"
+        if duplicates := sums["duplicate_packets"]:
+            is_all_twice = duplicates * 2 >= self._connection_packets * ALL_TWICE
+            share = "every packet is in the capture twice; " if is_all_twice else ""
+            yield "captured twice", f"{share}{plural(duplicates, 'copy', 'copies')}, not counted as sent again"
         for note in self.notes:
             yield "note", note
 

@@ -63,6 +63,7 @@ def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]
             flow_columns.conflict,
             flow_columns.missing,
             messages.reshape(-1, 2),
+            flow_columns.duplicates,
         )
         columns |= {f"{measure}_{d}": count[row, side] for measure, count in zip(SIDES, counts, strict=True)}
     return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)

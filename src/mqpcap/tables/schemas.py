@@ -9,7 +9,7 @@ from mqpcap.arrays import DICTIONARY_TEXT
 from mqpcap.schema.protocol import DIRECTIONS
 
 US = pa.timestamp("us", tz="UTC")
-SIDES = ("packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages")
+SIDES = ("packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages", "duplicate_packets")
 """What ``connections`` counts for each side."""
 
 

@@ -65,6 +65,8 @@ class SideRecord(ctypes.Structure):
     packets: Wide
     bytes: Wide
     retransmitted: Wide
+    duplicates: Wide  # packets captured again
+    empty_ts_ns: Wide  # time of its last packet without payload
     conflict: Wide
     missing: Wide
     floor: Wide  # bytes below are no longer compared with what comes again
@@ -77,6 +79,10 @@ class SideRecord(ctypes.Structure):
     syn_seen: Flag
     rst_seen: Flag
     base_known: Flag  # from a handshake: no byte is below; fixed before the first byte is given out
+    has_copies: Flag  # packets of this side are known to be captured twice
+    empty_id: Flag  # of its last packet without payload: IPv4 identification, TCP checksum, TCP flags
+    empty_checksum: Flag
+    empty_flags: Flag
 
 
 @_record
@@ -91,6 +97,7 @@ class PieceRecord(ctypes.Structure):
     number: Wide
     file: Wide
     ack: Wide  # stream offset of the other side up to which its packet acknowledges, NONE unknown
+    ident: Wide  # of its packet, as Segments has it
     before: Wide  # number of the piece before, of the same side
 
 
@@ -110,6 +117,7 @@ class Segment:
     ts_ns: int
     number: int
     file: int
+    ident: int = 0
 
     @property
     def sent_ack(self) -> int:

@@ -43,6 +43,10 @@ default, and the next acknowledgement allows as much again.
 """
 NEAR_BYTES = 64 * 1024
 """The same where another connection of the same 5-tuple may be meant."""
+COPY_NS = 1_000_000
+"""An equal packet within this time was captured twice, not sent twice, where no IP identification says so."""
+IP_ID = 0xFFFF0000
+"""The IPv4 identification in Segments.ident."""
 MAX_RIVALS = 8
 """Connections of one 5-tuple, the newest first, that a packet may belong to."""
 FIRST_ROOM = 1024
@@ -59,6 +63,7 @@ _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
 _CLOSED_NS = cython.declare(cython.longlong, CLOSED_NS)
+_COPY_NS = cython.declare(cython.longlong, COPY_NS)
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
 _RST = cython.declare(cython.const[cython.longlong], 4)
@@ -95,6 +100,8 @@ _Side = cython.struct(
     packets=cython.longlong,
     bytes=cython.longlong,
     retransmitted=cython.longlong,
+    duplicates=cython.longlong,
+    empty_ts_ns=cython.longlong,
     conflict=cython.longlong,
     missing=cython.longlong,
     floor=cython.longlong,
@@ -107,6 +114,10 @@ _Side = cython.struct(
     syn_seen=cython.short,
     rst_seen=cython.short,
     base_known=cython.short,
+    has_copies=cython.short,
+    empty_id=cython.short,
+    empty_checksum=cython.short,
+    empty_flags=cython.short,
 )
 _Piece = cython.struct(
     side=cython.longlong,
@@ -117,6 +128,7 @@ _Piece = cython.struct(
     number=cython.longlong,
     file=cython.longlong,
     ack=cython.longlong,
+    ident=cython.longlong,
     before=cython.longlong,
 )
 
@@ -135,6 +147,14 @@ def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
 def _unwrapped(seq: cython.longlong, base: cython.longlong, near: cython.longlong) -> cython.longlong:
     """As sequence_numbers.unwrapped."""
     return near + _ahead(seq, base + near)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _as_short(number: cython.longlong) -> cython.short:
+    """The low 16 bits of a number, signed."""
+    return cython.cast(cython.short, ((number + 0x8000) & 0xFFFF) - 0x8000)
 
 
 @cython.cfunc
@@ -201,6 +221,7 @@ class FlowTable:
     _ts_ns: cython.const[cython.longlong][::1]
     _number: cython.const[cython.longlong][::1]
     _file: cython.const[cython.int][::1]
+    _ident: cython.const[cython.longlong][::1]
 
     def __init__(self) -> None:
         self.opened = self.piece_count = self.piece_first = self.ended_count = 0
@@ -257,6 +278,7 @@ class FlowTable:
         self._start, self._length = memoryview(segments.start), memoryview(segments.length)
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
         self._number, self._file = memoryview(segments.number), memoryview(segments.file)
+        self._ident = memoryview(segments.ident)
         self._rows = len(segments.key)
         self.make_room(self._rows)
 
@@ -511,6 +533,7 @@ class FlowTable:
         if flag & _RST:
             if length > 0 or self._is_exact_reset(i, q) == 0:
                 return 0
+            self.note_reset(q, flag, self._ts_ns[i], self._ident[i])
             self._sides[q].rst_seen = 1
             self._flows[flow].closed = 1
             self.stop_comparing(flow)
@@ -537,10 +560,14 @@ class FlowTable:
             if off != self._sides[q].next or self._sides[q].ended:
                 return 0
             self._sides[q].bytes += length
-            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack)
+            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack, self._ident[i])
         elif off < self._sides[q].next - near or off > self._sides[q].max_seen + near:
             return 0
         else:
+            if flag & _SYN:
+                self.set_empty(q, flag, self._ts_ns[i], self._ident[i])
+            else:
+                self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
         if flag & _FIN and self._sides[q].fin == _NONE:
@@ -606,9 +633,7 @@ class FlowTable:
             or self._sides[q].base >= 0
             or (self._sides[o].ack >= 0 and self._sides[o].ack != seq)
         ):
-            if self._sides[q].base != seq or not self._sides[q].syn_seen or self._flows[flow].closed:
-                return 0
-            return 0 if self._sides[q].fin != _NONE and self._sides[o].fin != _NONE else 1
+            return 0
         if flag & _ACK:
             if self._sides[o].base < 0 and self._sides[o].packets == 0:
                 self._sides[o].base = self._ack[i]
@@ -714,6 +739,7 @@ class FlowTable:
         number: cython.longlong,
         file: cython.longlong,
         ack: cython.longlong,
+        ident: cython.longlong,
     ) -> cython.longlong:
         p: cython.longlong = self.piece_count
         self._pieces[p].side = q
@@ -724,6 +750,7 @@ class FlowTable:
         self._pieces[p].number = number
         self._pieces[p].file = file
         self._pieces[p].ack = self._other_offset(q, ack)
+        self._pieces[p].ident = ident
         self._pieces[p].before = self._sides[q].last_piece
         self._sides[q].last_piece = self.piece_first + p
         self._sides[q].last_packet = number
@@ -762,6 +789,72 @@ class FlowTable:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
+    def note_empty(
+        self,
+        q: cython.longlong,
+        off: cython.longlong,
+        ack: cython.longlong,
+        flag: cython.longlong,
+        ts_ns: cython.longlong,
+        ident: cython.longlong,
+    ) -> cython.longlong:
+        """Count a packet without payload as duplicate if it says nothing new and has the identity of the last one.
+
+        An acknowledgement that a receiver repeats has another IP identification, or comes later than a copy.
+        """
+        is_old: cython.bint = off <= self._sides[q].max_seen
+        if ack >= 0:
+            is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
+        if flag & _FIN:
+            is_old = is_old and self._sides[q].fin == off
+        if is_old and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
+            self._sides[q].duplicates += 1
+        self.set_empty(q, flag, ts_ns, ident)
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def note_reset(
+        self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
+    ) -> cython.longlong:
+        """Count a RST as duplicate if it was captured again."""
+        if self._sides[q].rst_seen and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
+            self._sides[q].duplicates += 1
+        self.set_empty(q, flag, ts_ns, ident)
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def is_same_empty(
+        self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
+    ) -> cython.longlong:
+        """Whether a packet without payload is the side's last one, captured again."""
+        lag: cython.longlong = ts_ns - self._sides[q].empty_ts_ns
+        number: cython.longlong = ident >> 16 & 0xFFFF
+        if number != self._sides[q].empty_id & 0xFFFF or (ident & 0xFFFF) != self._sides[q].empty_checksum & 0xFFFF:
+            return 0
+        if flag != self._sides[q].empty_flags:
+            return 0
+        return 1 if number != 0 or -_COPY_NS < lag < _COPY_NS else 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def set_empty(
+        self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
+    ) -> cython.longlong:
+        """Remember the identity of a packet without payload."""
+        self._sides[q].empty_ts_ns = ts_ns
+        self._sides[q].empty_id = _as_short(ident >> 16)
+        self._sides[q].empty_checksum = _as_short(ident)
+        self._sides[q].empty_flags = _as_short(flag)
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
     def close(self, flow: cython.longlong) -> cython.longlong:
         """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
         a: cython.longlong = flow * 2
@@ -780,10 +873,10 @@ class FlowTable:
 
     # The same for the caller
 
-    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int, ack: int) -> None:
+    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int, ack: int, ident: int) -> None:
         """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
         self.make_room(0)
-        self._accept(q, start, length, ts_ns, number, file, ack)
+        self._accept(q, start, length, ts_ns, number, file, ack, ident)
 
     def end(self, q: int) -> None:
         """Mark a side as ended and note it as news."""

@@ -58,6 +58,7 @@ class FlowColumns:
     retransmitted: Int64Array
     conflict: Int64Array
     missing: Int64Array
+    duplicates: Int64Array
 
     def __len__(self) -> int:
         return len(self.version)
@@ -154,6 +155,7 @@ def _columns(table: FlowTable, places: Int64Array) -> FlowColumns:
         packets=sides["packets"][places],
         bytes=sides["bytes"][places],
         retransmitted=sides["retransmitted"][places],
+        duplicates=sides["duplicates"][places],
         conflict=sides["conflict"][places],
         missing=sides["missing"][places],
     )

@@ -132,8 +132,8 @@ class Handshakes:
         mine: SideRecord = self._table.sides[side]
         other: SideRecord = self._table.sides[side ^ 1]
         if mine.base < 0:
-            if packet.flags & ACK:
-                return int(not self.is_far_ack(packet, side))
+            if packet.flags & ACK and other.base >= 0:
+                return int(0 <= ahead(packet.ack, other.base) <= other.max_seen + 1)
             return int(other.ack < 0 or abs(ahead(packet.seq, other.ack)) <= NEAR_BYTES)
         offset = unwrapped(packet.seq, mine.base, mine.next)
         expected = {mine.next, mine.max_seen, mine.fin + 1}
@@ -209,9 +209,8 @@ class Handshakes:
                 mine.syn_seen = 2
             elif other.first_ack == base and not mine.bytes and queue is None:
                 mine.base = base
-            else:
-                return False
-            return True
+                return True
+            return False
         if mine.syn_seen or is_over:
             return None
         low = mine.base + (queue.low if queue is not None and queue.starting else 0)
@@ -231,6 +230,19 @@ class Handshakes:
         if packet.flags & SYN:
             return pending.ack < 0
         return bool(packet.flags & RST) or fit.level < 4 or -fit.hole > distance
+
+    def note_copy(self, packet: Segment, side: int) -> None:
+        """Count a SYN as duplicate if its side has sent it before and would not send it again."""
+        mine: SideRecord = self._table.sides[side]
+        other: SideRecord = self._table.sides[side ^ 1]
+        if mine.syn_seen and mine.base == wrapped(packet.seq + 1):
+            is_copy = bool(mine.has_copies or other.has_copies or mine.bytes)
+            is_copy |= not packet.flags & ACK and mine.ack >= 0
+            if is_copy or self._table.is_same_empty(side, packet.flags, packet.ts_ns, packet.ident):
+                mine.duplicates += 1
+                mine.has_copies = 1
+        if not packet.wire_length:
+            self._table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
 
     def take_syn(self, packet: Segment, side: int) -> int:
         """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""

@@ -90,6 +90,8 @@ class Segments:
     flags: FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
     start, length: int64, the captured payload in buffer.
     wire_length: int64, the length of the payload that was sent.
+    ident: int64, distinguishes a packet that was sent again from one that was captured again: the TCP checksum in the
+        low 16 bits, the IPv4 identification in the next 16 (0 without one).
     ts_ns, number, file: of the packet.
     key: int64, equal for both directions of a connection.
     counts: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
@@ -109,6 +111,7 @@ class Segments:
     start: NDArray[np.int64]
     length: NDArray[np.int64]
     wire_length: NDArray[np.int64]
+    ident: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     number: NDArray[np.int64]
     file: NDArray[np.int32]
@@ -174,6 +177,7 @@ class _Walk:
     seq: cython.longlong
     ack: cython.longlong
     flags: cython.longlong
+    ident: cython.longlong
 
     @cython.cfunc
     @cython.nogil
@@ -460,6 +464,7 @@ class _Walk:
         self.ack = self._u32(p + 8)
         self.flags = self.buf[p + 13]
         self.position = p + head
+        self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
         if self.end < self.position:
             self.end = self.position
@@ -512,7 +517,8 @@ def _walk_packets(
                 wide[6, row] = walk.position
                 wide[7, row] = walk.end - walk.position
                 wide[8, row] = walk.wire_end - walk.position
-                wide[9, row] = i
+                wide[9, row] = walk.ident
+                wide[10, row] = i
                 narrow[0, row] = walk.version
                 narrow[1, row] = cython.cast(cython.int, walk.sport)
                 narrow[2, row] = cython.cast(cython.int, walk.dport)
@@ -532,7 +538,7 @@ def _walk_packets(
     return row
 
 
-WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "packet")
+WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "ident", "packet")
 NARROW = ("version", "sport", "dport", "flags")
 """Columns of a row in 64 and in 32 bits: those of Segments, and the index of the row's packet."""
 

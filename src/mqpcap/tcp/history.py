@@ -2,13 +2,15 @@
 """What was sent already: the latest bytes of each side, to compare with what comes again, and what differed."""
 
 from bisect import bisect_left, bisect_right, insort
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp.chunks import Range
 from mqpcap.tcp.flow_records import PieceRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.flow_table import COPY_NS, IP_ID, FlowTable
+from mqpcap.tcp.sequence_numbers import ahead
 
 HISTORY_BYTES = 64 * 1024
 """A retransmission is compared with at most this many of the latest bytes of its side."""
@@ -16,6 +18,15 @@ HISTORY_OVERHEAD = 256
 """What a side's history costs besides its bytes."""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
+
+
+class Original(NamedTuple):
+    """The first copy of a byte: the range of its packet in the stream, and the packet's `Segments.ident` and time."""
+
+    offset: int
+    length: int
+    ident: int
+    ts_ns: int
 
 
 class History:
@@ -31,7 +42,9 @@ class History:
         self._cap = cap
         self.blocks: dict[int, list[tuple[int, bytes]]] = {}
         """By side: (offset, bytes) in order, as far as they are remembered."""
-        self.byte_count = 0
+        self.packets: dict[int, list[NDArray[np.int64]]] = {}
+        """By side: the packets of these bytes, as columns of Original."""
+        self.byte_count = self._packet_bytes = 0
         self.conflicts: list[Range] = []
         self.late: list[Range] = []
         self._indexed: dict[int, tuple[list[int], list[int]]] = {}
@@ -54,13 +67,51 @@ class History:
         mine: SideRecord = self._table.sides[side]
         return max(mine.floor, mine.next - HISTORY_BYTES)
 
-    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
+    def original(self, side: int, offset: int) -> Original | None:
+        """The packet that brought a byte, if it is remembered."""
+        for row in self._indexed_rows(side, offset, offset + 1):
+            piece: PieceRecord = self._table.pieces[row]
+            if piece.offset <= offset < piece.offset + piece.length:
+                return Original(piece.offset, piece.length, piece.ident, piece.ts_ns)
+        parts = self.packets.get(side, [])
+        part = bisect_right(parts, offset, key=lambda columns: columns[0, 0]) - 1
+        if part < 0:
+            return None
+        row = int(np.searchsorted(parts[part][0], offset, "right")) - 1
+        found = Original(*parts[part][:, row].tolist())
+        return found if offset < found.offset + found.length else None
+
+    def is_copy(self, packet: Segment, side: int, offset: int, original: Original | None) -> bool:
+        """Whether a packet with bytes that came before was captured again, not sent again.
+
+        The evidence, the strongest first: the IP identification; a TCP header that changed, as its checksum shows; less
+        than COPY_NS between the two; an older acknowledgement than its sender had sent by then; other copies.
+        """
+        mine: SideRecord = self._table.sides[side]
+        is_copy = bool(mine.has_copies)
+        lag_ns = COPY_NS if original is None else abs(packet.ts_ns - original.ts_ns)
+        is_whole = original is not None and (original.offset, original.length) == (offset, packet.length)
+        if packet.sent_ack >= 0 and mine.ack >= 0 and ahead(packet.ack, mine.first_ack) >= 0:
+            is_copy |= ahead(packet.ack, mine.ack) < 0
+        is_copy |= lag_ns < COPY_NS
+        if original is not None and packet.ident & IP_ID and original.ident & IP_ID:
+            ahead_of = (packet.ident - original.ident >> 16) & 0xFFFF
+            # Segments of a packet that the sender's network card cut have numbers of their own.
+            is_part = offset > original.offset and lag_ns < COPY_NS and ahead_of <= offset - original.offset
+            is_copy = ahead_of == 0 or is_part
+        elif original is not None and is_whole and (packet.ident ^ original.ident) & 0xFFFF:
+            is_copy = False
+        mine.has_copies = int(is_copy or mine.has_copies)
+        return is_copy
+
+    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes, is_copy: bool = False) -> None:
         """Compare a second copy with the first one, as far as it is remembered."""
         low = self._horizon(side)
         if offset < low:
             unknown = min(low - offset, len(body))
-            self._table.sides[side].retransmitted += unknown
-            self._counts["uncompared_bytes"] += unknown
+            if not is_copy:
+                self._table.sides[side].retransmitted += unknown
+                self._counts["uncompared_bytes"] += unknown
             offset, body = offset + unknown, body[unknown:]
         if not body:
             return
@@ -76,7 +127,7 @@ class History:
         unknown = len(body) - sum(known)
         if unknown:
             self._counts["uncompared_bytes"] += unknown
-        self.compare(packet, side, offset, bytes(first), body)
+        self.compare(packet, side, offset, bytes(first), body, is_copy)
 
     def _indexed_rows(self, side: int, low: int, high: int) -> list[int]:
         """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
@@ -86,17 +137,19 @@ class History:
         rows += new
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
 
-    def compare(self, packet: Segment, side: int, offset: int, first: bytes, second: bytes) -> None:
+    def compare(
+        self, packet: Segment, side: int, offset: int, first: bytes, second: bytes, is_copy: bool = False
+    ) -> None:
         """Count bytes that came twice, and note where they differ."""
         mine: SideRecord = self._table.sides[side]
         if first == second:
-            mine.retransmitted += len(second)
+            mine.retransmitted += 0 if is_copy else len(second)
             return
         differ = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
         edges = np.flatnonzero(np.diff(differ, prepend=False, append=False))
         count = int(differ.sum())
         mine.conflict += count
-        mine.retransmitted += len(second) - count
+        mine.retransmitted += 0 if is_copy else len(second) - count
         lows, highs = edges[::2].tolist(), edges[1::2].tolist()
         if len(lows) > CONFLICT_ROWS:
             highs[CONFLICT_ROWS - 1] = highs[-1]
@@ -117,10 +170,14 @@ class History:
         lows = np.maximum(np.maximum(offsets, horizons), records["history_end"][side])
         live = np.flatnonzero(offsets + ends - starts > lows)
         records["history_end"][side] = reached
+        packets = np.stack([pieces[name] for name in Original._fields])
+        bounds = np.append(runs, len(pieces))
+        for run in live.tolist():
+            self._append_packets(int(side[run]), packets[:, bounds[run] : bounds[run + 1]].copy(), int(horizons[run]))
         columns = (side, lows, starts + lows - offsets, ends, horizons)
         for one, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
             self._append(one, low, buffer[start:end].tobytes(), horizon)
-        while self.byte_count + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
+        while self.byte_count + self._packet_bytes + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
             self._counts["history_shrunk"] += 1
             oldest = next(iter(self.blocks))
             records["floor"][oldest] = records["next"][oldest]
@@ -141,9 +198,18 @@ class History:
             new, low, at = old[cut:] + new, old_at + cut, at - 1
         blocks.insert(at, (low, new))
 
+    def _append_packets(self, side: int, packets: NDArray[np.int64], horizon: int) -> None:
+        """Remember the packets of new bytes of a side, and forget those below the horizon."""
+        parts = self.packets.setdefault(side, [])
+        self._packet_bytes += packets.nbytes
+        while parts and parts[0][0, -1] + parts[0][1, -1] <= horizon:
+            self._packet_bytes -= parts.pop(0).nbytes
+        parts.append(packets)
+
     def drop(self, side: int) -> None:
         """Know nothing more of a side."""
         self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
+        self._packet_bytes -= sum(packets.nbytes for packets in self.packets.pop(side, ()))
 
     def drop_silent(self, before_ns: int) -> None:
         """The same of the sides of connections whose last packet is older: their next one is not compared."""

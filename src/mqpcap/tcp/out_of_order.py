@@ -12,7 +12,7 @@ from collections import deque
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
-from mqpcap.tcp.history import History
+from mqpcap.tcp.history import History, Original
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, ahead, unwrapped, wrapped
 
 HELD_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class OutOfOrderQueue:
     __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "since_ns", "snaps", "starting")
 
     def __init__(self, began: int, since_ns: int, starting: bool) -> None:
-        self.held: list[tuple[int, bytes, int, int, int, int]] = []
+        self.held: list[tuple[int, bytes, int, int, int, int, int]] = []
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
         self.acks: deque[tuple[int, int]] = deque()
@@ -121,7 +121,8 @@ class OutOfOrder:
             free = min(high, held[at][0]) if at < len(held) else high
             if free > position:
                 part = body[position - offset : free - offset]
-                held.insert(at, (position, part, packet.ts_ns, packet.number, packet.file, packet.sent_ack))
+                entry = position, part, packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
+                held.insert(at, entry)
                 queue.bytes += len(part)
                 self.held_bytes += len(part) + HELD_OVERHEAD
                 mine.bytes += len(part)
@@ -130,7 +131,11 @@ class OutOfOrder:
                 low, first = held[at][0], held[at][1]
                 end = min(high, low + len(first))
                 second = body[position - offset : end - offset]
-                self._history.compare(packet, side, position, first[position - low : end - low], second)
+                original = Original(low, len(first), held[at][6], held[at][2])
+                is_copy = self._history.is_copy(packet, side, offset, original)
+                if is_copy and offset == position and high == end:
+                    mine.duplicates += 1
+                self._history.compare(packet, side, position, first[position - low : end - low], second, is_copy)
                 position = end
             at += 1
 
@@ -222,7 +227,7 @@ class OutOfOrder:
         """Give out what is held and in order now."""
         mine: SideRecord = self._table.sides[side]
         count = 0
-        for offset, body, ts_ns, number, file, ack in queue.held:
+        for offset, body, ts_ns, number, file, ack, ident in queue.held:
             if offset != mine.next or mine.ended:
                 break
             count += 1
@@ -230,10 +235,10 @@ class OutOfOrder:
             self._history.released += body
             queue.bytes -= len(body)
             self.held_bytes -= len(body) + HELD_OVERHEAD
-            self._table.accept(side, start, len(body), ts_ns, number, file, ack)
+            self._table.accept(side, start, len(body), ts_ns, number, file, ack, ident)
         del queue.held[:count]
         if queue.held and mine.ended:
-            for offset, body, ts_ns, number, _, _ in queue.held:
+            for offset, body, ts_ns, number, *_ in queue.held:
                 self._history.add_late(side, offset, len(body), ts_ns, number)
                 self._table.advance(side, offset + len(body) - mine.next)
                 self.held_bytes -= len(body) + HELD_OVERHEAD
@@ -246,7 +251,7 @@ class OutOfOrder:
         """Let the first hole of a side be a gap."""
         mine: SideRecord = self._table.sides[side]
         low = mine.next
-        high, _, ts_ns, number, _, _ = queue.held[0]
+        high, _, ts_ns, number, *_ = queue.held[0]
         mine.missing += high - low
         self._gaps.add(side, Gap(low, high, ts_ns, mine.last_packet or number, queue.is_snapped(low)))
         mine.wake_at = 0

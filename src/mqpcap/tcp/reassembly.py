@@ -186,10 +186,12 @@ class Reassembler:
             return True
         if is_stray:
             self._count(packet, side)
+            table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
             waiting.settle(side >> 1)
             return True
         seq = packet.seq
         if packet.flags & SYN:
+            handshakes.note_copy(packet, side)
             side = self._handshakes.take_syn(packet, side)
             seq = wrapped(seq + 1)
         ack = packet.sent_ack
@@ -211,6 +213,7 @@ class Reassembler:
         state = self._handshakes.reset_state(packet, side)
         self.counts["rst_payload_bytes"] += packet.length
         self._count(packet, side)
+        self._table.note_reset(side, packet.flags, packet.ts_ns, packet.ident)
         mine.rst_seen = 1 if mine.rst_seen == 1 else state or mine.rst_seen
         if mine.rst_seen == 1:
             self._table.flows[side >> 1].closed = 1
@@ -239,6 +242,8 @@ class Reassembler:
         elif other_ack < 0 or wrapped(other_ack - seq) != 1:  # else a probe that keeps alive
             if queue is not None and queue.starting:
                 queue.low = min(queue.low, offset)
+            if not packet.flags & SYN:
+                self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
             if mine.max_seen < offset < mine.next + MAX_WINDOW:
                 mine.max_seen = offset
         if packet.flags & FIN and mine.fin == NONE:
@@ -261,7 +266,8 @@ class Reassembler:
             queue.low = min(queue.low, offset)
         elif offset < expected:
             if packet.wire_length == 1 and offset + 1 == expected:  # the probe that keeps a connection alive
-                mine.retransmitted += packet.length
+                is_acked = self._table.sides[side ^ 1].ack == wrapped(mine.base + expected)
+                mine.retransmitted += 0 if is_acked else packet.length
                 return
             cut = min(high, expected) - offset
             self._take_old(packet, side, offset, bytes(body[:cut]))
@@ -276,7 +282,9 @@ class Reassembler:
         if body and queue is None and offset == expected:
             mine.bytes += len(body)
             start = packet.start + packet.length - len(body)
-            self._table.accept(side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack)
+            self._table.accept(
+                side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
+            )
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
@@ -300,20 +308,23 @@ class Reassembler:
                 mine.lowest = offset
         gaps = self._gaps.of.get(side)
         position, high = offset, offset + len(body)
+        is_copy = bool(body) and self._history.is_copy(packet, side, offset, self._history.original(side, offset))
+        is_new = high - offset < packet.length
         while position < high:
             gap = gaps.first(position, high) if gaps is not None else None
             until = high if gap is None else max(gap.low, position)
             if until > position:
-                self._history.compare_copy(packet, side, position, body[position - offset : until - offset])
+                self._history.compare_copy(packet, side, position, body[position - offset : until - offset], is_copy)
                 position = until
             if gap is not None and gaps is not None:
-                end = min(gap.high, high)
+                end, is_new = min(gap.high, high), True
                 gaps.fill(gap, position, end, packet.number)
                 mine.bytes += end - position
                 mine.missing -= end - position
                 self._history.add_late(side, position, end - position, packet.ts_ns, packet.number)
                 self._history.add(side, position, body[position - offset : end - offset])
                 position = end
+        mine.duplicates += is_copy and not is_new
 
     # Chunks
 
@@ -499,6 +510,7 @@ class Reassembler:
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
         self._gaps.of = _moved_sides(self._gaps.of, places)
         self._history.blocks = _moved_sides(self._history.blocks, places)
+        self._history.packets = _moved_sides(self._history.packets, places)
         kept = self._leftovers.pieces
         kept["side"] = _moved(kept["side"] >> 1, places) * 2 + (kept["side"] & 1)
 
@@ -542,7 +554,7 @@ def _packet(segments: Segments, row: int) -> Segment:
     """One segment as a record."""
     columns = (
         segments.seq, segments.ack, segments.flags, segments.start, segments.length, segments.wire_length,
-        segments.ts_ns, segments.number, segments.file,
+        segments.ts_ns, segments.number, segments.file, segments.ident,
     )  # fmt: skip
     return Segment(*(int(column[row]) for column in columns))
 

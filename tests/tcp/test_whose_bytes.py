@@ -1,0 +1,206 @@
+"""Cases that users of other tools reported: which connection a packet belongs to, and what is counted of it.
+
+Each case is a capture of a few packets of one conversation: a request of 10 bytes, a reply of 8, a request of 5, a
+reply of 6. The table names the case, what other tools reported, and what is expected of each connection.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+from segments import ACK, FIN, RST, SYN, Packet, a, b
+from streams import read
+
+MS = 1_000_000
+START = 10_000 * MS
+
+
+def conversation(client: int = 1000, server: int = 5000, start_ns: int = START, ident: int = 0) -> list[Packet]:
+    """A whole connection, a packet each millisecond; ident counts up where it is given."""
+    c, s = client + 1, server + 1
+    packets = [
+        a(client, flags=SYN),
+        b(server, flags=SYN | ACK, ack=c),
+        a(c, ack=s),
+        a(c, b"request-01", ack=s),
+        b(s, ack=c + 10),
+        b(s, b"reply-01", ack=c + 10),
+        a(c + 10, b"req-2", ack=s + 8),
+        b(s + 8, b"reply2", ack=c + 15),
+        a(c + 15, ack=s + 14),
+        a(c + 15, flags=FIN | ACK, ack=s + 14),
+        b(s + 14, flags=FIN | ACK, ack=c + 16),
+        a(c + 16, ack=s + 15),
+    ]
+    return [
+        packet.but(ts_ns=start_ns + k * MS, ident=(ident + k) << 16 | k + 1 if ident else k + 1)
+        for k, packet in enumerate(packets)
+    ]
+
+
+BASE = conversation()
+REQUESTS, REPLIES = [(0, b"request-01req-2")], [(0, b"reply-01reply2")]
+
+
+def shifted(packets: list[Packet], ns: int) -> list[Packet]:
+    return [packet.but(ts_ns=packet.ts_ns + ns) for packet in packets]
+
+
+def by_time(*parts: list[Packet]) -> list[Packet]:
+    return sorted((packet for part in parts for packet in part), key=lambda packet: packet.ts_ns)
+
+
+def insert(at: int, *packets: Packet) -> list[Packet]:
+    more = [packet.but(ts_ns=BASE[at].ts_ns - 1000 + k) for k, packet in enumerate(packets)]
+    return [*BASE[:at], *more, *BASE[at:]]
+
+
+def bridged() -> list[Packet]:
+    """Copies 3 ms later, among the next packets, with IP identifications that say so."""
+    packets = conversation(ident=100)
+    return by_time(packets, shifted(packets, 3 * MS))
+
+
+def merged_copy() -> list[Packet]:
+    """The request in two segments, and as the receiver's network card merged them."""
+    one, two = BASE[3].but(body=b"reque", ident=7 << 16), BASE[3].but(seq=1006, body=b"st-01", ident=8 << 16)
+    copy = BASE[3].but(ident=7 << 16, ts_ns=BASE[3].ts_ns + 20)
+    return [*BASE[:3], one, two.but(ts_ns=BASE[3].ts_ns + 10), copy, *BASE[4:]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A capture, what other tools made of it, and what is expected: connections, end, copies, bytes sent again."""
+
+    packets: list[Packet]
+    reported: str
+    connections: int = 1
+    end: str = "closed"
+    copies: tuple[int, int] = (0, 0)
+    again: tuple[int, int] = (0, 0)
+
+
+CASES = {
+    "two VLANs, two connections": Case(
+        by_time(BASE, conversation(777_000, 888_000, START + 50_000)), "retransmissions, bytes missing", 2
+    ),
+    "two VLANs, SYNs far apart, one server number": Case(
+        by_time(BASE, conversation(3_000_000_000, 5000, START + 50_000)), "2.8 GB lost (a firewall rewrites numbers)", 2
+    ),
+    "the same packets in two VLANs": Case(by_time(BASE, shifted(BASE, 900)), "every byte retransmitted", copies=(7, 5)),
+    "a bridge, copies late and reordered": Case(bridged(), "out of order, retransmitted", copies=(7, 5)),
+    "one direction twice": Case(
+        by_time(BASE, shifted([p for p in BASE if p.src == BASE[0].src], 900)), "client retransmits all", copies=(7, 0)
+    ),
+    "a second tap a second later": Case([*BASE, *shifted(BASE, 1000 * MS)], "port reused", copies=(7, 5)),
+    "two taps appended, client first": Case(
+        [p for p in BASE if p.src == BASE[0].src] + [p for p in BASE if p.src != BASE[0].src], "two connections"
+    ),
+    "two taps appended, server first": Case(
+        [p for p in BASE if p.src != BASE[0].src] + [p for p in BASE if p.src == BASE[0].src], "two connections"
+    ),
+    "stray SYN, lower": Case(
+        insert(6, a(123_456_789, flags=SYN), b(5009, ack=1011)), "a connection opened by a challenge ACK"
+    ),
+    "stray SYN, higher": Case(insert(6, a(3_123_456_789, flags=SYN), b(5009, ack=1011)), "1.2 GB missing"),
+    "two SYN-ACKs, the first counts": Case(
+        insert(2, b(900_000, flags=SYN | ACK, ack=1001)), "server bytes retransmitted"
+    ),
+    "two SYN-ACKs, the second counts": Case(
+        insert(1, b(900_000, flags=SYN | ACK, ack=1001)), "server bytes retransmitted"
+    ),
+    "a second SYN-ACK after the client's ACK": Case(
+        insert(3, b(900_000, flags=SYN | ACK, ack=1001)), "server bytes retransmitted"
+    ),
+    "blind RST": Case(insert(6, b(500_005_009, flags=RST)), "connection reset"),
+    "RST in the window, answered by a challenge ACK": Case(
+        insert(6, b(5009 + 1000, flags=RST), a(1011, ack=5009)), "connection reset"
+    ),
+    "far ACK": Case(insert(6, a(1011, ack=900_000_000)), "900 MB missing"),
+    "far empty segment": Case(insert(6, a(900_001_011, ack=5009)), "900 MB missing"),
+    "far FIN": Case(insert(6, a(900_001_011, ack=5009, flags=FIN | ACK)), "900 MB missing"),
+    "half-open connection, RST": Case(
+        [
+            BASE[0].but(ts_ns=START - 3000),
+            b(3_000_000_000, ack=900_001_000, ts_ns=START - 2000),
+            a(900_001_000, flags=RST, ts_ns=START - 1000),
+            *BASE,
+        ],
+        "976 MB missing",
+    ),
+    "keep-alive with a garbage byte": Case(
+        insert(8, a(1015, b"\0", ack=5015), b(5015, ack=1016)), "conflict, retransmission"
+    ),
+    "keep-alive before any byte": Case(
+        insert(3, a(1000, b"\0", ack=5001), b(5001, ack=1001)), "a byte below the start"
+    ),
+    "zero-window probe": Case(
+        [*BASE[:6], BASE[6].but(body=b"r"), b(5009, ack=1011, ts_ns=BASE[6].ts_ns + 1), *shifted(BASE[6:], 300 * MS)],
+        "a byte lost",
+        again=(1, 0),
+    ),
+    "SYN sent again after a second": Case([BASE[0].but(ts_ns=START - 1000 * MS, ident=99), *BASE], "port reused"),
+    "a merged copy beside the segments": Case(merged_copy(), "retransmission", copies=(1, 0)),
+    "sent again with another IP identification, at once": Case(
+        [
+            *(packets := conversation(ident=100))[:4],
+            packets[3].but(ident=(packets[3].ident & 0xFFFF) | 900 << 16, ts_ns=packets[3].ts_ns + 100),
+            *packets[4:],
+        ],
+        "duplicate",
+        again=(10, 0),
+    ),
+    "sent again after 300 ms": Case(
+        [*BASE[:4], BASE[3].but(ts_ns=BASE[3].ts_ns + 300 * MS), *shifted(BASE[4:], 300 * MS)], "", again=(10, 0)
+    ),
+    "server clock ahead": Case(
+        by_time(*[[p] if p.src == BASE[0].src else shifted([p], 30 * MS) for p in BASE]), "two connections, all missing"
+    ),
+    "server clock behind": Case(
+        by_time(*[[p] if p.src == BASE[0].src else shifted([p], -30 * MS) for p in BASE]), "two connections"
+    ),
+    "split handshake": Case(
+        [
+            BASE[0],
+            b(77_777, ack=1001, ts_ns=START + 1),
+            b(5000, flags=SYN, ts_ns=START + 2),
+            a(1000, flags=SYN | ACK, ack=5001, ts_ns=START + 3),
+            b(5001, ack=1001, ts_ns=START + 4),
+            *BASE[3:],
+        ],
+        "client and server exchanged",
+    ),
+    "numbers wrap": Case(conversation(2**32 - 6, 2**32 - 4), "4 GB missing"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("packets_per_window", [1, 3, 1000])
+def test_rows_are_those_that_the_two_ends_would_swear_to(name: str, packets_per_window: int) -> None:
+    case = CASES[name]
+    seen = read(case.packets, packets_per_window)
+
+    assert len(seen.flows) == case.connections
+    for flow in seen.flows:
+        assert (seen.side(0, flow.index), seen.side(1, flow.index)) == (REQUESTS, REPLIES)
+        assert (flow.end_state, flow.missing, flow.conflict) == (case.end, (0, 0), (0, 0))
+        assert (flow.duplicates, flow.retransmitted) == (case.copies, case.again)
+        assert (flow.a_ip, flow.bytes) == (BASE[0].src[0], (15, 14))
+    assert sum(sum(flow.packets) for flow in seen.flows) == len(case.packets)
+
+
+def test_a_port_is_used_again_without_a_fin() -> None:
+    """The second connection begins with a SYN that is answered; packets of both lie between each other."""
+    again = conversation(70_000, 80_000, BASE[6].ts_ns + 1)
+    seen = read(by_time(BASE, again))
+
+    assert [seen.side(0, flow.index) for flow in seen.flows] == [REQUESTS, REQUESTS]
+    assert seen.flows[1].first_ts_ns == again[0].ts_ns
+    assert [flow.packets for flow in seen.flows] == [(7, 5), (7, 5)]
+
+
+def test_a_reset_that_its_sender_ignores_is_none_and_a_refusal_is_one() -> None:
+    assert read([*BASE[:6], b(5009, flags=RST)]).flows[0].end_state == "reset"
+    assert read([*BASE[:6], b(5009 + 1000, flags=RST)]).flows[0].end_state == "reset"
+    assert read([*BASE[:6], b(5009 + 1000, flags=RST), *BASE[7:8]]).flows[0].end_state == "open"
+    assert read([BASE[0], b(0, flags=RST | ACK, ack=1001)]).flows[0].end_state == "reset"
+    assert read([BASE[0], b(0, flags=RST | ACK, ack=999_001)]).flows[0].end_state == "open"
