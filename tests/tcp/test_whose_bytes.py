@@ -139,6 +139,19 @@ CASES = {
         again=(1, 0),
     ),
     "SYN sent again after a second": Case([BASE[0].but(ts_ns=START - 1000 * MS, ident=99), *BASE], "port reused"),
+    "segments of one byte twice": Case(
+        by_time(
+            single := [
+                *BASE[:6],
+                BASE[6].but(body=b"r"),
+                BASE[6].but(seq=1012, body=b"eq-2", ts_ns=BASE[6].ts_ns + 9),
+                *BASE[7:],
+            ],
+            shifted(single, 2),
+        ),
+        "a keep-alive",
+        copies=(8, 5),
+    ),
     "a merged copy beside the segments": Case(merged_copy(), "retransmission", copies=(1, 0)),
     "sent again with another IP identification, at once": Case(
         [

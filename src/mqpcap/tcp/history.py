@@ -81,6 +81,13 @@ class History:
         found = Original(*parts[part][:, row].tolist())
         return found if offset < found.offset + found.length else None
 
+    def has_sent(self, packet: Segment, side: int, offset: int) -> bool:
+        """Whether a packet is a copy of one with the same bytes; else a byte that was acknowledged is garbage."""
+        original = self.original(side, offset)
+        return (
+            original is not None and original.length == packet.length and self.is_copy(packet, side, offset, original)
+        )
+
     def is_copy(self, packet: Segment, side: int, offset: int, original: Original | None) -> bool:
         """Whether a packet with bytes that came before was captured again, not sent again.
 
@@ -101,11 +108,10 @@ class History:
             is_copy = ahead_of == 0 or is_part
         elif original is not None and is_whole and (packet.ident ^ original.ident) & 0xFFFF:
             is_copy = False
-        mine.has_copies = int(is_copy or mine.has_copies)
         return is_copy
 
-    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes, is_copy: bool = False) -> None:
-        """Compare a second copy with the first one, as far as it is remembered."""
+    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes, is_copy: bool = False) -> bool:
+        """Whether a second copy has the bytes of the first one, as far as those are remembered."""
         low = self._horizon(side)
         if offset < low:
             unknown = min(low - offset, len(body))
@@ -114,7 +120,7 @@ class History:
                 self._counts["uncompared_bytes"] += unknown
             offset, body = offset + unknown, body[unknown:]
         if not body:
-            return
+            return True
         high = offset + len(body)
         first, known = bytearray(body), bytearray(len(body))
         for row in self._indexed_rows(side, offset, high):
@@ -127,7 +133,7 @@ class History:
         unknown = len(body) - sum(known)
         if unknown:
             self._counts["uncompared_bytes"] += unknown
-        self.compare(packet, side, offset, bytes(first), body, is_copy)
+        return self.compare(packet, side, offset, bytes(first), body, is_copy)
 
     def _indexed_rows(self, side: int, low: int, high: int) -> list[int]:
         """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
@@ -139,17 +145,17 @@ class History:
 
     def compare(
         self, packet: Segment, side: int, offset: int, first: bytes, second: bytes, is_copy: bool = False
-    ) -> None:
-        """Count bytes that came twice, and note where they differ."""
+    ) -> bool:
+        """Count bytes that came twice, and note where they differ; whether they are equal."""
         mine: SideRecord = self._table.sides[side]
         if first == second:
             mine.retransmitted += 0 if is_copy else len(second)
-            return
+            return True
         differ = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
         edges = np.flatnonzero(np.diff(differ, prepend=False, append=False))
         count = int(differ.sum())
         mine.conflict += count
-        mine.retransmitted += 0 if is_copy else len(second) - count
+        mine.retransmitted += len(second) - count
         lows, highs = edges[::2].tolist(), edges[1::2].tolist()
         if len(lows) > CONFLICT_ROWS:
             highs[CONFLICT_ROWS - 1] = highs[-1]
@@ -157,6 +163,7 @@ class History:
         for low, high in zip(lows, highs, strict=True):
             place = side >> 1, side & 1, offset + low, high - low
             self.conflicts.append(Range(*place, packet.ts_ns, False, packet.number))
+        return False
 
     def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
         """Copy the latest bytes of each side, out of runs of pieces in buffer, to compare retransmissions with."""

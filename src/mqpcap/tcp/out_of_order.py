@@ -133,9 +133,12 @@ class OutOfOrder:
                 second = body[position - offset : end - offset]
                 original = Original(low, len(first), held[at][6], held[at][2])
                 is_copy = self._history.is_copy(packet, side, offset, original)
-                if is_copy and offset == position and high == end:
-                    mine.duplicates += 1
-                self._history.compare(packet, side, position, first[position - low : end - low], second, is_copy)
+                is_copy &= self._history.compare(
+                    packet, side, position, first[position - low : end - low], second, is_copy
+                )
+                if is_copy:
+                    mine.has_copies = 1
+                    mine.duplicates += offset == position and high == end
                 position = end
             at += 1
 

@@ -265,7 +265,8 @@ class Reassembler:
         if queue is not None and starting:
             queue.low = min(queue.low, offset)
         elif offset < expected:
-            if packet.wire_length == 1 and offset + 1 == expected:  # the probe that keeps a connection alive
+            if packet.wire_length == 1 and offset + 1 == expected and not self._history.has_sent(packet, side, offset):
+                # The probe that keeps a connection alive.
                 is_acked = self._table.sides[side ^ 1].ack == wrapped(mine.base + expected)
                 mine.retransmitted += 0 if is_acked else packet.length
                 return
@@ -314,7 +315,8 @@ class Reassembler:
             gap = gaps.first(position, high) if gaps is not None else None
             until = high if gap is None else max(gap.low, position)
             if until > position:
-                self._history.compare_copy(packet, side, position, body[position - offset : until - offset], is_copy)
+                part = body[position - offset : until - offset]
+                is_copy &= self._history.compare_copy(packet, side, position, part, is_copy)
                 position = until
             if gap is not None and gaps is not None:
                 end, is_new = min(gap.high, high), True
@@ -324,7 +326,9 @@ class Reassembler:
                 self._history.add_late(side, position, end - position, packet.ts_ns, packet.number)
                 self._history.add(side, position, body[position - offset : end - offset])
                 position = end
-        mine.duplicates += is_copy and not is_new
+        if is_copy:
+            mine.has_copies = 1
+            mine.duplicates += not is_new
 
     # Chunks
 
