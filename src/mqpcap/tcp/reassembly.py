@@ -510,7 +510,7 @@ class Reassembler:
         before = flows["before"]
         flows["before"] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
         self._table.set_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
-        self._handshakes.leave_out(stays, lambda flow: int(_moved(np.int64(flow), places)))
+        self._handshakes.leave_out(stays, lambda flow: int(_moved(np.array([flow]), places)[0]))
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
         self._gaps.of = _moved_sides(self._gaps.of, places)
         self._history.blocks = _moved_sides(self._history.blocks, places)
