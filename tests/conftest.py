@@ -49,7 +49,7 @@ SLOW = frozenset(
         "decode/test_closed_connections.py",
         "decode/test_late_starts.py",
         "protocols/test_rich_protocol.py",
-        "query/test_preselection.py",
+        "query/test_prefilter.py",
         "query/test_selection.py",
         "scapy/test_layers.py",
         "schema/test_scapy_stub.py",

@@ -14,10 +14,10 @@ from table_rows import rows_of
 
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation
-from mqpcap.query.columns import column
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern, conjuncts, mask
+from mqpcap.query.filter import query
+from mqpcap.query.filter_columns import column
 from mqpcap.query.grammar import Logic
-from mqpcap.query.queries import query
 from mqpcap.query.values import Value, ValueKind
 from mqpcap.tables.schemas import TABLES
 

@@ -180,7 +180,7 @@ _ENDS = {"reset": "ended by a reset", "closed": "closed", "open": "open at the e
 
 def body_lines(row: "MessageRow", width: int) -> Iterator[str]:
     """The payload, wrapped: text as text, other bytes as a dump."""
-    from mqpcap.query.columns import bodies
+    from mqpcap.query.filter_columns import bodies
 
     for path, _ in bodies(row.protocol):
         values = list(_inside(row.fields.get(path[0]), path[1:]))

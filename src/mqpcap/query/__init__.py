@@ -5,10 +5,10 @@ values are understood then, so that a wrong one is told before anything is read.
 needs and, batch by batch, which rows it selects. README.md beside this file says what the language has.
 """
 
-from mqpcap.query.columns import names
 from mqpcap.query.evaluation import Rows
+from mqpcap.query.filter import EVERYTHING, Query, of_tree, query
+from mqpcap.query.filter_columns import names
 from mqpcap.query.grammar import Comparison
-from mqpcap.query.queries import EVERYTHING, Query, of_tree, query
 from mqpcap.query.selection import SelectedMessages, Selection, exchanges_of
 from mqpcap.query.values import Moment
 

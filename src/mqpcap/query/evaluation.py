@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import dictionary, single_array
 from mqpcap.errors import QueryError
-from mqpcap.query.columns import ColumnPlace, FilterColumn
+from mqpcap.query.filter_columns import ColumnPlace, FilterColumn
 from mqpcap.query.grammar import TreeOf
 from mqpcap.query.values import ConnectionNumber, Endpoint, Moment, Network, Value, ValueKind
 from mqpcap.tables.schemas import NUMBER

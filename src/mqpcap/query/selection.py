@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, single_array, true_mask, unify_dictionaries
 from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import Rows
-from mqpcap.query.queries import Query
+from mqpcap.query.filter import Query
 from mqpcap.tables.places import message_places, places, reply_places, request_places
 from mqpcap.tables.schemas import EXCHANGES
 

@@ -38,7 +38,7 @@ from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
-from mqpcap.query.columns import bodies
+from mqpcap.query.filter_columns import bodies
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import NS, Share, SharedKnowledge

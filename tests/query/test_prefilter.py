@@ -11,7 +11,7 @@ from capture_files import pcap
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
-from mqpcap.query import Query, Rows, exchanges_of, preselection, query
+from mqpcap.query import Query, Rows, exchanges_of, prefilter, query
 from mqpcap.tables.messages import Policy
 from mqpcap.tcp import muting
 
@@ -185,7 +185,7 @@ def test_reading_ends_early() -> None:
 
 
 def test_times_before_which_rows_begin() -> None:
-    found = preselection.until(query("ts < +3s and ts_ns <= +2s and op == x and ts > +1s").bound)
+    found = prefilter.until(query("ts < +3s and ts_ns <= +2s and op == x and ts > +1s").bound)
 
     assert found is not None
     assert found(1000) == 2_000_000_000 + 1000 + 1

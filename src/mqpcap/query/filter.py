@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import true_mask
 from mqpcap.errors import QueryError
-from mqpcap.query import evaluation, grammar, preselection
-from mqpcap.query.columns import ColumnPlace, FilterColumn, bodies, column
+from mqpcap.query import evaluation, grammar, prefilter
 from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
+from mqpcap.query.filter_columns import ColumnPlace, FilterColumn, bodies, column
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
 from mqpcap.tcp.muting import ConnectionTest
@@ -72,12 +72,12 @@ class Query:
     @property
     def connections(self) -> ConnectionTest | None:
         """Which connections it can be true of, for ``Options.connections``; None for all."""
-        return preselection.connection_test(self.bound)
+        return prefilter.connection_test(self.bound)
 
     @property
     def until(self) -> Callable[[int], int | None] | None:
         """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
-        return None if self.asks_exchanges else preselection.until(self.bound)
+        return None if self.asks_exchanges else prefilter.until(self.bound)
 
     @property
     def asks_bodies(self) -> bool:

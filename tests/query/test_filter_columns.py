@@ -4,7 +4,7 @@ import pytest
 
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
-from mqpcap.query.columns import bodies, column, names
+from mqpcap.query.filter_columns import bodies, column, names
 from mqpcap.query.values import ValueKind
 from mqpcap.tables.schemas import MESSAGES
 
