@@ -230,7 +230,7 @@ class _Index:
         options, names = self.options, _index_schema().names
         capture = replace(self.capture, notes=[], facts=[])  # another thread may read it at the same time
         if tables is not None:
-            pairs = {"exchanges"} if only is not None and only.asks_exchanges else set()
+            pairs = {"exchanges"} if only is not None and only.needs_exchanges else set()
             options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *pairs})
         report, messages = Report(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()
@@ -243,7 +243,7 @@ class _Index:
             if selection is None:
                 ready.append(output)
             else:
-                selection.take(output, pipeline.first_ns or 0)
+                selection.add(output, pipeline.first_ns or 0)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
             pipeline = LocatingPipeline(capture, options, take, Background(pool))

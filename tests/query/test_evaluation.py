@@ -14,7 +14,7 @@ from table_rows import rows_of
 
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation
-from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern, conjuncts, mask
+from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, and_parts, checked_pattern, mask
 from mqpcap.query.filter import query
 from mqpcap.query.filter_columns import column
 from mqpcap.query.grammar import Logic
@@ -60,7 +60,7 @@ trees = st.recursive(
 )
 
 
-def naive(tree: Bound, row: Row) -> bool | None:
+def naive(tree: BoundFilter, row: Row) -> bool | None:
     if isinstance(tree, Condition):
         return said_of(tree, row.get(tree.column.name))
     parts = [naive(part, row) for part in tree.parts]
@@ -82,8 +82,8 @@ def said_of(test: Condition, value: object) -> bool | None:
     return here in wanted if test.relation == "in" else COMPARED[test.relation](here, wanted[0])
 
 
-def made(some: list[Row], **more: Any) -> Rows:
-    return Rows(
+def made(some: list[Row], **more: Any) -> FilterInput:
+    return FilterInput(
         "flymq", rows_of("messages", *some),
         pa.table({"roles": pa.array([row.get("roles") for row in some], pa.list_(pa.string()))}), **more,
     )  # fmt: skip
@@ -92,7 +92,7 @@ def made(some: list[Row], **more: Any) -> Rows:
 @examples(120)
 @example(condition("op", "==", "a"), [{"op": "A"}])
 @given(trees | conditions(), st.lists(rows, min_size=4, max_size=12))
-def test_a_tree_is_true_false_or_null_of_each_row(tree: Bound, some: list[Row]) -> None:
+def test_a_tree_is_true_false_or_null_of_each_row(tree: BoundFilter, some: list[Row]) -> None:
     """Of a list a test is true where it is of any value inside."""
     assert mask(tree, made(some), 0).to_pylist() == [naive(tree, row) for row in some]
 
@@ -100,9 +100,9 @@ def test_a_tree_is_true_false_or_null_of_each_row(tree: Bound, some: list[Row]) 
 def test_conjuncts_are_the_parts_of_an_and_alone() -> None:
     one, two = condition("op", "exists"), condition("body_len", "exists")
 
-    assert conjuncts(Logic("and", (one, two))) == (one, two)
+    assert and_parts(Logic("and", (one, two))) == (one, two)
     either = Logic("or", (one, two))
-    assert (conjuncts(either), conjuncts(one)) == ((either,), (one,))
+    assert (and_parts(either), and_parts(one)) == ((either,), (one,))
 
 
 def test_fields_of_another_protocol_are_not_known_and_do_not_exist() -> None:
@@ -122,7 +122,7 @@ def test_whether_an_exchange_exists_is_open_until_it_is_known() -> None:
     some = [{"op": "a"}] * 3
 
     assert exists.mask(made(some), 0).to_pylist() == [None] * 3
-    known = made(some, exchanges=beside, unsettled=np.array([False, True, False]))
+    known = made(some, exchanges=beside, unresolved=np.array([False, True, False]))
     assert exists.mask(known, 0).to_pylist() == [True, None, False]
     assert slow.mask(known, 0).to_pylist() == [True, None, None]
 
@@ -130,11 +130,11 @@ def test_whether_an_exchange_exists_is_open_until_it_is_known() -> None:
 def test_words_are_those_of_texts_and_ends() -> None:
     some = made([{"destination": "b"}, {"destination": None}, {"destination": "a", "body_len": 3}])
 
-    assert sorted(condition("destination", "exists").words(some)) == ["a", "b"]
-    assert condition("body_len", "exists").words(some) == []
-    assert Condition(column("client"), "exists", {}).words(some) == ["10.0.0.1"]
-    other = Rows("flymq", some.messages, pa.table({"user": ["ann"] * 3}))
-    assert Condition(column("fq.user"), "exists", {}).words(other) == []
+    assert sorted(condition("destination", "exists").seen_values(some)) == ["a", "b"]
+    assert condition("body_len", "exists").seen_values(some) == []
+    assert Condition(column("client"), "exists", {}).seen_values(some) == ["10.0.0.1"]
+    other = FilterInput("flymq", some.messages, pa.table({"user": ["ann"] * 3}))
+    assert Condition(column("fq.user"), "exists", {}).seen_values(other) == []
 
 
 def test_what_is_no_pattern_is_said() -> None:
@@ -152,10 +152,10 @@ def test_many_addresses_take_no_pass_over_the_rows_each(text: str, monkeypatch: 
     """Twice the addresses are no more look-ups: one for each address of the rows."""
     ends = [{"src_ip": address} for address in addresses(9)]
     messages = rows_of("messages", *ends)
-    table = Rows("flymq", messages, messages)
+    table = FilterInput("flymq", messages, messages)
     counts: list[int] = []
-    contain = evaluation._Addresses.contain
-    monkeypatch.setattr(evaluation._Addresses, "contain", lambda *given: counts.append(1) or contain(*given))
+    contains = evaluation._Addresses.contains
+    monkeypatch.setattr(evaluation._Addresses, "contains", lambda *given: counts.append(1) or contains(*given))
     totals = []
     for count in (225, 450):
         counts.clear()

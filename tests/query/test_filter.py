@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqpcap.capture import captures
 from mqpcap.errors import QueryError, one_line
 from mqpcap.pipeline import Dissection, dissect
-from mqpcap.query import Rows, exchanges_of, names, query
+from mqpcap.query import FilterInput, exchanges_of, names, query
 from mqpcap.tables.schemas import EXCHANGES, TABLES
 
 ROWS: list[dict[str, object]] = [
@@ -34,7 +34,7 @@ FIELDS: dict[str, pa.Array] = {
 }
 
 
-def flymq() -> Rows:
+def flymq() -> FilterInput:
     columns = {}
     for field in TABLES["messages"]:
         values = [row.get(field.name) for row in ROWS]
@@ -42,10 +42,10 @@ def flymq() -> Rows:
         columns[field.name] = (
             pa.array(values, pa.string()).dictionary_encode() if coded else pa.array(values, field.type)
         )
-    return Rows("flymq", pa.table(columns), pa.table(FIELDS))
+    return FilterInput("flymq", pa.table(columns), pa.table(FIELDS))
 
 
-def selected(text: str, first_ns: int = 0, rows: Rows | None = None) -> list[int]:
+def selected(text: str, first_ns: int = 0, rows: FilterInput | None = None) -> list[int]:
     return np.flatnonzero(query(text, utc=True).selects(rows or flymq(), first_ns)).tolist()
 
 
@@ -126,7 +126,7 @@ def test_null_is_neither_equal_nor_unequal(text: str, rows: list[int]) -> None:
 
 def test_a_slice_is_read_as_the_rows_that_it_is() -> None:
     whole = flymq()
-    part = Rows("flymq", whole.messages.slice(1), whole.fields.slice(1))
+    part = FilterInput("flymq", whole.messages.slice(1), whole.fields.slice(1))
 
     assert selected("records.value == xyz and roles exists", rows=part) == [1]
     assert selected("op == error", rows=part) == [1]
@@ -156,7 +156,7 @@ def test_a_regular_expression_does_not_hang() -> None:
         rows.messages.column_names.index("destination"), "destination", pa.array(["a" * 10_000 + "!"] * 3)
     )
 
-    assert selected("topic matches '^(a+)+$'", rows=Rows("flymq", long, rows.fields)) == []
+    assert selected("topic matches '^(a+)+$'", rows=FilterInput("flymq", long, rows.fields)) == []
 
 
 NAMES = [
@@ -237,8 +237,8 @@ def test_needs_are_the_columns_that_are_looked_at() -> None:
 
     assert asked.fields("flymq") == {"key"}
     assert asked.fields("kokaq") == frozenset()
-    assert not asked.asks_exchanges
-    assert query("not state == answered").asks_exchanges
+    assert not asked.needs_exchanges
+    assert query("not state == answered").needs_exchanges
 
 
 def test_protocols_are_those_of_which_it_can_be_true() -> None:
@@ -249,9 +249,9 @@ def test_protocols_are_those_of_which_it_can_be_true() -> None:
 
 
 def test_what_looks_at_bodies() -> None:
-    assert query("payload contains x").asks_bodies
-    assert query("op == x or records.value == y").asks_bodies
-    assert not query("records.key == y and body_len > 3").asks_bodies
+    assert query("payload contains x").needs_bodies
+    assert query("op == x or records.value == y").needs_bodies
+    assert not query("records.key == y and body_len > 3").needs_bodies
 
 
 def test_every_name_can_be_asked() -> None:
@@ -294,7 +294,7 @@ def test_exchanges_of_a_capture_are_beside_their_messages(pcaps: Path) -> None:
     (chunk,) = made.chunks
     beside = exchanges_of(chunk.messages, made.exchanges)
     packets = {row["request_packet"] for row in made.exchanges.to_pylist() if row["state"] == "unanswered"}
-    rows = Rows(chunk.protocol, chunk.messages, chunk.fields, beside)
+    rows = FilterInput(chunk.protocol, chunk.messages, chunk.fields, beside)
 
     found = chunk.messages.filter(pa.array(query("is_request and latency > 40ms").selects(rows)))
     slow = [

@@ -10,7 +10,7 @@ from mqpcap.tables.schemas import MESSAGES
 
 
 def places(name: str) -> set[tuple[str, tuple[str, ...]]]:
-    return {(place.table, place.path) for place in column(name).places}
+    return {(source.table, source.path) for source in column(name).sources}
 
 
 def test_every_column_of_messages_is_a_name_and_its_own() -> None:

@@ -11,7 +11,7 @@ from capture_files import pcap
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
-from mqpcap.query import Query, Rows, exchanges_of, prefilter, query
+from mqpcap.query import FilterInput, Query, exchanges_of, prefilter, query
 from mqpcap.tables.messages import Policy
 from mqpcap.tcp import muting
 
@@ -58,7 +58,9 @@ def _selected(asked: Query, made: Counted) -> Iterator[dict[str, object]]:
     for output in made.messages_:
         assert output.protocol is not None and output.fields is not None
         beside = exchanges_of(output.rows, exchanges)
-        mask = pa.array(asked.selects(Rows(output.protocol, output.rows, output.fields, beside), made.first_ns or 0))
+        mask = pa.array(
+            asked.selects(FilterInput(output.protocol, output.rows, output.fields, beside), made.first_ns or 0)
+        )
         tables = [table.filter(mask).to_pylist() for table in (output.rows, output.fields, beside)]
         for row, fields, exchange in zip(*tables, strict=True):
             yield {**row, "fields": {k: v for k, v in fields.items() if v is not None}, "exchange": exchange}
@@ -185,7 +187,7 @@ def test_reading_ends_early() -> None:
 
 
 def test_times_before_which_rows_begin() -> None:
-    found = prefilter.until(query("ts < +3s and ts_ns <= +2s and op == x and ts > +1s").bound)
+    found = prefilter.until(query("ts < +3s and ts_ns <= +2s and op == x and ts > +1s").tree)
 
     assert found is not None
     assert found(1000) == 2_000_000_000 + 1000 + 1

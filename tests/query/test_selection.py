@@ -29,7 +29,7 @@ def tables(path: str, asked: Query | None) -> dict[str, list[Row]]:
         pipeline.run()
         return found
     chosen = Selection(asked, give)
-    pipeline = CapturePipeline(capture, OPTIONS, lambda output: chosen.take(output, pipeline.first_ns or 0))
+    pipeline = CapturePipeline(capture, OPTIONS, lambda output: chosen.add(output, pipeline.first_ns or 0))
     pipeline.run()
     chosen.finish()
     return found
@@ -61,7 +61,7 @@ def test_a_selection_is_the_rows_of_the_selected_messages(
     path: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(selection, "MAX_PARTS", 2)
+    monkeypatch.setattr(selection, "MAX_BUFFERED_BATCHES", 2)
     whole, some = tables(path, None), tables(path, query(text))
     wanted = {key(row) for row in some["messages"]}
     connections = {row["connection_id"] for row in some["messages"]}
@@ -94,11 +94,11 @@ def test_a_delivery_is_there_with_both_its_messages() -> None:
 
 
 def test_of_too_many_messages_the_oldest_are_forgotten() -> None:
-    places = selection._Places(most=8)
+    keys = selection._KeySet(max_keys=8)
 
     for number in range(0, 100, 2):
-        places.add(np.array([number, number + 1]))
+        keys.add(np.array([number, number + 1]))
 
-    known = np.flatnonzero(places.have(np.arange(100))).tolist()
+    known = np.flatnonzero(keys.contains(np.arange(100))).tolist()
     assert known[-2:] == [98, 99]
     assert known[0] > 80

@@ -63,19 +63,19 @@ def test_no_numbers(word: str) -> None:
 def test_a_time_of_day_is_of_the_captures_first_day() -> None:
     at = moment("05:24:10.25", utc=True)
 
-    assert at.at(NOON) == NOON - DAY_NS // 2 + (5 * 3600 + 24 * 60 + 10) * SECOND_NS + SECOND_NS // 4
-    assert moment("05:24", utc=True).at(NOON + DAY_NS) == at.at(NOON) + DAY_NS - 10_250_000_000
+    assert at.time_ns(NOON) == NOON - DAY_NS // 2 + (5 * 3600 + 24 * 60 + 10) * SECOND_NS + SECOND_NS // 4
+    assert moment("05:24", utc=True).time_ns(NOON + DAY_NS) == at.time_ns(NOON) + DAY_NS - 10_250_000_000
 
 
 def test_a_time_of_day_is_local_unless_utc_is_asked_for_or_said(zone: None) -> None:
     ahead_ns = (5 * 3600 + 45 * 60) * SECOND_NS
 
-    assert moment("12:00", utc=False).at(NOON) == NOON - ahead_ns
-    assert moment("12:00", utc=True).at(NOON) == NOON
-    assert moment("12:00Z", utc=False).at(NOON) == NOON
-    assert moment("2023-11-14T12:00", utc=False).at(0) == NOON - ahead_ns
+    assert moment("12:00", utc=False).time_ns(NOON) == NOON - ahead_ns
+    assert moment("12:00", utc=True).time_ns(NOON) == NOON
+    assert moment("12:00Z", utc=False).time_ns(NOON) == NOON
+    assert moment("2023-11-14T12:00", utc=False).time_ns(0) == NOON - ahead_ns
     # 20:00 UTC is the next day there already.
-    assert moment("00:00", utc=False).at(NOON + 8 * 3600 * SECOND_NS) == NOON + DAY_NS // 2 - ahead_ns
+    assert moment("00:00", utc=False).time_ns(NOON + 8 * 3600 * SECOND_NS) == NOON + DAY_NS // 2 - ahead_ns
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_iso_times(word: str) -> None:
 
 
 def test_a_time_may_count_from_the_begin() -> None:
-    assert moment("+1.5s", utc=False).at(NOON) == NOON + 1_500_000_000
+    assert moment("+1.5s", utc=False).time_ns(NOON) == NOON + 1_500_000_000
 
 
 @pytest.fixture
@@ -101,22 +101,22 @@ def test_times_of_day_are_those_of_the_clock_where_it_skips_an_hour(berlin: None
     skip = value_of("2026-03-29T01:00Z")
     first_ns = skip - 1800 * SECOND_NS
 
-    assert moment("01:30", utc=False).at(first_ns) == skip - 1800 * SECOND_NS
-    assert moment("04:00", utc=False).at(first_ns) == skip + 3600 * SECOND_NS
+    assert moment("01:30", utc=False).time_ns(first_ns) == skip - 1800 * SECOND_NS
+    assert moment("04:00", utc=False).time_ns(first_ns) == skip + 3600 * SECOND_NS
 
 
 @pytest.mark.parametrize("word", ["02:00", "02:30", "02:59:59", "03:00", "2026-03-29T02:30", "2026-03-29 03:00"])
 def test_a_time_that_the_clock_skips_is_the_moment_of_the_skip(word: str, berlin: None) -> None:
     skip = value_of("2026-03-29T01:00Z")
 
-    assert moment(word, utc=False).at(skip + 600 * SECOND_NS) == skip
+    assert moment(word, utc=False).time_ns(skip + 600 * SECOND_NS) == skip
 
 
 def test_thirty_seconds_after_a_time_are_thirty_seconds(berlin: None) -> None:
     skip = value_of("2026-03-29T01:00Z")
 
-    assert moment("01:59:50", utc=False).later(30 * SECOND_NS).at(skip) == skip + 20 * SECOND_NS
-    assert moment("01:59", utc=False).next_day().at(skip) == skip + (23 * 3600 - 60) * SECOND_NS
+    assert moment("01:59:50", utc=False).later(30 * SECOND_NS).time_ns(skip) == skip + 20 * SECOND_NS
+    assert moment("01:59", utc=False).next_day().time_ns(skip) == skip + (23 * 3600 - 60) * SECOND_NS
 
 
 def value_of(word: str) -> int:

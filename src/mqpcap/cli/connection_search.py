@@ -19,7 +19,7 @@ from mqpcap.errors import MqpcapError
 from mqpcap.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, Query, Rows, SelectedMessages, of_tree
+from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, of_tree
 from mqpcap.schema.protocol import Evidence
 from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import NUMBER
@@ -82,8 +82,8 @@ class ChosenConnections:
 
     def run(self, outcome: Outcome, meter: Meter) -> "list[Chosen]":
         """Read the capture; the connections in order of their first packets."""
-        selected = SelectedMessages(self.query, self._note)
-        tables = frozenset({"exchanges"}) if self.query.asks_exchanges else frozenset[str]()
+        selected = MessageSelector(self.query, self._note)
+        tables = frozenset({"exchanges"}) if self.query.needs_exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 
         def take(output: Output) -> None:
@@ -92,7 +92,7 @@ class ChosenConnections:
             if output.table == "connections":
                 self.connection_count += output.rows.num_rows
                 self._rows.append(output.rows)
-            selected.take(output, first_ns)
+            selected.add(output, first_ns)
 
         pipeline = self._pipeline(self.capture, options, take)
         pipeline.shared.update(self._asked)
@@ -100,7 +100,7 @@ class ChosenConnections:
         if not self.connection_count:
             return []
         rows = self._connections()
-        if self.query.asks_ends_only:
+        if self.query.needs_endpoints_only:
             rows = rows.filter(pa.array(self.query.selects(_as_messages(rows), pipeline.first_ns or 0)))
         else:
             rows = rows.filter(pc.is_in(rows["connection_id"], pa.array(self._ids, pa.int64())))
@@ -147,10 +147,10 @@ def _server(row: Mapping[str, object]) -> tuple[object, ...]:
     return row["protocol"], row["server_ip"], row["server_port"]
 
 
-def _as_messages(connections: pa.Table) -> Rows:
+def _as_messages(connections: pa.Table) -> FilterInput:
     """Connections as messages from their clients, as far as a filter on ends looks at those."""
     named = {"src_ip": "client_ip", "src_port": "client_port", "dst_ip": "server_ip", "dst_port": "server_port"}
     named |= {name: name for name in ("connection_id", "protocol", NUMBER)}
     columns = {name: connections[theirs] for name, theirs in named.items()}
     columns["direction"] = constant("c2s", connections.num_rows)
-    return Rows("", pa.table(columns), pa.table({}))
+    return FilterInput("", pa.table(columns), pa.table({}))

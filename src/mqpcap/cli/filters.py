@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mqpcap.cli.console import plural
 from mqpcap.pipeline import CapturePipeline, Output
-from mqpcap.query import EVERYTHING, Query, Rows, Selection
+from mqpcap.query import EVERYTHING, FilterInput, Query, Selection
 from mqpcap.statistics.keys import endpoint
 
 if TYPE_CHECKING:
@@ -53,21 +53,21 @@ class Tally:
         if output.fields is not None and output.protocol is not None:
             self.message_count += output.rows.num_rows
             if not self.match_count:
-                self._look_at_messages(Rows(output.protocol, output.rows, output.fields), first_ns)
+                self._look_at_messages(FilterInput(output.protocol, output.rows, output.fields), first_ns)
         elif output.table == "connections" and not self.match_count and self.query.connections is not None:
             ours = output.rows.filter(pc.is_valid(output.rows["protocol"]))
             for end in ("client", "server") if len(self._words["client"]) < MAX_WORDS else ():
                 both = (ours[f"{end}_{column}"].to_pylist() for column in ("ip", "port"))
                 self._words[end].update(map(endpoint, *both))
 
-    def _look_at_messages(self, rows: Rows, first_ns: int) -> None:
+    def _look_at_messages(self, rows: FilterInput, first_ns: int) -> None:
         if len(rows):
             self._widen(tuple(pc.min_max(rows.messages["ts_ns"]).as_py().values()))
         for i, part in enumerate(self.query.parts):
-            mask = pc.fill_null(part.mask(rows, first_ns), part.asks_exchanges)
+            mask = pc.fill_null(part.mask(rows, first_ns), part.needs_exchanges)
             self._met[i] += pc.sum(mask).as_py() or 0
             if not self._met[i] and len(self._words[i]) < MAX_WORDS:
-                words = next(part.conditions).words(rows)[:MAX_WORDS]
+                words = next(part.conditions).seen_values(rows)[:MAX_WORDS]
                 self._words[i].update(word[:MAX_WORD_LENGTH] for word in words)
 
     def _widen(self, span_ns: tuple[int, ...]) -> None:
@@ -151,6 +151,6 @@ def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipelin
             counters.count("unfiltered", output.rows)
         tally.look(output, first_ns)
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
-            selection.take(slim(output), first_ns)
+            selection.add(slim(output), first_ns)
 
     return take

@@ -17,7 +17,7 @@ from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_d
 from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
-from mqpcap.query import SelectedMessages, exchanges_of
+from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
 from mqpcap.tables.schemas import KEYS, MESSAGES
 
@@ -132,7 +132,7 @@ class HeldRows:
     def __init__(self, number: int, wanted: Filter, file_count: int) -> None:
         self._number, self._wanted, self._file_count = number, wanted, file_count
         self._parts: list[_Part] = []
-        self._selected = SelectedMessages(wanted.query, self._keep, MAX_ASKING_BYTES)
+        self._selected = MessageSelector(wanted.query, self._keep, MAX_ASKING_BYTES)
         self._begins: dict[str, int] = {}
         """When the messages of each file begin."""
 
@@ -151,7 +151,7 @@ class HeldRows:
         if output.fields is not None:
             self._note_files(output.rows)
             output = self._wanted.slim(output)
-        self._selected.take(output, first_ns)
+        self._selected.add(output, first_ns)
         if output.table == "exchanges":
             self._note_exchanges(output.rows.select(_KNOWN))
 

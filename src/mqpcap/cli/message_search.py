@@ -19,8 +19,8 @@ from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
 from mqpcap.pipeline import Output
-from mqpcap.query import Comparison, Rows, of_tree
-from mqpcap.query.selection import some
+from mqpcap.query import Comparison, FilterInput, of_tree
+from mqpcap.query.selection import select_rows
 from mqpcap.schema.protocol import Direction
 
 
@@ -43,7 +43,7 @@ class _Search(ABC):
             for _ in windows:
                 for output in self._waiting:
                     if output.fields is not None:
-                        output = some(output, self._found(output))
+                        output = select_rows(output, self._found(output))
                     self._held.take(output, 0)
                 self._waiting = []
                 if self._is_over():
@@ -80,7 +80,7 @@ class PlaceSearch(_Search):
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         is_wanted: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
         assert output.protocol is not None and output.fields is not None
-        is_wanted &= self._query.selects(Rows(output.protocol, m, output.fields))
+        is_wanted &= self._query.selects(FilterInput(output.protocol, m, output.fields))
         return is_wanted & is_in(m["direction"], self._direction)
 
     def _is_over(self) -> bool:

@@ -265,7 +265,7 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
         with misuse_of("-Y"):
             all_of.append(query(given["filter_text"], utc))
     filter_query = functools.reduce(operator.and_, all_of)
-    if filter_query.asks_bodies and not bodies_are_whole:
+    if filter_query.needs_bodies and not bodies_are_whole:
         raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
     return filter_query
 
@@ -291,7 +291,8 @@ def _times(given: Mapping[str, Any], utc: bool) -> "Iterator[tuple[str, Comparis
                 when = since.later(when.ns)
             elif since is not None and when.origin == since.origin == "day" and when.ns < since.ns:
                 when = when.next_day()
-            if since is not None and (when.origin, when.utc) == (since.origin, since.utc) and when.at(0) <= since.at(0):
+            is_comparable = since is not None and (when.origin, when.utc) == (since.origin, since.utc)
+            if since is not None and is_comparable and when.time_ns(0) <= since.time_ns(0):
                 raise click.UsageError("--until is not later than --since: nothing is between them")
             since = when
             yield name, Comparison("ts", relation, (when,))

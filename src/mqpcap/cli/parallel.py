@@ -95,7 +95,7 @@ def _pipeline(
     def take(output: "Output") -> None:
         first_ns = pipeline.first_ns or 0
         tally.look(output, first_ns)
-        selection.take(output, first_ns)
+        selection.add(output, first_ns)
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)

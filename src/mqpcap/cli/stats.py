@@ -139,7 +139,7 @@ def counted(
         from mqpcap.numbered_pipeline import NumberedPipeline
 
         outcome.tally = Tally(wanted)
-        pairs = {"exchanges"} if wanted.asks_exchanges else set()
+        pairs = {"exchanges"} if wanted.needs_exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
 

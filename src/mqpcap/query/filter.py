@@ -11,84 +11,84 @@ from numpy.typing import NDArray
 from mqpcap.arrays import true_mask
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar, prefilter
-from mqpcap.query.evaluation import Bound, Condition, Rows, checked_pattern
-from mqpcap.query.filter_columns import ColumnPlace, FilterColumn, bodies, column
+from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked_pattern
+from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
 from mqpcap.tcp.muting import ConnectionTest
 
-_OF_CONNECTIONS = {"connection_id", "direction", "protocol", "client", "server"}
-_OF_CONNECTIONS |= {f"{end}_{what}" for end in ("client", "server", "src", "dst") for what in ("ip", "port")}
+_CONNECTION_COLUMNS = {"connection_id", "direction", "protocol", "client", "server"}
+_CONNECTION_COLUMNS |= {f"{end}_{column}" for end in ("client", "server", "src", "dst") for column in ("ip", "port")}
 
 
 @dataclass(frozen=True)
 class Query:
     """A filter."""
 
-    bound: Bound
+    tree: BoundFilter
 
-    def mask(self, rows: Rows, first_ns: int = 0) -> pa.BooleanArray:
+    def mask(self, rows: FilterInput, first_ns: int = 0) -> pa.BooleanArray:
         """For each row whether it is selected, null where that is not known.
 
         ``first_ns``: the time of the capture's first packet, from which times of day are counted.
         """
-        return evaluation.mask(self.bound, rows, first_ns)
+        return evaluation.mask(self.tree, rows, first_ns)
 
-    def selects(self, rows: Rows, first_ns: int = 0) -> NDArray[np.bool_]:
+    def selects(self, rows: FilterInput, first_ns: int = 0) -> NDArray[np.bool_]:
         """The rows that are selected: what is not known is not."""
         return true_mask(self.mask(rows, first_ns))
 
     def __and__(self, other: "Query") -> "Query":
-        return Query(Logic("and", tuple(part.bound for part in (*self.parts, *other.parts))))
+        return Query(Logic("and", tuple(part.tree for part in (*self.parts, *other.parts))))
 
     @property
     def parts(self) -> "tuple[Query, ...]":
         """Filters all of which must be true."""
-        return tuple(map(Query, evaluation.conjuncts(self.bound)))
+        return tuple(map(Query, evaluation.and_parts(self.tree)))
 
     @property
     def conditions(self) -> Iterator[Condition]:
         """Every test, wherever it stands."""
-        return _conditions(self.bound)
+        return _conditions(self.tree)
 
     @cached_property
-    def _places(self) -> tuple[ColumnPlace, ...]:
-        return tuple(place for condition in self.conditions for place in condition.column.places)
+    def _sources(self) -> tuple[ColumnSource, ...]:
+        return tuple(source for condition in self.conditions for source in condition.column.sources)
 
     def fields(self, protocol: str) -> frozenset[str]:
         """The columns of a protocol's table that it looks at."""
-        return frozenset(place.path[0] for place in self._places if place.table == protocol)
+        return frozenset(source.path[0] for source in self._sources if source.table == protocol)
 
     @cached_property
-    def asks_exchanges(self) -> bool:
+    def needs_exchanges(self) -> bool:
         """Whether it looks at exchanges."""
-        return any(place.table == "exchanges" for place in self._places)
+        return any(source.table == "exchanges" for source in self._sources)
 
     @property
-    def asks_ends_only(self) -> bool:
+    def needs_endpoints_only(self) -> bool:
         """Whether it looks at nothing but what a connection has, too."""
-        return all(place.table == "messages" and place.path[0] in _OF_CONNECTIONS for place in self._places)
+        return all(source.table == "messages" and source.path[0] in _CONNECTION_COLUMNS for source in self._sources)
 
     @property
     def connections(self) -> ConnectionTest | None:
         """Which connections it can be true of, for ``Options.connections``; None for all."""
-        return prefilter.connection_test(self.bound)
+        return prefilter.connection_test(self.tree)
 
     @property
     def until(self) -> Callable[[int], int | None] | None:
         """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
-        return None if self.asks_exchanges else prefilter.until(self.bound)
+        return None if self.needs_exchanges else prefilter.until(self.tree)
 
     @property
-    def asks_bodies(self) -> bool:
+    def needs_bodies(self) -> bool:
         """Whether it looks at what users sent."""
-        of_protocols = (place for place in self._places if place.table not in ("messages", "exchanges"))
-        return any((place.path, place.kind) in bodies(place.table) for place in of_protocols)
+        field_sources = (source for source in self._sources if source.table not in ("messages", "exchanges"))
+        return any((source.path, source.kind) in bodies(source.table) for source in field_sources)
 
     @cached_property
     def protocols(self) -> frozenset[str] | None:
         """The protocols whose messages it can be true of, None for all."""
-        return _protocols(self.bound)
+        return _protocols(self.tree)
 
 
 EVERYTHING = Query(Logic("and", ()))
@@ -106,56 +106,56 @@ def query(text: str, utc: bool = False) -> Query:
 
 def of_tree(tree: Tree, utc: bool = False) -> Query:
     """The filter that a tree of tests says; raises QueryError."""
-    return Query(_bound(tree, utc))
+    return Query(_bind(tree, utc))
 
 
-def _bound(tree: Tree, utc: bool) -> Bound:
+def _bind(tree: Tree, utc: bool) -> BoundFilter:
     if isinstance(tree, Comparison):
         return _condition(tree, utc)
-    parts = [_bound(part, utc) for part in tree.parts]
+    parts = [_bind(part, utc) for part in tree.parts]
     return Logic(tree.word, tuple(_alternatives(parts) if tree.word == "or" else parts))
 
 
-def _alternatives(parts: Sequence[Bound]) -> list[Bound]:
+def _alternatives(parts: Sequence[BoundFilter]) -> list[BoundFilter]:
     """Merges the alternatives ``==`` and ``in`` of a column into one condition, which takes one pass over the rows."""
     values: dict[FilterColumn, dict[ValueKind, list[Value]]] = {}
-    others: list[Bound] = []
+    other_parts: list[BoundFilter] = []
     for part in parts:
         if not isinstance(part, Condition) or part.relation not in ("==", "in"):
-            others.append(part)
+            other_parts.append(part)
             continue
-        merged = values.setdefault(part.column, {})
-        for kind, more in part.values.items():
-            merged.setdefault(kind, []).extend(more)
-    any_of = [Condition(x, "in", {kind: tuple(y) for kind, y in by_kind.items()}) for x, by_kind in values.items()]
-    return [*any_of, *others]
+        column_values = values.setdefault(part.column, {})
+        for kind, kind_values in part.values.items():
+            column_values.setdefault(kind, []).extend(kind_values)
+    merged = [Condition(x, "in", {kind: tuple(y) for kind, y in by_kind.items()}) for x, by_kind in values.items()]
+    return [*merged, *other_parts]
 
 
 def _condition(test: Comparison, utc: bool) -> Condition:
-    found = column(test.name)
+    tested, relations_by_kind = column(test.name), evaluation.RELATIONS_BY_KIND
     if test.relation in ("is", "exists"):
-        return Condition(found, test.relation if ValueKind.TRUTH in found.kinds else "exists", {})
-    kinds = [kind for kind in found.kinds if test.relation in evaluation.RELATIONS_OF[kind]]
+        return Condition(tested, test.relation if ValueKind.TRUTH in tested.kinds else "exists", {})
+    kinds = [kind for kind in tested.kinds if test.relation in relations_by_kind[kind]]
     if not kinds:
-        there = sorted({relation for kind in found.kinds for relation in evaluation.RELATIONS_OF[kind]})
-        raise QueryError(f"{test.name} cannot be asked with {test.relation!r}; it can with {', '.join(there)}")
+        relations = sorted({relation for kind in tested.kinds for relation in relations_by_kind[kind]})
+        raise QueryError(f"{test.name} cannot be asked with {test.relation!r}; it can with {', '.join(relations)}")
     values: dict[ValueKind, tuple[Value, ...]] = {}
-    wrong: QueryError | None = None
+    last_error: QueryError | None = None
     for kind in kinds:
         try:
             values[kind] = tuple(_value(word, kind, test.relation, utc) for word in test.values)
         except QueryError as error:
-            wrong = error
-    if not values and wrong is not None:
-        raise QueryError(f"{test.name}: {wrong}")
-    places = tuple(place for place in found.places if place.kind in values)
-    return Condition(FilterColumn(found.name, places), test.relation, values)
+            last_error = error
+    if not values and last_error is not None:
+        raise QueryError(f"{test.name}: {last_error}")
+    sources = tuple(source for source in tested.sources if source.kind in values)
+    return Condition(FilterColumn(tested.name, sources), test.relation, values)
 
 
 def _value(word: str | Moment, kind: ValueKind, relation: str, utc: bool) -> Value:
     if isinstance(word, Moment):
         return word
-    if any("\ud800" <= c <= "\udfff" for c in word):  # what a shell gave that is no text
+    if any("\ud800" <= character <= "\udfff" for character in word):  # what a shell gave that is no text
         raise QueryError(f"{word!r} is no UTF-8; other bytes are written as 0xff")
     if relation == "matches":
         checked_pattern(word)
@@ -163,23 +163,23 @@ def _value(word: str | Moment, kind: ValueKind, relation: str, utc: bool) -> Val
     return value(word, kind, utc)
 
 
-def _conditions(bound: Bound) -> Iterator[Condition]:
-    if isinstance(bound, Condition):
-        yield bound
+def _conditions(tree: BoundFilter) -> Iterator[Condition]:
+    if isinstance(tree, Condition):
+        yield tree
     else:
-        for part in bound.parts:
+        for part in tree.parts:
             yield from _conditions(part)
 
 
-def _protocols(bound: Bound) -> frozenset[str] | None:
+def _protocols(tree: BoundFilter) -> frozenset[str] | None:
     """The protocols of whose messages a condition can be true, None for all."""
-    if isinstance(bound, Condition):
-        if bound.column.name == "protocol" and bound.relation in ("==", "in"):
-            return frozenset(str(v) for v in bound.values[ValueKind.WORD])
-        tables = frozenset(place.table for place in bound.column.places)
+    if isinstance(tree, Condition):
+        if tree.column.name == "protocol" and tree.relation in ("==", "in"):
+            return frozenset(str(v) for v in tree.values[ValueKind.WORD])
+        tables = frozenset(source.table for source in tree.column.sources)
         return None if tables & {"messages", "exchanges"} else tables
-    each = [_protocols(part) for part in bound.parts]
-    known = [some for some in each if some is not None]
-    if bound.word == "and":
-        return frozenset.intersection(*known) if known else None
-    return frozenset().union(*known) if bound.word == "or" and len(known) == len(each) else None
+    part_protocols = [_protocols(part) for part in tree.parts]
+    limited = [protocols for protocols in part_protocols if protocols is not None]
+    if tree.word == "and":
+        return frozenset.intersection(*limited) if limited else None
+    return frozenset().union(*limited) if tree.word == "or" and len(limited) == len(part_protocols) else None

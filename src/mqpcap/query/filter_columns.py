@@ -20,7 +20,7 @@ from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnPlace:
+class ColumnSource:
     """Where a column has its values: ``table`` is ``messages``, ``exchanges`` or a protocol.
 
     path: a column, then fields inside of it where it is a list.
@@ -36,22 +36,22 @@ class FilterColumn:
     """A name and its places: a message has the value at those of its own protocol."""
 
     name: str
-    places: tuple[ColumnPlace, ...]
+    sources: tuple[ColumnSource, ...]
 
     @property
     def kinds(self) -> frozenset[ValueKind]:
         """What its values are."""
-        return frozenset(place.kind for place in self.places)
+        return frozenset(source.kind for source in self.sources)
 
 
-_WORDS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state")
+_WORD_COLUMNS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state")
 _KINDS = {
     "connection_id": ValueKind.CONNECTION, "ts": ValueKind.TIME, "latency_ns": ValueKind.DURATION,
-    **dict.fromkeys(_WORDS, ValueKind.WORD),
+    **dict.fromkeys(_WORD_COLUMNS, ValueKind.WORD),
 }  # fmt: skip
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
 """``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
-_OF_EXCHANGES = (
+_EXCHANGE_COLUMNS = (
     "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
 )  # fmt: skip
 PAYLOAD = "payload"
@@ -73,52 +73,52 @@ def _kind(type_: pa.DataType, name: str = "") -> ValueKind:
 
 
 @cache
-def _common() -> Mapping[str, FilterColumn]:
+def _common_columns() -> Mapping[str, FilterColumn]:
     """Columns that messages of every protocol have."""
-    places: dict[str, ColumnPlace] = {}
-    for name in _OF_EXCHANGES:
-        place = ColumnPlace("exchanges", (name,), _kind(EXCHANGES.field(name).type, name))
-        places[f"exchange.{name}"] = places[name] = place
+    source_by_name: dict[str, ColumnSource] = {}
+    for name in _EXCHANGE_COLUMNS:
+        source = ColumnSource("exchanges", (name,), _kind(EXCHANGES.field(name).type, name))
+        source_by_name[f"exchange.{name}"] = source_by_name[name] = source
     for name in ("is_request", "is_reply"):
-        places[name] = ColumnPlace("exchanges", (name,), ValueKind.TRUTH)
+        source_by_name[name] = ColumnSource("exchanges", (name,), ValueKind.TRUTH)
     for field in MESSAGES:  # what exchanges have, too, is the message's own
         name = "ts_ns" if field.name == "ts" else field.name
-        places[field.name] = ColumnPlace("messages", (name,), _kind(field.type, field.name))
+        source_by_name[field.name] = ColumnSource("messages", (name,), _kind(field.type, field.name))
     for end in ("client", "server"):
         for name, kind in (
             (end, ValueKind.ENDPOINT),
             (f"{end}_ip", ValueKind.ADDRESS),
             (f"{end}_port", ValueKind.INTEGER),
         ):
-            places[name] = ColumnPlace("messages", (name,), kind)
-    places |= {alias: places[name] for alias, name in _ALIASES.items()}
-    return {name: FilterColumn(name, (place,)) for name, place in places.items()}
+            source_by_name[name] = ColumnSource("messages", (name,), kind)
+    source_by_name |= {alias: source_by_name[name] for alias, name in _ALIASES.items()}
+    return {name: FilterColumn(name, (source,)) for name, source in source_by_name.items()}
 
 
 @cache
-def _fields() -> Mapping[str, FilterColumn]:
+def _protocol_fields() -> Mapping[str, FilterColumn]:
     """Fields of protocols, under both their names."""
-    found: dict[str, list[ColumnPlace]] = {}
+    sources_by_name: dict[str, list[ColumnSource]] = {}
     for protocol in protocols():
         for path, kind in _paths(protocol):
-            name, place = ".".join(path), ColumnPlace(protocol, path, kind)
-            found.setdefault(f"{protocol}.{name}", []).append(place)
-            found.setdefault(name, []).append(place)
-        found.setdefault(PAYLOAD, []).extend(ColumnPlace(protocol, *body) for body in bodies(protocol))
-    return {name: FilterColumn(name, tuple(places)) for name, places in found.items()}
+            name, source = ".".join(path), ColumnSource(protocol, path, kind)
+            sources_by_name.setdefault(f"{protocol}.{name}", []).append(source)
+            sources_by_name.setdefault(name, []).append(source)
+        sources_by_name.setdefault(PAYLOAD, []).extend(ColumnSource(protocol, *body) for body in bodies(protocol))
+    return {name: FilterColumn(name, tuple(sources)) for name, sources in sources_by_name.items()}
 
 
 def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     program = compiled(protocols()[protocol])
     for i, column in enumerate(program.columns):
         if column.parent < 0 and not column.hidden:
-            yield from _leaves((column.name,), column_type(program, i))
+            yield from _leaf_paths((column.name,), column_type(program, i))
     for derived in protocols()[protocol].derived:
         if not derived.hidden:
-            yield from _leaves((derived.name,), derived.type)
+            yield from _leaf_paths((derived.name,), derived.type)
 
 
-def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
+def _leaf_paths(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     """The values inside of a column, those of lists too."""
     while pa.types.is_list(type_):
         type_ = type_.value_type
@@ -126,37 +126,39 @@ def _leaves(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[s
         yield path, _kind(type_)
         return
     for field in type_:
-        yield from _leaves((*path, field.name), field.type)
+        yield from _leaf_paths((*path, field.name), field.type)
 
 
 @cache
 def bodies(protocol: str) -> Sequence[tuple[tuple[str, ...], ValueKind]]:
     """The fields of a protocol that hold what users sent."""
     program = compiled(protocols()[protocol])
-    wanted = {_path(program, i) for i, column in enumerate(program.columns) if column.body}
-    wanted |= {(derived.name,) for derived in protocols()[protocol].derived if derived.body}
-    return [(path, kind) for path, kind in _paths(protocol) if path in wanted]
+    body_paths = {_path(program, i) for i, column in enumerate(program.columns) if column.body}
+    body_paths |= {(derived.name,) for derived in protocols()[protocol].derived if derived.body}
+    return [(path, kind) for path, kind in _paths(protocol) if path in body_paths]
 
 
 def _path(program: Program, i: int) -> tuple[str, ...]:
     column = program.columns[i]
-    above = () if column.parent < 0 else _path(program, column.parent)
-    return above if column.name == "item" and above else (*above, column.name)
+    parent_path = () if column.parent < 0 else _path(program, column.parent)
+    return parent_path if column.name == "item" and parent_path else (*parent_path, column.name)
 
 
 def names() -> list[str]:
     """Every name that a filter may use."""
-    return sorted({*_common(), *_fields()})
+    return sorted({*_common_columns(), *_protocol_fields()})
 
 
 def column(name: str) -> FilterColumn:
     """The column of a name; raises QueryError with the nearest names if there is none."""
-    found = _common().get(name) or _fields().get(name)
-    if found is not None:
-        return found
-    table, _, rest = name.lower().rpartition(".")
-    inside = [known.removeprefix(f"{table}.") for known in names() if table and known.startswith(f"{table}.")]
-    near = [f"{table}.{x}" for x in get_close_matches(rest, inside, 3)] or get_close_matches(name.lower(), names(), 3)
+    named_column = _common_columns().get(name) or _protocol_fields().get(name)
+    if named_column is not None:
+        return named_column
+    table, _, field_name = name.lower().rpartition(".")
+    fields = [x.removeprefix(f"{table}.") for x in names() if table and x.startswith(f"{table}.")]
+    near = [f"{table}.{x}" for x in get_close_matches(field_name, fields, 3)] or get_close_matches(
+        name.lower(), names(), 3
+    )
     hint = (
         f"; did you mean {' or '.join(near)}?" if near else "; names are columns of messages and exchanges, and fields"
     )

@@ -78,21 +78,21 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._end = 0
+        self._token_end = 0
         self._next()
 
     def _next(self) -> None:
-        self._at = self._end
+        self._token_start = self._token_end
         self.kind = self.token = self.word = ""
-        found = _TOKEN.match(self._text, self._end)
-        if found is None:
-            rest = self._text[self._end :].strip()
-            if rest:
-                what = "a quote that is not closed" if rest[0] in "\"'" else f"{rest[0]!r}"
-                raise QueryError(f"{what} at character {len(self._text) - len(rest) + 1}")
+        match = _TOKEN.match(self._text, self._token_end)
+        if match is None:
+            remainder = self._text[self._token_end :].strip()
+            if remainder:
+                problem = "a quote that is not closed" if remainder[0] in "\"'" else f"{remainder[0]!r}"
+                raise QueryError(f"{problem} at character {len(self._text) - len(remainder) + 1}")
             return
-        self._end = found.end()
-        self.kind, self.token = found.lastgroup or "", found[found.lastgroup or 0]
+        self._token_end = match.end()
+        self.kind, self.token = match.lastgroup or "", match[match.lastgroup or 0]
         if self.kind == "text":
             self.token = re.sub(r"\\([\"'\\])", r"\1", self.token[1:-1])
         else:
@@ -100,12 +100,12 @@ class _Parser:
 
     def fail(self, wanted: str) -> NoReturn:
         """Say what is wanted in place of the token at hand."""
-        here = f"not {self.token!r}" if self.kind else "but it ends"
-        before = self._text[: self._at].rstrip()
-        place = f" behind {before[-30:]!r}" if before else ""
-        raise QueryError(f"{wanted} is wanted{place}, {here}")
+        actual = f"not {self.token!r}" if self.kind else "but it ends"
+        context = self._text[: self._token_start].rstrip()
+        location = f" behind {context[-30:]!r}" if context else ""
+        raise QueryError(f"{wanted} is wanted{location}, {actual}")
 
-    def _take(self, *words: str) -> str:
+    def _accept(self, *words: str) -> str:
         """The word at hand if it is one of these, and go on; empty if it is none."""
         word = self.word if self.word in words else ""
         if word:
@@ -113,25 +113,25 @@ class _Parser:
         return word
 
     def _expect(self, word: str, wanted: str = "") -> None:
-        if not self._take(word):
+        if not self._accept(word):
             self.fail(wanted or repr(word))
 
     def filter(self, depth: int) -> Tree:
         """The whole of a filter, or what stands in parentheses."""
-        return self._joined("or", lambda: self._joined("and", lambda: self._one(depth)))
+        return self._operands("or", lambda: self._operands("and", lambda: self._term(depth)))
 
-    def _joined(self, word: Literal["and", "or"], part: Callable[[], Tree]) -> Tree:
+    def _operands(self, word: Literal["and", "or"], part: Callable[[], Tree]) -> Tree:
         parts = [part()]
-        while self._take(word):
+        while self._accept(word):
             parts.append(part())
         return parts[0] if len(parts) == 1 else Logic(word, tuple(parts))
 
-    def _one(self, depth: int) -> Tree:
+    def _term(self, depth: int) -> Tree:
         if depth > MAX_DEPTH:
             raise QueryError(f"more than {MAX_DEPTH} parentheses and 'not' inside each other")
-        if self._take("not"):
-            return Logic("not", (self._one(depth + 1),))
-        if not self._take("("):
+        if self._accept("not"):
+            return Logic("not", (self._term(depth + 1),))
+        if not self._accept("("):
             return self._test()
         tree = self.filter(depth + 1)
         self._expect(")")
@@ -142,27 +142,27 @@ class _Parser:
             self.fail("a name")
         name = self.token
         self._next()
-        if relation := self._take(*RELATIONS):
+        if relation := self._accept(*RELATIONS):
             return Comparison(name, relation, (self._value(),))
-        is_denied = self._take("not")
-        if is_denied or self.word == "in":
+        is_negated = self._accept("not")
+        if is_negated or self.word == "in":
             self._expect("in")
             test = Comparison(name, "in", self._values())
-        elif self._take("is"):
-            is_denied = "" if self._take("not") else "not"
+        elif self._accept("is"):
+            is_negated = "" if self._accept("not") else "not"
             self._expect("null", "'null' or 'not null'")
             test = Comparison(name, "exists")
         else:
             if self.word == "=":
                 self.fail("'=='")
-            test = Comparison(name, self._take("exists") or "is")
-        return Logic("not", (test,)) if is_denied else test
+            test = Comparison(name, self._accept("exists") or "is")
+        return Logic("not", (test,)) if is_negated else test
 
     def _values(self) -> tuple[str, ...]:
-        if not self._take("("):
+        if not self._accept("("):
             return (self._value(),)
         values = [self._value()]
-        while self._take(","):
+        while self._accept(","):
             values.append(self._value())
         self._expect(")", "',' or ')'")
         return tuple(values)

@@ -49,7 +49,7 @@ class Moment:
     later_ns: int = 0
     """Nanoseconds that pass after this time."""
 
-    def at(self, first_ns: int) -> int:
+    def time_ns(self, first_ns: int) -> int:
         """The time in a capture whose first packet is of that time."""
         if self.origin == "epoch":
             return self.ns + self.later_ns
@@ -77,15 +77,15 @@ def _epoch_s(clock: datetime) -> int:
     """
     if clock.tzinfo is not None or clock.astimezone().replace(tzinfo=None) == clock:
         return int(clock.timestamp())
-    before_s, after_s = (int(clock.replace(fold=fold).timestamp()) for fold in (1, 0))
-    offset = datetime.fromtimestamp(after_s).astimezone().utcoffset()
-    while after_s - before_s > 1:
-        middle_s = (before_s + after_s) // 2
+    low_s, high_s = (int(clock.replace(fold=fold).timestamp()) for fold in (1, 0))
+    offset = datetime.fromtimestamp(high_s).astimezone().utcoffset()
+    while high_s - low_s > 1:
+        middle_s = (low_s + high_s) // 2
         if datetime.fromtimestamp(middle_s).astimezone().utcoffset() == offset:
-            after_s = middle_s
+            high_s = middle_s
         else:
-            before_s = middle_s
-    return after_s
+            low_s = middle_s
+    return high_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,13 @@ def duration_ns(word: str) -> int:
     >>> duration_ns("1.5us"), duration_ns("0.04")
     (1500, 40000000)
     """
-    found = re.fullmatch(r"(\d{0,40}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
-    if found is None or not found[1]:
+    match = re.fullmatch(r"(\d{0,40}(?:\.\d{1,20})?)\s*([a-zA-Zµμ]*)", word, re.ASCII)
+    if match is None or not match[1]:
         raise QueryError(f"{word!r} is no time like 50ms; the units are ns, us, ms, s, min and h")
-    unit_ns = _DURATIONS_NS.get(found[2].lower() or "s")
+    unit_ns = _DURATIONS_NS.get(match[2].lower() or "s")
     if unit_ns is None:
-        raise QueryError(f"{found[2]!r} is no unit; the units are ns, us, ms, s, min and h, as in 50ms")
-    time_ns = int(Decimal(found[1]) * unit_ns)
+        raise QueryError(f"{match[2]!r} is no unit; the units are ns, us, ms, s, min and h, as in 50ms")
+    time_ns = int(Decimal(match[1]) * unit_ns)
     if time_ns > MAX_INT64:
         raise QueryError(f"{word} is more than 292 years")
     return time_ns
@@ -138,11 +138,11 @@ def integer(word: str) -> int:
     """
     if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", word):
         return int(word, 16)
-    found = re.fullmatch(r"(-?\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt]?)(i?)b)?", word, re.ASCII | re.IGNORECASE)
-    if found is None or ("." in found[1] and not found[2]):
+    match = re.fullmatch(r"(-?\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt]?)(i?)b)?", word, re.ASCII | re.IGNORECASE)
+    if match is None or ("." in match[1] and not match[2]):
         raise QueryError(f"{word!r} is no number like 17, 0x11, 10kB or 2MiB")
-    power = " kmgt".index((found[2] or " ").lower())
-    return int(Decimal(found[1]) * (1024 if found[3] else 1000) ** power)
+    power = " kmgt".index((match[2] or " ").lower())
+    return int(Decimal(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 _CLOCK = r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?(Z?)"
@@ -164,17 +164,17 @@ def moment(word: str, utc: bool) -> Moment:
         return Moment("epoch", int(word))
     if re.fullmatch(r"\d{1,10}(\.\d{1,20})?", word, re.ASCII):
         return Moment("epoch", duration_ns(word))
-    if found := re.fullmatch(_CLOCK, word, re.ASCII):
-        hours, minutes, seconds = (int(x or 0) for x in found.group(1, 2, 3))
+    if match := re.fullmatch(_CLOCK, word, re.ASCII):
+        hours, minutes, seconds = (int(x or 0) for x in match.group(1, 2, 3))
         if hours < 24 and minutes < 60 and seconds < 60:
-            ns = (hours * 3600 + minutes * 60 + seconds) * SECOND_NS + _fraction_ns(found[4])
-            return Moment("day", ns, utc or bool(found[5]))
-    elif found := re.fullmatch(_DATE, word, re.ASCII):
-        zone = (found[4] or ("Z" if utc else "")).replace("Z", "+00:00")
-        with_minutes = f"{found[1]}T{found[2] or '00:00'}{zone}"
+            ns = (hours * 3600 + minutes * 60 + seconds) * SECOND_NS + _fraction_ns(match[4])
+            return Moment("day", ns, utc or bool(match[5]))
+    elif match := re.fullmatch(_DATE, word, re.ASCII):
+        zone = (match[4] or ("Z" if utc else "")).replace("Z", "+00:00")
+        with_minutes = f"{match[1]}T{match[2] or '00:00'}{zone}"
         try:
-            when = datetime.fromisoformat(with_minutes)
-            return Moment("epoch", _epoch_s(when) * SECOND_NS + _fraction_ns(found[3]))
+            parsed = datetime.fromisoformat(with_minutes)
+            return Moment("epoch", _epoch_s(parsed) * SECOND_NS + _fraction_ns(match[3]))
         except (ValueError, OverflowError):
             pass
     raise QueryError(
@@ -200,12 +200,12 @@ def endpoint(word: str) -> Endpoint:
     >>> endpoint("10.0.0.7:5555").port, endpoint("[::1]:80").port, endpoint("::1").port, endpoint(":80").network
     (5555, 80, None, None)
     """
-    found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*):(\d{1,5})", word, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*):(\d{1,5})", word, re.ASCII)
+    if match is None:
         return Endpoint(network(word))
-    if int(found[2]) > 65535:
-        raise QueryError(f"{found[2]} is no TCP port")
-    return Endpoint(network(found[1]) if found[1] else None, int(found[2]))
+    if int(match[2]) > 65535:
+        raise QueryError(f"{match[2]} is no TCP port")
+    return Endpoint(network(match[1]) if match[1] else None, int(match[2]))
 
 
 def _connection(word: str) -> int | Endpoint | ConnectionNumber:

@@ -37,7 +37,7 @@ from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, Moment, Query, Rows, of_tree
+from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
@@ -230,7 +230,7 @@ class CaptureReader(DataSourceReader):
             if self.query is None or self.asked.table == "connections":
                 yield rows
             else:
-                yield rows.filter(self.query.mask(Rows(self.asked.table, rows, rows)))
+                yield rows.filter(self.query.mask(FilterInput(self.asked.table, rows, rows)))
 
     def _policy(self) -> Policy:
         """The policy of the options; without bodies if no selected column has one."""
