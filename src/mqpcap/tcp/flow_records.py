@@ -76,8 +76,8 @@ class SideRecord(ctypes.Structure):
     last_packet: Wide  # number of the packet with the byte before next, or with the SYN; 0 none
     last_piece: Wide  # number of its last piece
     ended: Flag
-    syn_seen: Flag
-    rst_seen: Flag
+    syn_seen: Flag  # 2: SYN-ACKs with different numbers, none acknowledged yet
+    rst_seen: Flag  # 1: accepted by the other side; 2: in its window, accepted unless the sender goes on
     base_known: Flag  # from a handshake: no byte is below; fixed before the first byte is given out
     has_copies: Flag  # packets of this side are known to be captured twice
     empty_id: Flag  # of its last packet without payload: IPv4 identification, TCP checksum, TCP flags

@@ -1,5 +1,12 @@
 # cython: language_level=3, annotation_typing=False
-"""SYNs: which connection one belongs to, who is the client, where a stream begins."""
+"""Finds the connection that a packet belongs to, by its sequence and acknowledgement numbers, and judges SYNs.
+
+Several connections may use one 5-tuple: ports are used again, networks (VLAN, VNI) use the same addresses, and devices
+rewrite numbers. A packet belongs to the connection whose numbers it continues. A packet that fits none is counted at
+the newest connection and changes nothing, unless it carries payload: then it opens a connection of its own.
+
+A SYN with new numbers inside a living connection is pending until a packet continues it; a challenge ACK does not.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -24,8 +24,8 @@ def wrapped(number: Number) -> Number:
 def ahead(seq: Number, expected: Number) -> Number:
     """How far a sequence number is ahead of the expected one, from -2**30 to 3 * 2**30 - 1.
 
-    TCP sends nothing again that is older than its largest window, 2**30 bytes; the rest of the circle is new data, so
-    a stream goes on after a hole in the capture of up to 3 GiB.
+    TCP sends nothing again that is older than its largest window, 2**30 bytes; the rest of the circle counts as new.
+    Whether a number that is far ahead belongs to the connection at all is decided by ``handshake.Handshakes.fit``.
 
     >>> ahead(5, 0xFFFFFFFF)
     6
