@@ -33,7 +33,7 @@ from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
-from mqpcap.tables.messages import Chunk, Connections, Policy, fields_read, message_rows, prints
+from mqpcap.tables.messages import BatchConnections, MessageTables, RowPolicy, fields_read, fingerprints, message_rows
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tcp.chunks import Range, StreamChunks
@@ -87,7 +87,7 @@ class Options:
     """What a user may choose about a dissection."""
 
     decode_as: tuple[DecodeAs, ...] = ()
-    policy: Policy = field(default_factory=Policy)
+    policy: RowPolicy = field(default_factory=RowPolicy)
     max_memory_bytes: int = MAX_BYTES
     servers: frozenset[Told] = frozenset()
     """Servers known from other parts of the same capture, for connections recognised by them."""
@@ -100,10 +100,10 @@ class Options:
     """Which of OPTIONAL_TABLES are made."""
 
     @property
-    def row_policy(self) -> Policy:
+    def row_policy(self) -> RowPolicy:
         """The policy of rows, with the columns that other tables are made of."""
-        policy = self.policy.with_pairs() if self.pairs_up else self.policy
-        return policy.also(("capture_file",)) if "captures" in self.optional_tables else policy
+        policy = self.policy.with_pairing_columns() if self.pairs_up else self.policy
+        return policy.with_columns(("capture_file",)) if "captures" in self.optional_tables else policy
 
     @property
     def pairs_up(self) -> bool:
@@ -490,7 +490,7 @@ class Tables(Pipeline):
         protocol: MessageQueue,
         frames: Frames,
         records: Records,
-        known: Connections,
+        known: BatchConnections,
         files: Sequence[str],
         batches: dict[str, list[Batch]],
     ) -> None:
@@ -514,7 +514,7 @@ class Tables(Pipeline):
             batch = Batch.joined(batches[name]) if name in batches else None
             self.give(self.correlation(self.protocols[name]).feed(batch, behind), files)
 
-    def give_messages(self, chunk: Chunk) -> None:
+    def give_messages(self, chunk: MessageTables) -> None:
         """Rows of ``messages`` are final."""
         self.emit(Output("messages", chunk.messages, chunk.protocol, chunk.fields))
 
@@ -528,16 +528,16 @@ class Tables(Pipeline):
         """The exchanges and deliveries of a protocol in the making."""
         if protocol.name not in self.correlations:
             assert protocol.rule is not None
-            made = prints(self.options.policy.bases)
+            made = fingerprints(self.options.policy.seeds)
             delivers = "deliveries" in self.options.optional_tables
             self.correlations[protocol.name] = Correlation(protocol.name, protocol.rule, made, delivers)
         return self.correlations[protocol.name]
 
-    def _connections(self, protocol: MessageQueue, frames: Frames) -> Connections:
+    def _connections(self, protocol: MessageQueue, frames: Frames) -> BatchConnections:
         numbers, place = factorize(frames.flow)
         of = self.assembler.flows.columns(numbers)
         client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
-        return Connections(place, of, client, self.facts(protocol, numbers.tolist()))
+        return BatchConnections(place, of, client, self.facts(protocol, numbers.tolist()))
 
     def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
         """Connections are over: what is known of them becomes rows, and they leave memory.
@@ -677,7 +677,7 @@ class CapturePipeline(Tables):
             begun &= wanted_flows(self.options.connections, of)
         return bool(begun.any())
 
-    def give_messages(self, chunk: Chunk) -> None:
+    def give_messages(self, chunk: MessageTables) -> None:
         """Count the messages of each file, too."""
         if self.rows_of_captures is not None:
             self.rows_of_captures.count(chunk.messages["capture_file"])
@@ -761,7 +761,7 @@ class Dissection(NamedTables):
     capture: Capture
     counts: dict[str, int] = field(default_factory=dict)
     failure: CaptureError | None = None
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[MessageTables] = field(default_factory=list)
     _tables: dict[str, list[pa.Table]] = field(default_factory=dict)
 
     def table(self, name: str) -> pa.Table:
@@ -775,7 +775,7 @@ class Dissection(NamedTables):
     def take(self, output: Output) -> None:
         """Take rows in."""
         if output.fields is not None and output.protocol is not None:
-            self.chunks.append(Chunk(output.protocol, output.rows, output.fields))
+            self.chunks.append(MessageTables(output.protocol, output.rows, output.fields))
         else:
             self._tables.setdefault(output.table, []).append(output.rows)
 

@@ -38,7 +38,7 @@ from mqpcap.query import Query, Selection, query
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def open(
     if not isinstance(show_secrets, bool):
         raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
     body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
-    options = Options(rules, Policy(show_secrets, None if body_bytes is None else _count("bodies", body_bytes, 0)))
+    options = Options(rules, RowPolicy(show_secrets, None if body_bytes is None else _count("bodies", body_bytes, 0)))
     if max_memory_bytes is not None:
         options = replace(options, max_memory_bytes=_count("max_memory_bytes", max_memory_bytes, 1))
     inputs = list(path) if isinstance(path, Sequence) and not isinstance(path, str | bytes) else [path]

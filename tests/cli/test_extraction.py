@@ -17,7 +17,7 @@ from mqpcap.cli.options import Choices
 from mqpcap.cli.reading import Outcome
 from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.query import Query, query
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import KEYS
 
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark on PATH")
@@ -43,7 +43,7 @@ def extracted(path: Path | str, asked: Query, out: Path, whole: bool) -> Extract
 
 def dissected(path: Path | str) -> Dissection:
     (capture,) = captures([os.fspath(path)]).captures
-    return dissect(capture, Options(policy=Policy(bases=(1 << 29, 1 << 29))))
+    return dissect(capture, Options(policy=RowPolicy(seeds=(1 << 29, 1 << 29))))
 
 
 def rows(found: Dissection, connections: frozenset[int]) -> list[Mapping[str, object]]:

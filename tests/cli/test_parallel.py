@@ -119,7 +119,7 @@ def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatc
         raise OutputError("no space left")
 
     monkeypatch.setattr("mqpcap.tables.parquet._write_group", full)
-    monkeypatch.setattr("mqpcap.tables.export.MAX_WAITING_BYTES", 0)
+    monkeypatch.setattr("mqpcap.tables.export.MAX_BUFFERED_BYTES", 0)
     found = captures([str(PCAPS / "blipmq/wal500.pcap")]).captures
     with pytest.raises(OutputError, match="no space left"), Export(tmp_path / "out", threads=2) as tables:
         groups.written(found, Outcome(Choices(jobs=2)), tables, lambda n: None)

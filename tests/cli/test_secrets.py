@@ -39,7 +39,7 @@ from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Text
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, Verdict
-from mqpcap.tables.messages import Policy, _under_policy
+from mqpcap.tables.messages import RowPolicy, _under_policy
 
 SEED = 14
 DAMAGED = 1000
@@ -590,7 +590,9 @@ def test_secrets_in_a_list_are_masked_in_the_tables() -> None:
     keys = pa.array([["one", "two"], None, []])
     safes = pa.array([[{"label": "a", "api_key": "one"}], None, [{"label": "b", "api_key": "two"}]])
 
-    said = [_under_policy(program, *columns[n], x, Policy()).to_pylist() for n, x in (("keys", keys), ("safes", safes))]
+    said = [
+        _under_policy(program, *columns[n], x, RowPolicy()).to_pylist() for n, x in (("keys", keys), ("safes", safes))
+    ]
 
     assert said[0] == [["***", "***"], None, []]
     assert said[1] == [[{"label": "a", "api_key": "***"}], None, [{"label": "b", "api_key": "***"}]]

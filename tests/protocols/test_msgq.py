@@ -32,7 +32,7 @@ from mqpcap.protocols.msgq import (
 )
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
-from mqpcap.tables.messages import shortened
+from mqpcap.tables.messages import truncate_bodies
 
 
 def notation(text: str) -> bytes:
@@ -472,7 +472,7 @@ def test_a_message_brought_to_several_is_a_row_each() -> None:
 def test_msg_is_cut_at_a_character() -> None:
     msgs = pa.array(['"a€b"', '"ab"', None])
 
-    assert [shortened(msgs, keep).to_pylist() for keep in (3, 0)] == [['"a', '"ab', None], [None, None, None]]
+    assert [truncate_bodies(msgs, keep).to_pylist() for keep in (3, 0)] == [['"a', '"ab', None], [None, None, None]]
 
 
 def test_op_status_and_body_len_of_replies() -> None:

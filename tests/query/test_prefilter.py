@@ -12,7 +12,7 @@ from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
 from mqpcap.query import FilterInput, Query, exchanges_of, prefilter, query
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 from mqpcap.tcp import muting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ class Counted(CapturePipeline):
 def rows(asked: Query, path: str, preselected: bool) -> tuple[list[dict[str, object]], Counted]:
     """The selected rows of all tables of messages, with their exchanges, and what was done for them."""
     (capture,) = captures([str(ROOT / path)]).captures
-    options = Options(policy=Policy(bases=(1 << 29, 1 << 29)))
+    options = Options(policy=RowPolicy(seeds=(1 << 29, 1 << 29)))
     made = Counted(capture, replace(options, connections=asked.connections if preselected else None))
     made.run()
     return sorted(_selected(asked, made), key=repr), made

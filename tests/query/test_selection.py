@@ -8,11 +8,11 @@ import pytest
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
 from mqpcap.query import Query, Selection, query, selection
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, object]
-OPTIONS = Options(policy=Policy(bases=(1 << 29, 1 << 29)))
+OPTIONS = Options(policy=RowPolicy(seeds=(1 << 29, 1 << 29)))
 
 
 def tables(path: str, asked: Query | None) -> dict[str, list[Row]]:

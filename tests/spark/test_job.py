@@ -29,7 +29,7 @@ from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, partitions, storage, tasks
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tables.export import Export
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.parquet import DATES
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -173,7 +173,7 @@ def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, share_count
     found = captures([str(PCAPS / "msgq/json_session.pcap")]).captures
     local(found, tmp_path / "local")
 
-    job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)), share_count=share_count)
+    job.export(None, found, str(tmp_path / "tables"), Options(policy=RowPolicy(bodies=0)), share_count=share_count)
 
     made, expected = of_export(tmp_path / "tables"), of_export(tmp_path / "local")
     assert {name: rows for name, rows in made.items() if name != "msgq"} == {
@@ -212,7 +212,7 @@ def test_other_options_begin_anew(tmp_path: Path) -> None:
     first.begin(None, 2)
     first.run()
 
-    again = job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)))
+    again = job.export(None, found, str(tmp_path / "tables"), Options(policy=RowPolicy(bodies=0)))
 
     assert again.resumed_count == 0
 
@@ -365,7 +365,7 @@ def test_staging_directory_that_holds_something_else_is_refused(tmp_path: Path, 
     before = everything(tmp_path)
 
     with pytest.raises(OutputError, match=re.escape(repr(name))):
-        job.export(None, found, str(tmp_path / "tables"), Options(policy=Policy(bodies=0)))
+        job.export(None, found, str(tmp_path / "tables"), Options(policy=RowPolicy(bodies=0)))
 
     assert everything(tmp_path) == before
 

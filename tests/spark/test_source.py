@@ -18,7 +18,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import register, schemas
 from mqpcap.spark.source import CaptureSource
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ SAMPLES = [f"{x}.pcap" for x in ("fq/session", "flymq/fetch", "blipmq/qos1", "ms
 
 
 def local(names: Sequence[str], options: Options | None = None) -> dict[str, list[str]]:
-    return _local(tuple(names), options or Options(policy=Policy()))
+    return _local(tuple(names), options or Options(policy=RowPolicy()))
 
 
 @cache
@@ -74,7 +74,7 @@ def test_schema_of_ones_own_prunes_and_orders_columns(spark: "SparkSession") -> 
 
 def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None:
     path = str(PCAPS / "flymq/login.pcap")
-    options = Options(policy=Policy(show_secrets=True, bodies=3))
+    options = Options(policy=RowPolicy(show_secrets=True, bodies=3))
 
     frame = (
         spark.read.format("mqpcap").option("table", "flymq").option("showSecrets", "true").option("bodies", "3")

@@ -13,7 +13,7 @@ from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.groups import GroupRow, Groups
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.timeline import Total
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 SAMPLES = (
@@ -27,7 +27,7 @@ def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) ->
     tables = OPTIONAL_TABLES if errors else frozenset()
     counters = Counters(counter, without=() if errors else ("exchanges",))
     (capture,) = captures([str(PCAPS / name)]).captures
-    options = Options(policy=Policy(columns=columns), optional_tables=tables)
+    options = Options(policy=RowPolicy(columns=columns), optional_tables=tables)
     CapturePipeline(capture, options, counters.take).run()
     counters.end_of_capture()
     return counter.rows()
@@ -49,7 +49,7 @@ def test_the_columns_of_several_counters_are_enough(name: str) -> None:
     def told(columns: frozenset[str] | None) -> list[object]:
         total, *groups = counters = made()
         (capture,) = captures([str(PCAPS / name)]).captures
-        CapturePipeline(capture, Options(policy=Policy(columns=columns)), Counters(*counters).take).run()
+        CapturePipeline(capture, Options(policy=RowPolicy(columns=columns)), Counters(*counters).take).run()
         return [total.messages, total.first_ns, total.last_ns, *(x.rows() for x in groups)]
 
     read = Counters(*made()).columns

@@ -15,12 +15,12 @@ import pyarrow as pa
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import CorrelationRule
-from mqpcap.tables.messages import Policy, prints
+from mqpcap.tables.messages import RowPolicy, fingerprints
 
 Row = dict[str, Any]
 LENGTH = 20
 SERVER = "10.0.0.1", 9
-PRINTS = prints(Policy().bases)
+PRINTS = fingerprints(RowPolicy().seeds)
 
 
 @dataclass(frozen=True)

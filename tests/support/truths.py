@@ -20,7 +20,7 @@ from typing import Any
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 
 Row = dict[str, Any]
 MANY = 40
@@ -159,7 +159,7 @@ class Export:
 def export(*paths: Path) -> Export:
     """Everything mqpcap says of the files, which must be one capture, secrets included."""
     (capture,) = captures([str(p) for p in paths]).captures
-    done = dissect(capture, Options(policy=Policy(show_secrets=True)))
+    done = dissect(capture, Options(policy=RowPolicy(show_secrets=True)))
     messages = []
     for chunk in done.chunks:
         fields = chunk.fields.to_pylist()

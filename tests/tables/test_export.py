@@ -357,7 +357,7 @@ def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
     capture.write_bytes(b"capture")
 
     with pytest.raises(OutputError, match="holds the input"):
-        Export(tmp_path / "captures", keep=[capture])
+        Export(tmp_path / "captures", protected=[capture])
 
     assert capture.read_bytes() == b"capture"
 

@@ -156,7 +156,7 @@ def test_rows_of_many_days_in_one_batch_keep_their_order_within_each() -> None:
 
 
 def test_waiting_rows_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqpcap.tables.export.MAX_WAITING_BYTES", 1)
+    monkeypatch.setattr("mqpcap.tables.export.MAX_BUFFERED_BYTES", 1)
 
     export(tmp_path / "tables", batch(1), batch(2))
 
@@ -174,13 +174,13 @@ def test_waiting_rows_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.M
         ([], ""),
     ],
 )
-@pytest.mark.parametrize("stretch_count", [parquet.MAX_STRETCHES, 0])
+@pytest.mark.parametrize("stretch_count", [parquet.MAX_SORTED_RUNS, 0])
 def test_rows_of_a_group_are_in_time(
     times: list[int], wanted: str, stretch_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "MAX_STRETCHES", stretch_count)
+    monkeypatch.setattr(parquet, "MAX_SORTED_RUNS", stretch_count)
     rows = pa.table({"ts_ns": pa.array(times, pa.int64()), "name": pa.array([*"abcdef"[: len(times)]], pa.string())})
-    assert "".join(parquet.in_time(rows, "ts_ns")["name"].to_pylist()) == wanted
+    assert "".join(parquet.sort_by_time(rows, "ts_ns")["name"].to_pylist()) == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60), st.integers(0, 40))
@@ -189,8 +189,8 @@ def test_rows_are_sorted_as_python_sorts_them(times: list[tuple[int, bool]], str
     columns = {"a": one, "b": [time for time, _ in times], "n": [*range(len(times))]}
     rows = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "MAX_STRETCHES", stretch_count)
-        found = parquet.in_time(rows, ("a", "b"))["n"].to_pylist()
+        patch.setattr(parquet, "MAX_SORTED_RUNS", stretch_count)
+        found = parquet.sort_by_time(rows, ("a", "b"))["n"].to_pylist()
     assert found == sorted(range(len(times)), key=lambda n: times[n][0])
 
 

@@ -77,7 +77,7 @@ def export(
     missing = list(outcome.unreadable)
     only_new = bool(outcome.unreadable) and not allow_missing
     try:
-        with Export(Path(out_dir), only_new=only_new, keep=files, threads=choices.core_count) as tables:
+        with Export(Path(out_dir), only_new=only_new, protected=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
                 _write(grouped(captures), outcome, tables, meter)
             if not outcome.dissected_count:

@@ -62,13 +62,13 @@ class Choices:
     def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
         """Options of one of several dissections that share the memory; ``only``: of the optional tables these."""
         from mqpcap.pipeline import OPTIONAL_TABLES, Options
-        from mqpcap.tables.messages import Policy
+        from mqpcap.tables.messages import RowPolicy
         from mqpcap.tcp.reassembly import MAX_BYTES
 
         memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
         return Options(
             self.decode_as,
-            Policy(self.show_secrets, self.bodies),
+            RowPolicy(self.show_secrets, self.bodies),
             max(memory_bytes, SMALLEST_MEMORY_BYTES),
             optional_tables=OPTIONAL_TABLES if only is None else only,
         )

@@ -19,7 +19,7 @@ from mqpcap.arrays import Int64Array, single_array, true_mask, unify_dictionarie
 from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
-from mqpcap.tables.places import message_places, places, reply_places, request_places
+from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_BUFFERED_BATCHES = 64
@@ -107,8 +107,8 @@ def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
 
     Both tables are of one capture; where two rows are of one message, one of them is given.
     """
-    keys, n = np.concatenate([reply_places(exchanges), request_places(exchanges)]), exchanges.num_rows
-    index = pc.index_in(pa.array(message_places(messages)), pa.array(keys))
+    keys, n = np.concatenate([reply_keys(exchanges), request_keys(exchanges)]), exchanges.num_rows
+    index = pc.index_in(pa.array(message_keys(messages)), pa.array(keys))
     is_request = pc.greater_equal(index, n)
     paired = exchanges.combine_chunks().take(pc.if_else(is_request, pc.subtract(index, n), index))
     return paired.append_column("is_request", is_request)
@@ -135,7 +135,7 @@ class Selection:
         rows = output.rows
         self._selected.add(output, first_ns)
         if output.table == "exchanges":
-            has_request, has_reply = (self._keys.contains(keys(rows)) for keys in (request_places, reply_places))
+            has_request, has_reply = (self._keys.contains(keys(rows)) for keys in (request_keys, reply_keys))
             self._emit_selected(output, has_request | has_reply)
         elif output.table == "deliveries":
             self._emit_selected(output, self._has_both_messages(rows))
@@ -158,7 +158,7 @@ class Selection:
 
     def _emit_rows(self, output: Output) -> None:
         rows = output.rows
-        self._keys.add(message_places(rows))
+        self._keys.add(message_keys(rows))
         self._connections.update(rows["connection_id"].unique().to_pylist())
         for pair in rows["capture_file"].value_counts().to_pylist():
             self._counts[pair["values"]] += pair["counts"]
@@ -168,7 +168,9 @@ class Selection:
         is_selected = np.ones(rows.num_rows, np.bool_)
         for end, by_server in (("publish", False), ("deliver", True)):
             from_server = np.full(rows.num_rows, by_server)
-            is_selected &= self._keys.contains(places(rows[f"{end}_connection_id"], rows[f"{end}_offset"], from_server))
+            is_selected &= self._keys.contains(
+                stream_keys(rows[f"{end}_connection_id"], rows[f"{end}_offset"], from_server)
+            )
         return is_selected
 
     def _of_selected_connections(self, rows: pa.Table) -> NDArray[np.bool_]:

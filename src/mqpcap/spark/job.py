@@ -47,14 +47,14 @@ from mqpcap.tables.export import (
     Export,
     ExportSummary,
     TableFile,
-    foreign,
-    holds,
+    find_foreign_file,
+    foreign_content_error,
     is_running,
     manifest,
-    stays,
+    replace_error,
     table_summaries,
 )
-from mqpcap.tables.messages import fingerprint_bases
+from mqpcap.tables.messages import fingerprint_seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def export(
     only_new = is_missing and not allow_missing
     protected = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
     is_local = storage.is_local
-    publication = _Local(Path(path), only_new=only_new, keep=protected) if is_local else _Remote(storage, only_new)
+    publication = _Local(Path(path), only_new=only_new, protected=protected) if is_local else _Remote(storage, only_new)
     staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging)
@@ -167,19 +167,19 @@ class _Job:
         unfinished = _unfinished(staging)
         foreign_file = staging.find_foreign_file(_WRITTEN)
         if foreign_file is not None:
-            raise holds(staging.name, foreign_file)
+            raise foreign_content_error(staging.name, foreign_file)
         if unfinished.get("job") == named:
-            slot_count, bases = int(unfinished["slots"]), (unfinished["bases"][0], unfinished["bases"][1])
+            slot_count, seeds = int(unfinished["slots"]), (unfinished["bases"][0], unfinished["bases"][1])
             self.done = _finished(staging)
             self.outcome.resumed_count = len(self.done)
         else:
             staging.remove(_WRITTEN)
-            bases = fingerprint_bases()
+            seeds = fingerprint_seeds()
         self.units = partitions.plan_units(self.captures, slot_count, share_count)
-        self.options = replace(options, policy=replace(options.policy, bases=bases))
+        self.options = replace(options, policy=replace(options.policy, seeds=seeds))
         job = {
             "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
-            "job": named, "slots": slot_count, "bases": bases,
+            "job": named, "slots": slot_count, "bases": seeds,
         }  # fmt: skip
         staging.write(JOB, json.dumps(job).encode())
         staging.hide()
@@ -408,11 +408,11 @@ class _Remote:
             (self._storage.read(MANIFEST) or b"") if 0 < file_sizes.get(MANIFEST, 0) <= MAX_MANIFEST_BYTES else b""
         )
         with ThreadPoolExecutor(PARALLEL_READS) as pool:
-            foreign_file = foreign(file_sizes, manifest, self._storage.input, pool.map)
+            foreign_file = find_foreign_file(file_sizes, manifest, self._storage.input, pool.map)
         if foreign_file is not None:
-            raise holds(self._storage.name, foreign_file)
+            raise foreign_content_error(self._storage.name, foreign_file)
         if file_sizes and self.only_new:
-            raise stays(self._storage.name)
+            raise replace_error(self._storage.name)
         return sorted(file_sizes, key=lambda name: name != MANIFEST)
 
     def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:

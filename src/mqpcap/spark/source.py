@@ -43,7 +43,7 @@ from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.share import NS, Share, SharedKnowledge
 from mqpcap.spilled_rows import SpilledRows
-from mqpcap.tables.messages import Policy
+from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import KEYS
 
 DEFAULT_SLOTS = 8
@@ -87,7 +87,7 @@ def reading(given: Mapping[str, str], allowed: Sequence[str] = tuple(_ALL.values
     if mode not in ("failfast", "permissive"):
         raise CaptureError(f"option mode is failfast or permissive, not {options['mode']!r}")
     kept = None if bodies == "full" else 0 if bodies == "none" else int(_number(options, "bodies"))
-    policy = Policy(_flag(options, "showsecrets"), kept)
+    policy = RowPolicy(_flag(options, "showsecrets"), kept)
     memory_bytes = int(_number(options, "maxmemory", share.TASK_MEMORY_BYTES))
     return Reading(
         tuple(partitions.named_inputs(options)), table,
@@ -232,7 +232,7 @@ class CaptureReader(DataSourceReader):
             else:
                 yield rows.filter(self.query.mask(FilterInput(self.asked.table, rows, rows)))
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> RowPolicy:
         """The policy of the options; without bodies if no selected column has one."""
         table, policy = self.asked.table, self.asked.options.policy
         held = {path[0] for path, _ in bodies(table)} if table in protocols() else set()

@@ -52,7 +52,7 @@ from mqpcap.spark.share import drain, table_needs
 from mqpcap.spark.source import Reading
 from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
-from mqpcap.tables.messages import Connections
+from mqpcap.tables.messages import BatchConnections
 
 STATE_HEADER = b"mqpcap stream state 1\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
@@ -105,8 +105,8 @@ class StreamState(Tables):
         return super()._read(self.needs.select(frames_by_layout))
 
     def _rows_made(
-        self, protocol: MessageQueue, frames: Frames, records: Records, connections: Connections, files: Sequence[str],
-        batches: dict[str, list[Batch]],
+        self, protocol: MessageQueue, frames: Frames, records: Records, connections: BatchConnections,
+        files: Sequence[str], batches: dict[str, list[Batch]],
     ) -> None:  # fmt: skip
         numbers, index = np.unique(frames.first_file, return_inverse=True)
         names = [*files, *map(self.name_of, numbers.tolist())]

@@ -32,7 +32,7 @@ from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
-from mqpcap.tables.messages import prints
+from mqpcap.tables.messages import fingerprints
 from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, by_date, parquet_writer
 from mqpcap.tcp.headers import Dissector
 
@@ -242,7 +242,9 @@ class _TaskShare(Share):
         is_new = protocol.name not in self.correlations
         correlation = super().correlation(protocol)
         if is_new and correlation.deliveries is not None and not self.is_whole:
-            correlation.deliveries = KeyWriter(protocol.name, prints(self.options.policy.bases), self._files.write)
+            correlation.deliveries = KeyWriter(
+                protocol.name, fingerprints(self.options.policy.seeds), self._files.write
+            )
         return correlation
 
     def _take(self, output: Output) -> None:

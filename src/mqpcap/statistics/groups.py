@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, factorize, is_in, single_array, true_mask
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.places import message_places, reply_places
+from mqpcap.tables.message_keys import message_keys, reply_keys
 
 Key = tuple[Value, ...]
 MAX_GROUPS = 1 << 16
@@ -175,7 +175,7 @@ class Groups:
             failed = is_in(rows["status"], "error")
             errors = rows.filter(pa.array(failed))
             self._give_up(MAX_PENDING_REPLIES)
-            self._errors.add(message_places(errors), groups[failed], np.ones(errors.num_rows, np.int64))
+            self._errors.add(message_keys(errors), groups[failed], np.ones(errors.num_rows, np.int64))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors and latencies of rows of ``exchanges``."""
@@ -190,7 +190,7 @@ class Groups:
             self._server_times.add(groups[has_time], rows[SERVER_TIME].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")
         self.sums.add("errors", groups[failed])
-        self._errors.pop_matched(reply_places(rows)[failed])
+        self._errors.pop_matched(reply_keys(rows)[failed])
 
     def end_of_capture(self) -> None:
         """Count errors without a request in their own group."""

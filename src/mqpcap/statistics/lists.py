@@ -14,7 +14,7 @@ from mqpcap.capture import FileFacts
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.places import message_places, places, reply_places
+from mqpcap.tables.message_keys import message_keys, reply_keys, stream_keys
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_TRACKED = 1 << 18
@@ -117,7 +117,7 @@ class Errors:
 
     def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        places = message_places(rows).tolist()
+        places = message_keys(rows).tolist()
         said_of = rows.select(["error_code", "error_text", "ts_ns", "capture_file", "first_packet"]).to_pylist()
         for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), said_of, strict=True):
             text = row["error_text"]
@@ -133,7 +133,7 @@ class Errors:
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors with a request, rows of ``exchanges``."""
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        for place, request in zip(reply_places(rows).tolist(), _keys(self.by, OF_EXCHANGES, rows), strict=True):
+        for place, request in zip(reply_keys(rows).tolist(), _keys(self.by, OF_EXCHANGES, rows), strict=True):
             self._settle(place, request)
 
     def end_of_capture(self) -> None:
@@ -188,7 +188,9 @@ class DeliveriesByTopic:
 
     def _are_known(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Whether each row's publish was delivered to its connection earlier."""
-        published = places(rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_))
+        published = stream_keys(
+            rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_)
+        )
         with np.errstate(over="ignore"):
             ways = published * 3 + rows["deliver_connection_id"].to_numpy()
         is_again = np.isin(ways, self._known)

@@ -17,7 +17,7 @@ from mqpcap.arrays import is_in, true_mask
 from mqpcap.protocols import protocols
 from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingReplies, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
-from mqpcap.tables.places import message_places, reply_places
+from mqpcap.tables.message_keys import message_keys, reply_keys
 
 ASKS = ("poll", "lock", "subscribe")
 """Roles of operations that request messages."""
@@ -97,13 +97,13 @@ class Consumers:
         self._wait(replies, np.full(replies.num_rows, NO_GROUP))
 
     def _wait(self, replies: pa.Table, groups: NDArray[np.int64]) -> None:
-        self._replies.add(message_places(replies), groups, _body_bytes(replies))
+        self._replies.add(message_keys(replies), groups, _body_bytes(replies))
         self._receive(*self._replies.pop_oldest(MAX_PENDING_REPLIES))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count the replies to requests, rows of ``exchanges``."""
         rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
-        row_indices, sizes = self._replies.pop_matched(reply_places(rows))
+        row_indices, sizes = self._replies.pop_matched(reply_keys(rows))
         self._receive(self.sums.groups(OF_EXCHANGES, rows)[row_indices], sizes)
 
     def end_of_capture(self) -> None:

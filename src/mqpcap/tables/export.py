@@ -36,8 +36,8 @@ import pyarrow.parquet as pq
 from mqpcap import __version__
 from mqpcap.errors import OutputError
 from mqpcap.tables.parquet import (
+    MAX_BUFFERED_BYTES,
     MAX_GROUP_BYTES,
-    MAX_WAITING_BYTES,
     SCHEMA_VERSION,
     VERSION,
     DateColumn,
@@ -105,7 +105,7 @@ class TableFile:
 class Export(RowFiles):
     """One directory of tables in the making; also a context manager that aborts unless committed.
 
-    ``only_new``: an earlier export is not replaced; may be set until `commit`. ``keep`` are the captures being
+    ``only_new``: an earlier export is not replaced; may be set until `commit`. ``protected`` are the captures being
     read: a directory that holds any of them is never replaced. ``threads`` write row groups of different tables at
     the same time.
     Raises OutputError before any work when the directory may not be written or replaced.
@@ -119,19 +119,19 @@ class Export(RowFiles):
     (1, True)
     """
 
-    def __init__(self, out: Path, *, only_new: bool = False, keep: Iterable[Path] = (), threads: int = 1) -> None:
+    def __init__(self, out: Path, *, only_new: bool = False, protected: Iterable[Path] = (), threads: int = 1) -> None:
         # DIR itself may be no link, so its name stays, wherever its parents lead.
         self.out = out if os.path.islink(out) else _resolved(out)
         self.only_new = only_new
         self._shown = out
-        self._keep = tuple(_resolved(path) for path in keep)
+        self._protected = tuple(_resolved(path) for path in protected)
         self._schemas: dict[str, pa.Schema] = {}
         self._files: list[TableFile] = []
         self._done = False
         self.check()
         self._building = self._new_building()
         pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
-        super().__init__(MAX_GROUP_BYTES, MAX_WAITING_BYTES, pool)
+        super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, pool)
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +187,7 @@ class Export(RowFiles):
             try:
                 shutil.rmtree(self.scratch, ignore_errors=True)
                 (self._building / MANIFEST).write_bytes(manifest(self._files))
-                self.check()  # somebody may have put something there meanwhile
+                self.check()  # another program may have written there meanwhile
                 self._publish()
             except OSError as error:
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
@@ -232,13 +232,13 @@ class Export(RowFiles):
         for place, what in ((Path.cwd(), "the working directory"), (_home(), "the home directory")):
             if place is not None and place.is_relative_to(directory):
                 raise OutputError(f"{shown} is or holds {what}, which is never replaced")
-        for path in self._keep:
+        for path in self._protected:
             if path.is_relative_to(directory):
                 raise OutputError(f"{shown} holds the input {path}, so it cannot be replaced")
         if directory.is_mount():
             raise OutputError(f"{shown} is a mount point and cannot be renamed; name a directory below it")
         if self._is_export(directory) and self.only_new:
-            raise stays(shown)
+            raise replace_error(shown)
 
     def _is_export(self, folder: Path) -> bool:
         """Whether an earlier export is in the directory, False if nothing is; raises OutputError for anything else."""
@@ -246,11 +246,11 @@ class Export(RowFiles):
             sizes_by_path = sizes(folder)
             size_bytes = sizes_by_path.get(MANIFEST, 0)
             manifest = (folder / MANIFEST).read_bytes() if 0 < size_bytes <= MAX_MANIFEST_BYTES else b""
-            stranger = foreign(sizes_by_path, manifest, lambda name: folder / name)
+            foreign_file = find_foreign_file(sizes_by_path, manifest, lambda name: folder / name)
         except OSError as error:
             raise OutputError(f"cannot look into {self._shown}: {error.strerror or error}") from error
-        if stranger is not None:
-            raise holds(self._shown, stranger)
+        if foreign_file is not None:
+            raise foreign_content_error(self._shown, foreign_file)
         return bool(sizes_by_path)
 
     def _publish(self) -> None:
@@ -323,7 +323,7 @@ def _home() -> Path | None:
         return None
 
 
-def foreign(
+def find_foreign_file(
     sizes_by_path: Mapping[str, int],
     manifest: bytes,
     opened: "Callable[[str], Path | pa.NativeFile]",
@@ -336,7 +336,7 @@ def foreign(
     """
     named = _named(manifest)
     ours = [name for name, size in sizes_by_path.items() if named.get(name) == size and WRITTEN.fullmatch(name)]
-    proven = {name for name, yes in zip(ours, each(lambda name: _says_ours(opened(name)), ours), strict=True) if yes}
+    proven = {name for name, yes in zip(ours, each(lambda name: _is_own_file(opened(name)), ours), strict=True) if yes}
     if named:
         proven.add(MANIFEST)
     return min(sizes_by_path.keys() - proven, default=None)
@@ -352,20 +352,20 @@ def _named(manifest: bytes) -> dict[str, int]:
         return {}
 
 
-def _says_ours(file: "Path | pa.NativeFile") -> bool:
+def _is_own_file(file: "Path | pa.NativeFile") -> bool:
     try:
         return VERSION in (pq.read_metadata(file).metadata or {})
     except (OSError, pa.ArrowException):
         return False
 
 
-def holds(shown: object, name: str) -> OutputError:
-    """That a directory holds something else than an earlier export."""
+def foreign_content_error(shown: object, name: str) -> OutputError:
+    """The error for a directory with files that no export wrote."""
     return OutputError(f"{shown} holds {name!r}, which no export wrote; name an empty or a new directory")
 
 
-def stays(shown: object) -> OutputError:
-    """That an earlier export stays where it is."""
+def replace_error(shown: object) -> OutputError:
+    """The error for an earlier export that is not replaced."""
     return OutputError(f"{shown} stays as it was, as not all inputs can be read; --allow-missing replaces it")
 
 

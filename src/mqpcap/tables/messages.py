@@ -50,49 +50,49 @@ ENVELOPE_TYPES: Mapping[str, pa.DataType] = {
 FLAW_NAMES = tuple(f.text for f in Flaw)
 
 
-def fingerprint_bases() -> tuple[int, int]:
-    """Bases of fingerprints: random, so that crafted input cannot collide; they never reach an output."""
+def fingerprint_seeds() -> tuple[int, int]:
+    """Seeds of fingerprints: random, so that crafted input cannot collide; they never reach an output."""
     return secrets.randbelow(1 << 30) + (1 << 29), secrets.randbelow(1 << 30) + (1 << 29)
 
 
-_BASES = fingerprint_bases()
+_SEEDS = fingerprint_seeds()
 
 
 @cache
-def _print_keys(bases: tuple[int, int]) -> NDArray[np.uint64]:
-    """The keys that go with the bases."""
+def _fingerprint_keys(seeds: tuple[int, int]) -> NDArray[np.uint64]:
+    """The hash keys of these seeds."""
     # Not numpy.random: importing it takes longer than reading a small capture.
-    return np.frombuffer(hashlib.shake_128(repr(bases).encode()).digest(16 * (kernels.PRINT_WORDS + 1)), np.uint64)
+    return np.frombuffer(hashlib.shake_128(repr(seeds).encode()).digest(16 * (kernels.PRINT_WORDS + 1)), np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RowPolicy:
     """Rules for rows: ``show_secrets``, and the number of bytes to keep of each body (None: all).
 
-    Bodies can be compared by their fingerprints if ``bases`` are equal. ``columns``: the columns of ``messages`` to
+    Bodies can be compared by their fingerprints if ``seeds`` are equal. ``columns``: the columns of ``messages`` to
     build; the protocol's table then has only its key columns. None: build all.
     """
 
     show_secrets: bool = False
     bodies: int | None = None
-    bases: tuple[int, int] = _BASES
+    seeds: tuple[int, int] = _SEEDS
     columns: frozenset[str] | None = None
 
-    def with_pairs(self) -> "Policy":
+    def with_pairing_columns(self) -> "RowPolicy":
         """A policy that also has the columns for pairing requests and replies."""
-        return self.also((*_OF_BATCH, *ENDS))
+        return self.with_columns((*_OF_BATCH, *ENDPOINTS))
 
-    def also(self, names: Collection[str]) -> "Policy":
+    def with_columns(self, names: Collection[str]) -> "RowPolicy":
         """A policy with more columns."""
         return self if self.columns is None else replace(self, columns=self.columns.union(names))
 
-    def wants(self, names: Collection[str]) -> bool:
-        """Whether any of these columns is made."""
+    def needs(self, names: Collection[str]) -> bool:
+        """Whether any of these columns is to be built."""
         return self.columns is None or not self.columns.isdisjoint(names)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class MessageTables:
     """Rows of one protocol: ``messages`` (as MESSAGES) and ``fields`` (KEYS, the protocol's columns), row for row.
 
     Columns of both that are REPEATING are dictionaries.
@@ -104,14 +104,16 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
-    """The connections of a batch of rows: ``place`` says for each row which of them it is of.
+class BatchConnections:
+    """The connections of a batch of rows.
 
-    client (the side that is the client) and facts have an entry each; ``of`` their flows.
+    - index: for each row, the index of its connection in the other attributes
+    - flows: addresses, ports and ids
+    - client: the side that is the client, 0 or 1
     """
 
-    place: Int64Array
-    of: FlowColumns
+    index: Int64Array
+    flows: FlowColumns
     client: Int64Array
     facts: Sequence[ConnectionFacts]
 
@@ -121,23 +123,23 @@ def message_rows(
     program: Program,
     frames: Frames,
     records: Records,
-    connections: Connections,
+    connections: BatchConnections,
     files: Sequence[str],
-    policy: Policy,
+    policy: RowPolicy,
     pairs_up: bool,
-) -> tuple[Chunk, Batch | None]:
-    """Rows of ``messages`` and of the protocol's table, and what ``correlate`` looks at where the protocol has a rule.
+) -> tuple[MessageTables, Batch | None]:
+    """Rows of ``messages`` and of the protocol's table; also a batch for ``correlate`` if the protocol has a rule.
 
     Rows are in the order of the frames. ``files`` are the names of the capture's files; the first names the capture.
     """
-    place, n = connections.place, len(frames.start)
-    from_client: NDArray[np.bool_] = np.asarray(connections.client[place] == frames.side)
-    if policy.wants(protocol.envelope.derives) or any(k.op_names is not None for k in connections.facts):
-        policy = policy.also(READ_BY_DERIVE)
+    index, n = connections.index, len(frames.start)
+    from_client: NDArray[np.bool_] = np.asarray(connections.client[index] == frames.side)
+    if policy.needs(protocol.envelope.derives) or any(k.op_names is not None for k in connections.facts):
+        policy = policy.with_columns(READ_BY_DERIVE)
     makers: dict[str, Callable[[], pa.Array]] = {
         "capture": lambda: constant(file_text(files[0]), n),
         "capture_file": lambda: _coded([file_text(name) for name in files], pa.string(), frames.first_file),
-        "connection_id": lambda: pa.array(connections.of.connection_ids()[place]),
+        "connection_id": lambda: pa.array(connections.flows.connection_ids()[index]),
         "direction": lambda: _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": lambda: pa.array(frames.offset),
         "frame_len": lambda: pa.array(frames.captured),
@@ -153,39 +155,39 @@ def message_rows(
         "gap_before_bytes": lambda: pa.array(frames.gap_before),
         "resynced": lambda: pa.array(frames.resynced),
     }
-    columns = {name: make() for name, make in makers.items() if policy.wants((name,))}
-    if policy.wants(ENDS):
-        columns |= _endpoints(connections.of, place, frames.side)
+    columns = {name: make() for name, make in makers.items() if policy.needs((name,))}
+    if policy.needs(ENDPOINTS):
+        columns |= _endpoints(connections.flows, index, frames.side)
     columns |= _operations(protocol, program, frames, records, policy)
     columns |= _envelope(protocol, columns, records.table, policy)
     if policy.columns is None:
-        shown = _shown(protocol, program, records.table, policy)
+        shown = _field_columns(protocol, program, records.table, policy)
         columns |= {f"f.{name}": array for name, array in shown.items()}
-    columns |= _said(columns, connections.facts, place)
+    columns |= _connection_columns(columns, connections.facts, index)
     if not policy.show_secrets:
         columns |= _without_misread_secrets(protocol, columns, records.table)
     for name in REPEATING & columns.keys():
         columns[name] = _repeating(columns[name])
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
-    schema = pa.schema([field for field in TABLES["messages"] if policy.wants((field.name,))])
+    schema = pa.schema([field for field in TABLES["messages"] if policy.needs((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
     keys = [field for field in schema if field.name in KEYS]
     fields_schema = pa.schema([*keys, *(pa.field(name, array.type) for name, array in fields.items())])
     fields |= {field.name: columns[field.name] for field in keys}
-    chunk = Chunk(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
+    chunk = MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
     if not pairs_up:
         return chunk, None
     return chunk, _batch(protocol, columns, records.table, frames, from_client, connections)
 
 
 READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")
-"""The columns of ``messages`` that an envelope's ``derive`` and names of operations look at."""
-ENDS = ("src_ip", "dst_ip", "src_port", "dst_port")
+"""The columns of ``messages`` that an envelope's ``derive`` and operation names by connection need."""
+ENDPOINTS = ("src_ip", "dst_ip", "src_port", "dst_port")
 _OF_BATCH = (
     "connection_id", "direction", "first_packet", "op", "op_code", "destination", "client_name", "status",
     "error_code", "flaw",
 )  # fmt: skip
-"""The columns of ``messages`` that requests and replies are paired by, and that their rows have."""
+"""The columns of ``messages`` that pairing needs and rows of exchanges repeat."""
 
 
 def _batch(
@@ -194,16 +196,16 @@ def _batch(
     table: pa.Table,
     frames: Frames,
     from_client: NDArray[np.bool_],
-    connections: Connections,
+    connections: BatchConnections,
 ) -> Batch | None:
-    """The rows as requests and replies are looked for, before anything is hidden."""
+    """The rows that ``correlate`` pairs, with unmasked secrets and whole bodies."""
     rule = protocol.rule
     if rule is None:
         return None
-    started = np.asarray(connections.of.start_known.all(1))
+    started = np.asarray(connections.flows.start_known.all(1))
     acked_from = np.zeros(len(frames.flow), np.int64)
     if not started.all():
-        acked_from = connections.of.acked_from[connections.place, frames.side]
+        acked_from = connections.flows.acked_from[connections.index, frames.side]
     client = pa.array(from_client)
     ends = {
         f"{end}_{part}": _either(client, columns[f"{if_client}_{part}"], columns[f"{if_server}_{part}"])
@@ -217,23 +219,23 @@ def _batch(
     return Batch(
         pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
-        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[connections.place],
+        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[connections.index],
         frames.first_ack, frames.last_ack, acked_from,
     )  # fmt: skip
 
 
 def _either(client: pa.Array, if_client: pa.Array, if_server: pa.Array) -> pa.Array:
-    """One column where rows are the client's, another elsewhere; both have the same dictionary, if any."""
+    """The first column for rows of clients, the second for rows of servers; both share one dictionary, if any."""
     if not pa.types.is_dictionary(if_client.type):
         return pc.if_else(client, if_client, if_server)
     indices = pc.if_else(client, if_client.indices, if_server.indices)
     return pa.DictionaryArray.from_arrays(indices, if_client.dictionary, safe=False)
 
 
-def _endpoints(flow_columns: FlowColumns, place: Int64Array, side: NDArray[np.int8]) -> dict[str, pa.Array]:
+def _endpoints(flow_columns: FlowColumns, index: Int64Array, side: NDArray[np.int8]) -> dict[str, pa.Array]:
     """Addresses and ports of sender and receiver."""
     n = len(flow_columns)
-    sender, receiver = pa.array(place + n * side.astype(np.int64)), pa.array(place + n * (1 - side.astype(np.int64)))
+    sender, receiver = pa.array(index + n * side.astype(np.int64)), pa.array(index + n * (1 - side.astype(np.int64)))
     ends = np.repeat(np.arange(2), n).reshape(2, n)
     ips = pa.array([*flow_columns.ips(ends[0]), *flow_columns.ips(ends[1])], pa.string()).dictionary_encode()
     ports = pa.array(flow_columns.port.T.reshape(-1), pa.int64()).cast(pa.int32())
@@ -245,22 +247,22 @@ def _endpoints(flow_columns: FlowColumns, place: Int64Array, side: NDArray[np.in
     }
 
 
-def prints(bases: tuple[int, int]) -> Prints:
-    """What makes a number of each value of a column of text or bytes; equal bases give equal numbers."""
-    return partial(_prints, bases)
+def fingerprints(seeds: tuple[int, int]) -> Prints:
+    """A function that hashes each value of a column of text or bytes to a number; equal seeds give equal numbers."""
+    return partial(_fingerprints, seeds)
 
 
-def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> Int64Array:
+def _fingerprints(seeds: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> Int64Array:
     array = single_array(column)
     if pa.types.is_dictionary(array.type):
-        return np.append(_prints(bases, array.dictionary), 0).take(codes_of(array))
+        return np.append(_fingerprints(seeds, array.dictionary), 0).take(codes_of(array))
     array = array.cast(pa.binary())
     _, offsets, data = array.buffers()
     numbers = np.zeros(len(array), np.int64)
     kernels.fingerprints(
         memoryview(np.frombuffer(data, np.uint8)) if data is not None and data.size else b"\0",
         memoryview(np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]),
-        memoryview(_print_keys(bases)), *bases, memoryview(numbers),
+        memoryview(_fingerprint_keys(seeds)), *seeds, memoryview(numbers),
     )  # fmt: skip
     if array.null_count:
         numbers[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
@@ -268,10 +270,10 @@ def _prints(bases: tuple[int, int], column: pa.Array | pa.ChunkedArray) -> Int64
 
 
 def _coded(values: Sequence[str | int | None], type_: pa.DataType, rows: NDArray[np.integer]) -> pa.DictionaryArray:
-    """For each row the value at its place in ``values``, as a dictionary without a null in it."""
+    """For each row the value at its index in ``values``, as a dictionary without a null in it."""
     distinct = [value for value in dict.fromkeys(values) if value is not None]
-    place: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
-    indices = np.array([place.get(value, -1) for value in values], np.int32).take(rows)
+    index: dict[str | int | None, int] = {value: i for i, value in enumerate(distinct)}
+    indices = np.array([index.get(value, -1) for value in values], np.int32).take(rows)
     null = indices < 0 if None in values else None
     if null is not None:
         indices[null] = 0
@@ -279,13 +281,13 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, rows: NDArray
 
 
 def _operations(
-    protocol: MessageQueue, program: Program, frames: Frames, records: Records, policy: Policy
+    protocol: MessageQueue, program: Program, frames: Frames, records: Records, policy: RowPolicy
 ) -> dict[str, pa.Array]:
     """op_code, op and dialect, from layout, operation and the variant taken."""
-    ops, op_place = factorize(frames.op)
+    ops, op_numbers = factorize(frames.op)
     variants = len(program.variant_dialect) + 1
-    keys = (frames.layout.astype(np.int64) * variants + records.variant + 1) * max(len(ops), 1) + op_place
-    unique, place = factorize(keys)
+    keys = (frames.layout.astype(np.int64) * variants + records.variant + 1) * max(len(ops), 1) + op_numbers
+    unique, index = factorize(keys)
     codes: list[int | None] = []
     names: list[str | None] = []
     dialects: list[str | None] = []
@@ -298,47 +300,47 @@ def _operations(
         names.append(layout.names.get(op))
         dialects.append((program.variant_dialect[variant - 1] if variant else None) or layout.dialect)
     return {
-        name: _coded(values, type_, place)
+        name: _coded(values, type_, index)
         for name, values, type_ in (
             ("op_code", codes, pa.int64()), ("op", names, pa.string()), ("dialect", dialects, pa.string())
         )
-        if policy.wants((name,))
+        if policy.needs((name,))
     }  # fmt: skip
 
 
 def _envelope(
-    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, policy: Policy
+    protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table, policy: RowPolicy
 ) -> dict[str, pa.Array]:
     """The columns of ``messages`` that come from the protocol's own."""
     envelope = protocol.envelope
     arrays: dict[str, pa.Array] = {
         name: coalesced(table, getattr(envelope, name), type_)
         for name, type_ in ENVELOPE_TYPES.items()
-        if name not in ("body_len", "status") and policy.wants((name,))
+        if name not in ("body_len", "status") and policy.needs((name,))
     }
-    if policy.wants(("body_len",)):
+    if policy.needs(("body_len",)):
         arrays["body_len"] = _body_len(table, envelope.body)
-    if policy.wants(("status",)):
+    if policy.needs(("status",)):
         arrays["status"] = pa.nulls(table.num_rows, pa.string())
-    if envelope.derive is not None and policy.wants(envelope.derives):
+    if envelope.derive is not None and policy.needs(envelope.derives):
         for name in READ_BY_DERIVE:
             table = table.append_column(name, columns[name])
         derived = envelope.derive(table)
         if derived.keys() != set(envelope.derives):
             raise ValueError(f"{protocol.name}: derive makes {sorted(derived)}, derives says {envelope.derives}")
-        arrays |= {name: array for name, array in derived.items() if policy.wants((name,))}
+        arrays |= {name: array for name, array in derived.items() if policy.needs((name,))}
     return {name: single_array(array) for name, array in arrays.items()}
 
 
-def fields_read(protocol: MessageQueue, policy: Policy, pairs_up: bool) -> frozenset[str] | None:
-    """The protocol's columns that rows are made of, None for all."""
+def fields_read(protocol: MessageQueue, policy: RowPolicy, pairs_up: bool) -> frozenset[str] | None:
+    """The protocol's columns that the rows are built from; None: all."""
     if policy.columns is None:
         return None
     envelope, rule = protocol.envelope, protocol.rule
     names = ("body" if name == "body_len" else name for name in policy.columns & ENVELOPE_TYPES.keys() - {"status"})
     named = (getattr(envelope, name) for name in names)
     paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_up else ()
-    read = envelope.reads if policy.wants(envelope.derives) else ()
+    read = envelope.reads if policy.needs(envelope.derives) else ()
     return frozenset(read).union(paired, protocol.spare, *map(_names, named))
 
 
@@ -350,7 +352,7 @@ def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
     return lengths[0] if len(lengths) == 1 else pc.coalesce(*lengths)
 
 
-def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Policy) -> dict[str, pa.Array]:
+def _field_columns(protocol: MessageQueue, program: Program, table: pa.Table, policy: RowPolicy) -> dict[str, pa.Array]:
     """The protocol's columns under the policy: secrets masked, bodies kept, cut or dropped."""
     arrays = {name: single_array(table[name]) for name in table.column_names}
     for c, column in enumerate(program.columns):
@@ -363,15 +365,15 @@ def _shown(protocol: MessageQueue, program: Program, table: pa.Table, policy: Po
         if derived.secret and not policy.show_secrets:
             arrays[derived.name] = masked(arrays[derived.name])
         if derived.body:
-            arrays[derived.name] = shortened(arrays[derived.name], policy.bodies)
+            arrays[derived.name] = truncate_bodies(arrays[derived.name], policy.bodies)
     return arrays
 
 
-def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Array, policy: Policy) -> pa.Array:
+def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Array, policy: RowPolicy) -> pa.Array:
     if column.secret and not policy.show_secrets:
         return masked(array)
     if column.body:
-        return shortened(array, policy.bodies)
+        return truncate_bodies(array, policy.bodies)
     if column.kind == "list" and _acts_inside(program, c, policy):
         # flatten() honours offsets and nulls; the lists keep their lengths.
         items = array.flatten()
@@ -385,7 +387,7 @@ def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Arr
     return array
 
 
-def _acts_inside(program: Program, c: int, policy: Policy) -> bool:
+def _acts_inside(program: Program, c: int, policy: RowPolicy) -> bool:
     """Whether the policy hides or cuts something in the elements of a list."""
     return any(
         (x.secret and not policy.show_secrets)
@@ -397,7 +399,7 @@ def _acts_inside(program: Program, c: int, policy: Policy) -> bool:
 
 
 def masked(array: pa.Array) -> pa.Array:
-    """Every value that is there replaced by ``***``."""
+    """Every value that is not null replaced by ``***``."""
     secret = pa.scalar(SECRET.encode() if pa.types.is_binary(array.type) else SECRET, array.type)
     return pc.if_else(pc.is_valid(array), secret, pa.scalar(None, array.type))
 
@@ -434,7 +436,7 @@ def _names(names: str | Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
-def shortened(array: pa.Array, keep: int | None) -> pa.Array:
+def truncate_bodies(array: pa.Array, keep: int | None) -> pa.Array:
     """The first ``keep`` bytes of every value; None keeps all, 0 gives null."""
     if keep is None:
         return array
@@ -446,11 +448,11 @@ def shortened(array: pa.Array, keep: int | None) -> pa.Array:
     return pc.binary_slice(array, 0, keep)
 
 
-def _said(
-    columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], place: NDArray[np.int64]
+def _connection_columns(
+    columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], index: NDArray[np.int64]
 ) -> dict[str, pa.Array]:
     """Columns with the facts of connections."""
-    rows = pa.array(place)
+    rows = pa.array(index)
     arrays: dict[str, pa.Array] = {}
     for name in {"dialect", "group_name", "client_name"} & columns.keys():
         values = [getattr(k, name) for k in facts]
@@ -464,11 +466,11 @@ def _said(
     for name in {name for k in facts for name in k.columns}:
         arrays[f"f.{name}"] = pa.array([k.columns.get(name) for k in facts], pa.string()).take(rows)
         if not all(name in k.columns for k in facts) and f"f.{name}" in columns:
-            # A connection that says nothing leaves the rows' own value, whatever others in the batch say.
-            speaks = pa.array([name in k.columns for k in facts]).take(rows)
-            arrays[f"f.{name}"] = pc.if_else(speaks, arrays[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
+            # A connection without the fact keeps the rows' own values, also if other connections have it.
+            has_fact = pa.array([name in k.columns for k in facts]).take(rows)
+            arrays[f"f.{name}"] = pc.if_else(has_fact, arrays[f"f.{name}"], columns[f"f.{name}"].cast(pa.string()))
     if "op" in columns and any(k.op_names is not None for k in facts):
-        arrays["op"] = _renamed(columns, facts, place)
+        arrays["op"] = _renamed(columns, facts, index)
     return arrays
 
 
@@ -479,12 +481,12 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return with_list_values(array, array.flatten().field(inner)) if inner else array
 
 
-def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], place: NDArray[np.intp]) -> pa.Array:
-    """Operation names where the connection's evidence says them."""
+def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], index: NDArray[np.intp]) -> pa.Array:
+    """Operation names, for connections whose evidence defines them."""
     names_by_id = {id(k.op_names): k.op_names or {} for k in facts}
-    mappings, index = list(names_by_id.values()), {mapping: i for i, mapping in enumerate(names_by_id)}
+    mappings, index_by_id = list(names_by_id.values()), {mapping: i for i, mapping in enumerate(names_by_id)}
     # Key of a name: a mapping, a direction and a number; the last number means null.
-    mapping_index = np.array([index[id(k.op_names)] for k in facts], np.int64)[place]
+    mapping_index = np.array([index_by_id[id(k.op_names)] for k in facts], np.int64)[index]
     encoded = columns["op_code"].dictionary_encode()
     codes = [*encoded.dictionary.to_pylist(), None]
     code = codes_of(encoded)

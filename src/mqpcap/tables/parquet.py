@@ -35,10 +35,10 @@ MAX_GROUP_BYTES: Final = 16 * 1024 * 1024
 """A row group is written when either limit is reached: Spark and DuckDB read such a group at once.
 
 Groups of 24 MB make files 4 % smaller. They take 10 to 50 MB more memory, at the same speed."""
-MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
+MAX_BUFFERED_BYTES: Final = 128 * 1024 * 1024
 """Buffered rows of all tables and days; beyond it the day with the most bytes is written early."""
-MAX_STRETCHES: Final = 256
-"""A row group with more stretches of rows in and out of order is copied as a whole."""
+MAX_SORTED_RUNS: Final = 256
+"""A row group with more runs of sorted and unsorted rows is sorted as a whole."""
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """A part is closed past it; Spark splits at 128 MB."""
 MAX_OPEN_FILES: Final = 48
@@ -47,7 +47,7 @@ MAX_OPEN_DAYS: Final = 256
 """Days of tables with buffered rows or an open file; beyond it the day that got rows the longest ago is closed."""
 
 VERSION: Final = b"mqpcap.version"
-"""In the footer of every file."""
+"""Key of the version in every file's footer."""
 
 ZSTD_LEVEL: Final = 3  # 9 costs 1.5 times the time and is no smaller
 DAY_NS: Final = 86_400 * 1_000_000_000
@@ -73,19 +73,19 @@ DATES: Final[Mapping[str, DateColumn]] = {
     "problems": "ts",
     "captures": ("first_ts_ns", 0),
 }
-"""The column whose day a row belongs to, where it is not ``ts_ns``."""
+"""The column that decides a row's day, if it is not ``ts_ns``."""
 
 
 @dataclass(slots=True)
 class DayPart:
-    """The rows of one table and day: those that wait, and the file that is open."""
+    """One table and day: buffered rows and the open file."""
 
     table: str
     date: str
     date_column: DateColumn
-    waiting: list[pa.RecordBatch] = field(default_factory=list)
-    waiting_row_count: int = 0
-    waiting_bytes: int = 0
+    buffered: list[pa.RecordBatch] = field(default_factory=list)
+    buffered_row_count: int = 0
+    buffered_bytes: int = 0
     number: int = 0
     writer: pq.ParquetWriter | None = None
     path: str = ""
@@ -95,19 +95,19 @@ class DayPart:
 
 
 class RowFiles:
-    """Rows by table and day: they wait until they are a row group, which goes to the open file of their day.
+    """Buffers rows by table and day, and writes them as row groups to the open file of their day.
 
     Subclasses create and close the files: `_create` and `_close_file`.
     """
 
-    def __init__(self, group_bytes: int, max_waiting_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
-        self._group_bytes, self._max_waiting_bytes = group_bytes, max_waiting_bytes
+    def __init__(self, group_bytes: int, max_buffered_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
+        self._group_bytes, self._max_buffered_bytes = group_bytes, max_buffered_bytes
         self._pool = pool
         self._parts: dict[tuple[str, str], DayPart] = {}
         """By table and day, in order of their last rows."""
         self._file_counts: dict[tuple[str, str], int] = {}
         """Files of the days that are not in ``_parts``."""
-        self._waiting_bytes = 0
+        self._buffered_bytes = 0
 
     def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
         """The writer of the part's next file, whose name goes to ``path``."""
@@ -123,41 +123,41 @@ class RowFiles:
         if part is None:
             part = DayPart(table, date, date_column, number=self._file_counts.pop(key, 0))
         self._parts[key] = part
-        part.waiting.append(rows)
-        part.waiting_row_count += rows.num_rows
+        part.buffered.append(rows)
+        part.buffered_row_count += rows.num_rows
         size_bytes = rows.nbytes
-        part.waiting_bytes += size_bytes
-        self._waiting_bytes += size_bytes
-        if part.waiting_row_count >= MAX_GROUP_ROW_COUNT or part.waiting_bytes >= self._group_bytes:
-            self._write_waiting(part)
-        while self._waiting_bytes > self._max_waiting_bytes:
-            self._write_waiting(max(self._parts.values(), key=lambda part: part.waiting_bytes))
+        part.buffered_bytes += size_bytes
+        self._buffered_bytes += size_bytes
+        if part.buffered_row_count >= MAX_GROUP_ROW_COUNT or part.buffered_bytes >= self._group_bytes:
+            self._write_buffered(part)
+        while self._buffered_bytes > self._max_buffered_bytes:
+            self._write_buffered(max(self._parts.values(), key=lambda part: part.buffered_bytes))
         while len(self._parts) > MAX_OPEN_DAYS:
             self._close_oldest()
 
     def _close_oldest(self) -> None:
         """Write and forget the day that got rows the longest ago; only the count of its files is kept."""
         oldest = next(iter(self._parts))
-        self._write_waiting(self._parts[oldest])
+        self._write_buffered(self._parts[oldest])
         self._close(self._parts[oldest])
         self._file_counts[oldest] = self._parts.pop(oldest).number
 
     def _close_all(self) -> None:
         for part in self._parts.values():
-            self._write_waiting(part)
+            self._write_buffered(part)
         for part in self._parts.values():
             self._close(part)
 
-    def _write_waiting(self, part: DayPart) -> None:
-        if not part.waiting:
+    def _write_buffered(self, part: DayPart) -> None:
+        if not part.buffered:
             return
         self._finish(part)
         if part.written_bytes >= MAX_FILE_BYTES:
             self._close(part)
-        rows = unify_dictionaries(pa.Table.from_batches(part.waiting))
-        self._waiting_bytes -= part.waiting_bytes
-        part.waiting = []
-        part.waiting_row_count = part.waiting_bytes = 0
+        rows = unify_dictionaries(pa.Table.from_batches(part.buffered))
+        self._buffered_bytes -= part.buffered_bytes
+        part.buffered = []
+        part.buffered_row_count = part.buffered_bytes = 0
         if part.writer is None:
             self._open(part, rows.schema)
         if self._pool is None:
@@ -230,11 +230,10 @@ def _times(rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> pa.Array
     return pc.coalesce(*(rows.column(name) if isinstance(name, str) else pa.scalar(name, time.type) for name in names))
 
 
-def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
-    """The rows of a row group by the time that says their day; rows of one time stay in their order.
+def sort_by_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
+    """The rows of a row group, sorted by the time that decides their day; rows of equal time keep their order.
 
-    A message comes with the window that completes it, and captures come one after the other. Only stretches that are
-    out of order are copied.
+    A message arrives with the window that completes it, and captures follow one another. Only unsorted runs are copied.
     """
     times: NDArray[np.int64] = _times(rows, date_column).cast(pa.int64()).to_numpy()
     if (times[1:] >= times[:-1]).all():
@@ -242,7 +241,7 @@ def in_time(rows: pa.Table, date_column: DateColumn) -> pa.Table:
     # A row is in its place if no earlier row has a later time, and no later row an earlier time.
     fixed = (np.maximum.accumulate(times) == times) & (np.minimum.accumulate(times[::-1])[::-1] == times)
     bounds = [0, *(np.flatnonzero(np.diff(fixed)) + 1).tolist(), len(times)]
-    if len(bounds) > MAX_STRETCHES:
+    if len(bounds) > MAX_SORTED_RUNS:
         return rows.take(pa.array(np.argsort(times, kind="stable")))
     pieces = [rows.slice(a, b - a) for a, b in pairwise(bounds)]
     for k, (a, b) in enumerate(pairwise(bounds)):
@@ -257,7 +256,7 @@ def _date(day: int) -> str:
 
 def _write_group(part: DayPart, rows: pa.Table) -> None:
     assert part.writer is not None
-    rows = in_time(rows, part.date_column)
+    rows = sort_by_time(rows, part.date_column)
     try:
         # A batch may be a whole table: even groups of about the greatest size.
         group_count = max(1, round(rows.num_rows / MAX_GROUP_ROW_COUNT))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from mqpcap.tables.places import NONE, message_places, reply_places, request_places
+from mqpcap.tables.message_keys import NO_KEY, message_keys, reply_keys, request_keys
 
 MESSAGES = pa.table(
     {
@@ -14,7 +14,7 @@ MESSAGES = pa.table(
 
 
 def test_messages_of_any_place_have_different_numbers() -> None:
-    assert len(set(message_places(MESSAGES).tolist())) == 4
+    assert len(set(message_keys(MESSAGES).tolist())) == 4
 
 
 def test_an_exchange_has_the_numbers_of_its_messages() -> None:
@@ -26,7 +26,7 @@ def test_an_exchange_has_the_numbers_of_its_messages() -> None:
             "reply_offset": pa.array([0, None, None], pa.int64()),
         }
     )
-    asked, said, later, _ = message_places(MESSAGES).tolist()
+    asked, said, later, _ = message_keys(MESSAGES).tolist()
 
-    assert request_places(exchanges).tolist() == [asked, later, said]  # the last was asked by the server
-    assert reply_places(exchanges).tolist() == [said, NONE, NONE]
+    assert request_keys(exchanges).tolist() == [asked, later, said]  # the last was asked by the server
+    assert reply_keys(exchanges).tolist() == [said, NO_KEY, NO_KEY]
