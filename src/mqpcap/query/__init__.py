@@ -1,8 +1,10 @@
-"""Which messages are wanted: filters as text, asked of columns.
+"""The filter language: parses filters, and selects the messages that match.
 
-:func:`query` reads a filter, such as ``op == "PUBLISH" and topic matches "^orders" and latency > 50ms``; names and
-values are understood then, so that a wrong one is told before anything is read. A :class:`Query` says which columns it
-needs and, batch by batch, which rows it selects. README.md beside this file says what the language has.
+In: a filter as text, for example ``op == "PUBLISH" and topic matches "^orders" and latency > 50ms``, and the outputs of
+a pipeline. Out: the selected rows. Called by: ``recording``, the commands, Spark's data source.
+
+:func:`query` checks all names and values, so that an error is reported before a capture is read. A :class:`Query` names
+the columns that it needs, and selects rows batch by batch. README.md in this directory describes the language.
 """
 
 from mqpcap.query.evaluation import FilterInput

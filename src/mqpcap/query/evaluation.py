@@ -1,7 +1,9 @@
-"""A filter on columns of messages: which rows are true, which false, and of which it is not known.
+"""Evaluates a filter on columns of messages: each row is true, false or unknown.
 
-Each test is one Arrow computation over a column, on the distinct values where the column is a dictionary. Logic has
-three values: what is null is neither equal to anything nor unequal.
+In: a `BoundFilter` and a `FilterInput`. Out: a boolean array, null where the result is unknown. Called by: `Query`.
+
+Each condition is an Arrow computation over a whole column. A dictionary column is tested on its distinct values. Logic
+has three values: a comparison with null is unknown, and so is ``not`` of it.
 """
 
 import ipaddress
@@ -36,10 +38,10 @@ RELATIONS_BY_KIND: Mapping[ValueKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class FilterInput:
-    """Messages of one protocol, with what a filter may ask of them, row for row.
+    """Messages of one protocol with their fields and exchanges, row for row.
 
-    exchanges: the exchange of each message, nulls where it has none (`exchanges_of`); None where they are not known.
-    unsettled: rows of which the exchange is not known yet.
+    - exchanges: the exchange of each message, nulls where it has none (`exchanges_of`); None if exchanges are not known
+    - unresolved: rows whose exchange is not known yet
     """
 
     protocol: str
@@ -54,7 +56,7 @@ class FilterInput:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A test whose column and values are understood; values by the kind of the place they are compared with."""
+    """A comparison with its column resolved and its values parsed, by the kind of the source."""
 
     column: FilterColumn
     relation: str
@@ -71,7 +73,7 @@ class Condition:
         return reduce(pc.or_kleene, masks)
 
     def seen_values(self, rows: FilterInput) -> list[str]:
-        """The texts that its column has, for people who asked for another; none of numbers and bytes."""
+        """The texts in its column, for a note if no row matched; empty for numbers and bytes."""
         source = self.column.sources[0]
         if source.kind is ValueKind.ENDPOINT:
             array = _end_column(rows, source.path[0], "ip")
@@ -119,7 +121,7 @@ _LOGIC = {"and": pc.and_kleene, "or": pc.or_kleene}
 
 
 def mask(tree: BoundFilter, rows: FilterInput, first_ns: int) -> pa.BooleanArray:
-    """True, false or null (not known) for each row."""
+    """True, false or null (unknown) for each row."""
     if isinstance(tree, Condition):
         return tree.mask(rows, first_ns)
     parts = (mask(part, rows, first_ns) for part in tree.parts)
@@ -129,7 +131,7 @@ def mask(tree: BoundFilter, rows: FilterInput, first_ns: int) -> pa.BooleanArray
 
 
 def and_parts(tree: BoundFilter) -> tuple[BoundFilter, ...]:
-    """Trees all of which must be true."""
+    """The trees that must all be true: the parts of an ``and``, else the tree itself."""
     return tree.parts if not isinstance(tree, Condition) and tree.word == "and" else (tree,)
 
 
@@ -144,7 +146,7 @@ def _has_source(rows: FilterInput, source: ColumnSource) -> bool:
 
 
 def _load(source: ColumnSource, rows: FilterInput) -> pa.Array:
-    """The column of a place, one value for each row."""
+    """The column of a source, a value per row."""
     name = source.path[0]
     if source.table == "exchanges":
         assert rows.exchanges is not None
@@ -152,7 +154,7 @@ def _load(source: ColumnSource, rows: FilterInput) -> pa.Array:
             return pc.invert(single_array(rows.exchanges["is_request"]))
         return single_array(rows.exchanges[name])
     if source.table != "messages":
-        # A column that no message of a batch has may be missing.
+        # The column is missing if no message of the batch has a value.
         is_present = name in rows.fields.column_names
         return single_array(rows.fields[name]) if is_present else pa.nulls(len(rows), pa.string())
     if name.startswith(("client_", "server_")) and name not in rows.messages.column_names:
@@ -160,12 +162,12 @@ def _load(source: ColumnSource, rows: FilterInput) -> pa.Array:
     return single_array(rows.messages[name])
 
 
-def _end_column(rows: FilterInput, end: str, what: str) -> pa.Array:
+def _end_column(rows: FilterInput, end: str, field: str) -> pa.Array:
     """Address or port of an end: ``src``, ``dst``, ``client`` or ``server``."""
     if end in ("src", "dst"):
-        return single_array(rows.messages[f"{end}_{what}"])
+        return single_array(rows.messages[f"{end}_{field}"])
     from_client = pc.equal(_plain(rows.messages["direction"]), "c2s")
-    src, dst = (_plain(rows.messages[f"{side}_{what}"]) for side in ("src", "dst"))
+    src, dst = (_plain(rows.messages[f"{side}_{field}"]) for side in ("src", "dst"))
     return pc.if_else(from_client, src, dst) if end == "client" else pc.if_else(from_client, dst, src)
 
 
@@ -175,7 +177,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _match_endpoints(rows: FilterInput, end: str, endpoints: Sequence[Endpoint]) -> pa.BooleanArray:
-    """Whether an end of each row is one of some; each pair of address and port is looked up once."""
+    """Whether the address and port of an end match an endpoint; each distinct pair is looked up once."""
     wanted = _Addresses((endpoint.network, endpoint.port) for endpoint in endpoints)
     encoded, ports = dictionary(_end_column(rows, end, "ip")), _end_column(rows, end, "port")
     addresses = list(map(ipaddress.ip_address, encoded.dictionary.to_pylist()))
@@ -186,7 +188,7 @@ def _match_endpoints(rows: FilterInput, end: str, endpoints: Sequence[Endpoint])
 
 
 def _any_element(array: pa.Array, path: Sequence[str], test: Callable[[pa.Array], pa.BooleanArray]) -> pa.BooleanArray:
-    """Where the test is true of a value, or of any inside of a list."""
+    """Whether each value passes a test; a list passes if any element does."""
     if not pa.types.is_list(array.type):
         if pa.types.is_struct(array.type):
             return _any_element(pc.struct_field(array, path[0]), path[1:], test)
@@ -216,7 +218,7 @@ def _test_values(array: pa.Array, kind: ValueKind, relation: str, values: Sequen
         return pc.match_substring_regex(array, values[0])
     type_ = array.type
     if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
-        # Wide enough for any number that may be written; narrower where that does.
+        # A decimal holds every number that a filter may contain; int64 is faster if all values fit.
         small = pa.types.is_integer(type_) and all(isinstance(v, int) and abs(v) < 1 << 63 for v in values)
         type_ = pa.int64() if small else pa.decimal128(38, 0)
         array = array.cast(type_)
@@ -235,7 +237,7 @@ def _in_networks(array: pa.Array, networks: Sequence[Network]) -> pa.BooleanArra
 
 
 class _Addresses:
-    """Networks, each with a port or with any (None); a look-up costs a probe for each length of prefix among them."""
+    """Networks, each with a port or any port (None). A look-up costs a probe per distinct prefix length."""
 
     def __init__(self, wanted: Iterable[tuple[Network | None, int | None]]) -> None:
         self._netmasks: set[tuple[int, int]] = set()
@@ -250,7 +252,7 @@ class _Addresses:
             self._ports.setdefault((*netmask, int(network.network_address)), set()).add(port)
 
     def contains(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int | None = None) -> bool:
-        """Whether an end is one of them; an IPv4 address written as IPv6 is, too."""
+        """Whether an address and port match; an IPv4-mapped IPv6 address also matches as IPv4."""
         if not self._ports_anywhere.isdisjoint((port, None)):
             return True
         ipv4_address = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -264,11 +266,11 @@ class _Addresses:
 
 
 MAX_PATTERN_CHARACTERS = 1 << 14
-"""The longest regular expression: RE2 takes time in proportion to it, for each character of a text."""
+"""Characters in a regular expression: RE2's time per character of text grows with this length."""
 
 
 def checked_pattern(pattern: str) -> None:
-    """Raises QueryError for a regular expression that is too long, or that RE2 does not read."""
+    """Raises QueryError for a regular expression that is too long or that RE2 rejects."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise QueryError(
             f"a regular expression of {len(pattern):,} characters; the most are {MAX_PATTERN_CHARACTERS:,}"

@@ -23,32 +23,32 @@ _CONNECTION_COLUMNS |= {f"{end}_{column}" for end in ("client", "server", "src",
 
 @dataclass(frozen=True)
 class Query:
-    """A filter."""
+    """A parsed filter."""
 
     tree: BoundFilter
 
     def mask(self, rows: FilterInput, first_ns: int = 0) -> pa.BooleanArray:
-        """For each row whether it is selected, null where that is not known.
+        """Whether each row is selected; null where that is unknown.
 
-        ``first_ns``: the time of the capture's first packet, from which times of day are counted.
+        ``first_ns``: the time of the capture's first packet. Times of day and ``+30s`` refer to it.
         """
         return evaluation.mask(self.tree, rows, first_ns)
 
     def selects(self, rows: FilterInput, first_ns: int = 0) -> NDArray[np.bool_]:
-        """The rows that are selected: what is not known is not."""
+        """Whether each row is selected; False where that is unknown."""
         return true_mask(self.mask(rows, first_ns))
 
-    def __and__(self, other: "Query") -> "Query":
-        return Query(Logic("and", tuple(part.tree for part in (*self.parts, *other.parts))))
+    def __and__(self, second: "Query") -> "Query":
+        return Query(Logic("and", tuple(part.tree for part in (*self.parts, *second.parts))))
 
     @property
     def parts(self) -> "tuple[Query, ...]":
-        """Filters all of which must be true."""
+        """The filters that must all be true."""
         return tuple(map(Query, evaluation.and_parts(self.tree)))
 
     @property
     def conditions(self) -> Iterator[Condition]:
-        """Every test, wherever it stands."""
+        """All conditions, at any depth."""
         return _conditions(self.tree)
 
     @cached_property
@@ -56,47 +56,47 @@ class Query:
         return tuple(source for condition in self.conditions for source in condition.column.sources)
 
     def fields(self, protocol: str) -> frozenset[str]:
-        """The columns of a protocol's table that it looks at."""
+        """The columns of a protocol's table that the filter needs."""
         return frozenset(source.path[0] for source in self._sources if source.table == protocol)
 
     @cached_property
     def needs_exchanges(self) -> bool:
-        """Whether it looks at exchanges."""
+        """Whether the filter needs exchanges."""
         return any(source.table == "exchanges" for source in self._sources)
 
     @property
     def needs_endpoints_only(self) -> bool:
-        """Whether it looks at nothing but what a connection has, too."""
+        """Whether the filter needs only columns that are also known of a connection (`_CONNECTION_COLUMNS`)."""
         return all(source.table == "messages" and source.path[0] in _CONNECTION_COLUMNS for source in self._sources)
 
     @property
     def connections(self) -> ConnectionTest | None:
-        """Which connections it can be true of, for ``Options.connections``; None for all."""
+        """A test for the connections that can match, for ``Options.connections``; None if all can."""
         return prefilter.connection_test(self.tree)
 
     @property
     def until(self) -> Callable[[int], int | None] | None:
-        """From when on no message that begins is selected, for ``Options.until``; None if it asks for exchanges."""
+        """The end of the matching time range, for ``Options.until``; None without a bound or with exchanges."""
         return None if self.needs_exchanges else prefilter.until(self.tree)
 
     @property
     def needs_bodies(self) -> bool:
-        """Whether it looks at what users sent."""
+        """Whether the filter needs user payload."""
         field_sources = (source for source in self._sources if source.table not in ("messages", "exchanges"))
         return any((source.path, source.kind) in bodies(source.table) for source in field_sources)
 
     @cached_property
     def protocols(self) -> frozenset[str] | None:
-        """The protocols whose messages it can be true of, None for all."""
+        """The protocols whose messages can match; None for all."""
         return _protocols(self.tree)
 
 
 EVERYTHING = Query(Logic("and", ()))
-"""The filter that is true of every message."""
+"""The filter that selects every message."""
 
 
 def query(text: str, utc: bool = False) -> Query:
-    """The filter that a text says; raises QueryError. ``utc``: times without a zone are UTC, else local.
+    """Parses a filter; raises QueryError. ``utc``: times without a zone are UTC, else local.
 
     >>> query('op == "PUBLISH" and latency > 50ms').asks_exchanges
     True
@@ -105,7 +105,7 @@ def query(text: str, utc: bool = False) -> Query:
 
 
 def of_tree(tree: Tree, utc: bool = False) -> Query:
-    """The filter that a tree of tests says; raises QueryError."""
+    """Resolves the names and values of a tree of comparisons; raises QueryError."""
     return Query(_bind(tree, utc))
 
 
@@ -117,7 +117,7 @@ def _bind(tree: Tree, utc: bool) -> BoundFilter:
 
 
 def _alternatives(parts: Sequence[BoundFilter]) -> list[BoundFilter]:
-    """Merges the alternatives ``==`` and ``in`` of a column into one condition, which takes one pass over the rows."""
+    """Merges the alternatives ``==`` and ``in`` of a column into a single condition: one pass over the rows."""
     values: dict[FilterColumn, dict[ValueKind, list[Value]]] = {}
     other_parts: list[BoundFilter] = []
     for part in parts:
@@ -155,7 +155,7 @@ def _condition(test: Comparison, utc: bool) -> Condition:
 def _value(word: str | Moment, kind: ValueKind, relation: str, utc: bool) -> Value:
     if isinstance(word, Moment):
         return word
-    if any("\ud800" <= character <= "\udfff" for character in word):  # what a shell gave that is no text
+    if any("\ud800" <= character <= "\udfff" for character in word):  # bytes from a shell that are not UTF-8
         raise QueryError(f"{word!r} is no UTF-8; other bytes are written as 0xff")
     if relation == "matches":
         checked_pattern(word)
@@ -172,7 +172,7 @@ def _conditions(tree: BoundFilter) -> Iterator[Condition]:
 
 
 def _protocols(tree: BoundFilter) -> frozenset[str] | None:
-    """The protocols of whose messages a condition can be true, None for all."""
+    """The protocols whose messages can match a tree; None for all."""
     if isinstance(tree, Condition):
         if tree.column.name == "protocol" and tree.relation in ("==", "in"):
             return frozenset(str(v) for v in tree.values[ValueKind.WORD])

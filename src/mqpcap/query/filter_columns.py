@@ -1,7 +1,7 @@
-"""The names of a filter: what columns there are, and where each has its values.
+"""Resolves the names in a filter to the columns that hold their values.
 
-A name is a column of ``messages``, of ``exchanges``, or a field: ``flymq.key``, or ``key`` alone, which is the field of
-that name in whatever protocol a message is of.
+A name is a column of ``messages`` or ``exchanges``, or a field of a protocol. ``flymq.key`` is a field of FlyMQ;
+``key`` is the field of that name in the protocol of each message.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +21,10 @@ from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where a column has its values: ``table`` is ``messages``, ``exchanges`` or a protocol.
+    """A column that holds values of a name.
 
-    path: a column, then fields inside of it where it is a list.
+    - table: ``messages``, ``exchanges`` or a protocol
+    - path: the column, then the nested fields if it is a list of structs
     """
 
     table: str
@@ -33,14 +34,14 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class FilterColumn:
-    """A name and its places: a message has the value at those of its own protocol."""
+    """A name and its sources; a message has its values in the sources of its own protocol."""
 
     name: str
     sources: tuple[ColumnSource, ...]
 
     @property
     def kinds(self) -> frozenset[ValueKind]:
-        """What its values are."""
+        """The kinds of its values."""
         return frozenset(source.kind for source in self.sources)
 
 
@@ -50,12 +51,12 @@ _KINDS = {
     **dict.fromkeys(_WORD_COLUMNS, ValueKind.WORD),
 }  # fmt: skip
 _ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
-"""``topic`` is what each protocol calls topic, queue, exchange or group; the field of that name is ``flymq.topic``."""
+"""``topic`` is ``destination``: the topic, queue, exchange or group. FlyMQ's field is ``flymq.topic``."""
 _EXCHANGE_COLUMNS = (
     "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
 )  # fmt: skip
 PAYLOAD = "payload"
-"""What users sent, whatever a protocol calls it: its fields that ``--bodies`` acts on."""
+"""The name for user payload in any protocol: the fields that ``--bodies`` acts on."""
 
 
 def _kind(type_: pa.DataType, name: str = "") -> ValueKind:
@@ -81,7 +82,7 @@ def _common_columns() -> Mapping[str, FilterColumn]:
         source_by_name[f"exchange.{name}"] = source_by_name[name] = source
     for name in ("is_request", "is_reply"):
         source_by_name[name] = ColumnSource("exchanges", (name,), ValueKind.TRUTH)
-    for field in MESSAGES:  # what exchanges have, too, is the message's own
+    for field in MESSAGES:  # a name in both tables is the column of ``messages``
         name = "ts_ns" if field.name == "ts" else field.name
         source_by_name[field.name] = ColumnSource("messages", (name,), _kind(field.type, field.name))
     for end in ("client", "server"):
@@ -97,7 +98,7 @@ def _common_columns() -> Mapping[str, FilterColumn]:
 
 @cache
 def _protocol_fields() -> Mapping[str, FilterColumn]:
-    """Fields of protocols, under both their names."""
+    """Fields of protocols, by their names with and without the protocol."""
     sources_by_name: dict[str, list[ColumnSource]] = {}
     for protocol in protocols():
         for path, kind in _paths(protocol):
@@ -119,7 +120,7 @@ def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
 
 
 def _leaf_paths(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
-    """The values inside of a column, those of lists too."""
+    """The paths of the values in a column, including fields of list elements."""
     while pa.types.is_list(type_):
         type_ = type_.value_type
     if not pa.types.is_struct(type_):
@@ -131,7 +132,7 @@ def _leaf_paths(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tup
 
 @cache
 def bodies(protocol: str) -> Sequence[tuple[tuple[str, ...], ValueKind]]:
-    """The fields of a protocol that hold what users sent."""
+    """The fields of a protocol that hold user payload."""
     program = compiled(protocols()[protocol])
     body_paths = {_path(program, i) for i, column in enumerate(program.columns) if column.body}
     body_paths |= {(derived.name,) for derived in protocols()[protocol].derived if derived.body}
@@ -145,12 +146,12 @@ def _path(program: Program, i: int) -> tuple[str, ...]:
 
 
 def names() -> list[str]:
-    """Every name that a filter may use."""
+    """All names that a filter may use."""
     return sorted({*_common_columns(), *_protocol_fields()})
 
 
 def column(name: str) -> FilterColumn:
-    """The column of a name; raises QueryError with the nearest names if there is none."""
+    """The column of a name; raises QueryError with the nearest names if the name is unknown."""
     named_column = _common_columns().get(name) or _protocol_fields().get(name)
     if named_column is not None:
         return named_column

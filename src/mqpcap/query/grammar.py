@@ -1,13 +1,14 @@
-"""The text of a filter to a tree of tests.
+"""Parses the text of a filter into a tree of comparisons.
 
-    filter  = both {"or" both}              both = one {"and" one}
-    one     = "not" one | "(" filter ")" | test
-    test    = name [relation value | ["not"] "in" values | "exists" | "is" ["not"] "null"]
-    values  = "(" value {"," value} ")" | value
-    value   = word | "text" | 'text'
+    filter      = conjunction {"or" conjunction}
+    conjunction = term {"and" term}
+    term        = "not" term | "(" filter ")" | test
+    test        = name [relation value | ["not"] "in" values | "exists" | "is" ["not"] "null"]
+    values      = "(" value {"," value} ")" | value
+    value       = word | "text" | 'text'
 
-``&&``, ``||`` and ``!`` stand for the words, whose case does not matter. What a name or a value means is not known
-here. Nesting and lengths are bounded, as a filter may come from another program.
+``&&``, ``||`` and ``!`` stand for ``and``, ``or`` and ``not``; keywords have no case. The parser does not check names
+and values. Nesting and length are limited, because a filter may come from another program.
 """
 
 import re
@@ -19,9 +20,9 @@ from mqpcap.errors import QueryError
 from mqpcap.query.values import Moment
 
 MAX_DEPTH = 32
-"""Parentheses and ``not`` inside each other."""
+"""Levels of nested parentheses and ``not``."""
 MAX_CHARACTERS = 1 << 16
-"""Length of a filter."""
+"""Characters in a filter."""
 RELATIONS = ("==", "!=", "<=", ">=", "<", ">", "contains", "matches")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
@@ -35,7 +36,7 @@ _WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A column compared with values as written; the relation ``is`` asks for its truth, or that it is there."""
+    """A column, a relation and values as written. ``is``: a truth value is true, or any other value exists."""
 
     name: str
     relation: str
@@ -44,7 +45,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Logic(Generic[T]):
-    """All of the parts (``and``), any of them (``or``), or the opposite of the only one (``not``)."""
+    """All parts are true (``and``), any part is true (``or``), or the single part is false (``not``)."""
 
     word: Literal["and", "or", "not"]
     parts: "tuple[TreeOf[T], ...]"
@@ -55,7 +56,7 @@ Tree: TypeAlias = TreeOf[Comparison]
 
 
 def parsed(text: str) -> Tree:
-    """The tree of a filter; raises QueryError, which says where it went wrong.
+    """The tree of a filter; raises QueryError with the position of the error.
 
     >>> parsed("a or not topic in (b, c)")  # doctest: +NORMALIZE_WHITESPACE
     Logic(word='or', parts=(Comparison(name='a', relation='is', values=()),
@@ -71,9 +72,9 @@ def parsed(text: str) -> Tree:
 
 
 class _Parser:
-    """Goes through the tokens of a text, one of which is at hand: ``kind`` (empty at the end) and ``token``.
+    """Recursive-descent parser. ``kind`` (empty at the end) and ``token`` describe the current token.
 
-    ``word`` is the token in lower case, empty for what stands in quotes.
+    ``word`` is the current token in lower case; it is empty for quoted text.
     """
 
     def __init__(self, text: str) -> None:
@@ -99,14 +100,14 @@ class _Parser:
             self.word = _WORDS.get(self.token, self.token.lower())
 
     def fail(self, wanted: str) -> NoReturn:
-        """Say what is wanted in place of the token at hand."""
+        """Raises QueryError with the expected syntax and the current token."""
         actual = f"not {self.token!r}" if self.kind else "but it ends"
         context = self._text[: self._token_start].rstrip()
         location = f" behind {context[-30:]!r}" if context else ""
         raise QueryError(f"{wanted} is wanted{location}, {actual}")
 
     def _accept(self, *words: str) -> str:
-        """The word at hand if it is one of these, and go on; empty if it is none."""
+        """If the current word is in ``words``, returns it and moves on; else returns an empty text."""
         word = self.word if self.word in words else ""
         if word:
             self._next()
@@ -117,7 +118,7 @@ class _Parser:
             self.fail(wanted or repr(word))
 
     def filter(self, depth: int) -> Tree:
-        """The whole of a filter, or what stands in parentheses."""
+        """Parses a whole filter, or the part in parentheses."""
         return self._operands("or", lambda: self._operands("and", lambda: self._term(depth)))
 
     def _operands(self, word: Literal["and", "or"], part: Callable[[], Tree]) -> Tree:

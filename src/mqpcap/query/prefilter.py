@@ -1,7 +1,7 @@
 """Derives from a filter the connections and times that can match; other packets are dropped before reassembly.
 
-Only conditions that must be true for every row count: those that ``and`` joins at the top. A condition on an address or
-a port is asked of both ends of a connection, so that no connection with a selected message is left out.
+Only conditions that every selected row must meet count: those joined by ``and`` at the top level. A condition on an
+address or a port is tested on both ends of a connection, so that no connection with a selected message is dropped.
 """
 
 import ipaddress
@@ -26,12 +26,12 @@ _RANGES: Mapping[str, Callable[[int], tuple[int, int]]] = {
     "<": lambda port: (0, port - 1), "<=": lambda port: (0, port),
     ">": lambda port: (port + 1, _MAX_PORT), ">=": lambda port: (port, _MAX_PORT),
 }  # fmt: skip
-"""The ports that compare so with another."""
+"""The first and last port that match, by relation."""
 _LOW_64_BITS = (1 << 64) - 1
 
 
 class _EndTest(NamedTuple):
-    """An end whose port is in a range and whose address, masked, is one of some; None: any address."""
+    """Tests an end: its port is in a range, and its masked address is in ``addresses`` (None: any address)."""
 
     first_port: int = 0
     last_port: int = _MAX_PORT
@@ -46,7 +46,7 @@ class _EndTest(NamedTuple):
         hi, lo = end.hi.view(np.uint64), end.lo.view(np.uint64)
         has_version = version == self.version
         if self.version == 4:
-            # An IPv4 address written as IPv6 (::ffff:192.0.2.10) is inside, too.
+            # IPv4-mapped IPv6 addresses (::ffff:192.0.2.10) match, too.
             has_version |= (version == 6) & (hi == 0) & (lo >> np.uint64(32) == np.uint64(0xFFFF))
         low_halves = np.array([address & _LOW_64_BITS for address in self.addresses], np.uint64)
         is_match &= has_version & np.isin(lo & np.uint64(self.netmask & _LOW_64_BITS), low_halves)
@@ -58,7 +58,7 @@ class _EndTest(NamedTuple):
 
 
 def _merged(tests: Sequence[_EndTest]) -> tuple[_EndTest, ...]:
-    """The same tests, those that differ only in addresses as one: its cost does not grow with their number."""
+    """Merges tests that differ only in addresses, so that the cost does not grow with the number of addresses."""
     addresses_by_test: dict[_EndTest, set[int]] = {}
     without_address = [test for test in tests if test.addresses is None]
     for test in tests:
@@ -69,7 +69,7 @@ def _merged(tests: Sequence[_EndTest]) -> tuple[_EndTest, ...]:
 
 
 def connection_test(tree: BoundFilter) -> ConnectionTest | None:
-    """Which connections may have selected rows, None for all; can be sent to other processes."""
+    """A test for connections that may have selected rows; None if all may. It can be pickled for other processes."""
     tests = [_merged(test) for part in and_parts(tree) if (test := _end_tests(part)) is not None]
     return partial(_may_match, tests) if tests else None
 
@@ -77,7 +77,7 @@ def connection_test(tree: BoundFilter) -> ConnectionTest | None:
 def _may_match(
     tests: Sequence[Sequence[_EndTest]], version: NDArray[np.integer], end: End, other_end: End
 ) -> NDArray[np.bool_]:
-    """Of each of several tests one must be true of an end."""
+    """Whether connections pass all tests; a test passes if any of its alternatives is true of either end."""
     ends = (end, other_end)
     masks = (reduce(or_, (test.mask(version, x) for test in alternatives for x in ends)) for alternatives in tests)
     return reduce(and_, masks)
@@ -94,7 +94,7 @@ def _earliest_ns(times: Sequence[tuple[Moment, bool]], first_ns: int) -> int:
 
 
 def _end_tests(tree: BoundFilter) -> tuple[_EndTest, ...] | None:
-    """Tests one of which is true of an end wherever the condition is true; None where nothing can be said."""
+    """Tests of ends: where the tree is true, any of them is true of an end. None if no test can be derived."""
     if isinstance(tree, Logic) and tree.word == "or":
         part_tests = [_end_tests(part) for part in tree.parts]
         derived = [alternatives for alternatives in part_tests if alternatives is not None]
@@ -119,7 +119,7 @@ def _end_tests(tree: BoundFilter) -> tuple[_EndTest, ...] | None:
 
 
 def _end_times(tree: BoundFilter) -> list[tuple[Moment, bool]]:
-    """Times at which selected messages have begun, True where that time itself still counts."""
+    """Upper bounds on the time of selected messages; True if a message at the bound itself is selected, too."""
     if not isinstance(tree, Condition) or tree.relation not in ("<", "<="):
         return []
     if [source.path for source in tree.column.sources] != [("ts_ns",)]:

@@ -1,9 +1,12 @@
-"""The rows of a capture that a filter selects, while they are made.
+"""Selects rows of a capture with a filter, while the capture is read.
 
-Fed with what a pipeline emits, gives out rows as they are decided. A message whose selection depends on its exchange
-waits until that is known, or its connection is over. `Selection` gives rows of the other tables, too: with a message
-come its fields, the exchange that it is the request or the reply of, deliveries both messages of which are selected,
-and the row of its connection with the problems there.
+In: the outputs of a pipeline. Out: the selected rows, passed to ``emit`` as soon as they are decided.
+Called by: ``recording``, the commands.
+
+A message whose selection depends on its exchange is buffered until its exchange is known or its connection has ended.
+`MessageSelector` selects messages and their fields. `Selection` also selects rows of the other tables. These are
+exchanges with a selected request or reply, deliveries with both messages selected, and the rows of ``connections`` and
+``problems`` for connections with a selected message.
 """
 
 from collections import Counter
@@ -23,13 +26,13 @@ from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, s
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_BUFFERED_BATCHES = 64
-"""So many batches wait for exchanges, then they are made one of each protocol."""
+"""Batches that wait for exchanges; beyond this number they are concatenated by protocol."""
 
 
 class MessageSelector:
-    """The selected messages of one capture; ``emit`` is given them.
+    """Passes the selected messages of one capture to ``emit``.
 
-    most_bytes: limit on messages that wait for their exchange; beyond it the oldest are dropped (``dropped_count``).
+    max_bytes: limit on messages that wait for their exchange; beyond it the oldest are dropped (``dropped_count``).
     """
 
     def __init__(self, query: Query, emit: Callable[[Output], None], max_bytes: int | None = None) -> None:
@@ -38,7 +41,7 @@ class MessageSelector:
         self.dropped_count = 0
 
     def add(self, output: Output, first_ns: int) -> None:
-        """Take what a pipeline emits of a capture that begins at a time."""
+        """Adds output of a pipeline; ``first_ns`` is the time of the capture's first packet."""
         if output.fields is not None and output.protocol is not None:
             mask = self._query.mask(FilterInput(output.protocol, output.rows, output.fields), first_ns)
             self._emit_rows(output, true_mask(mask))
@@ -54,7 +57,7 @@ class MessageSelector:
             self._emit(select_rows(output, rows))
 
     def _resolve(self, exchanges: pa.Table, ended_ids: pa.Array, first_ns: int) -> None:
-        """Decide on messages whose exchanges are known now, or that have none as their connections are over."""
+        """Decides the messages whose exchange is now known, or whose connection has ended without one."""
         remaining = []
         for output in self._buffered:
             assert output.fields is not None and output.protocol is not None
@@ -83,7 +86,7 @@ class MessageSelector:
 
 
 def select_rows(output: Output, rows: NDArray[np.bool_]) -> Output:
-    """Some of the rows."""
+    """The output with the rows that are True in a mask."""
     if rows.all():
         return output
     mask = pa.array(rows)
@@ -96,16 +99,16 @@ def _size_bytes(output: Output) -> int:
 
 
 def _concatenated(outputs: Sequence[Output]) -> Output:
-    """Messages of a protocol in one batch."""
+    """Several batches of a protocol as a single batch."""
     table_lists = [output.rows for output in outputs], [output.fields for output in outputs]
     rows, fields = (unify_dictionaries(pa.concat_tables(tables)).combine_chunks() for tables in table_lists)
     return replace(outputs[0], rows=rows, fields=fields)
 
 
 def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
-    """The exchange of each message, row for row: columns of ``exchanges`` and ``is_request``, nulls where it has none.
+    """The exchange of each message, row for row: columns of ``exchanges`` and ``is_request``; null without an exchange.
 
-    Both tables are of one capture; where two rows are of one message, one of them is given.
+    Both tables come from one capture. If a message is in two exchanges, either may be returned.
     """
     keys, n = np.concatenate([reply_keys(exchanges), request_keys(exchanges)]), exchanges.num_rows
     index = pc.index_in(pa.array(message_keys(messages)), pa.array(keys))
@@ -115,10 +118,10 @@ def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
 
 
 class Selection:
-    """The selected rows of one capture; ``emit`` is given them. Of each selected message it keeps eight bytes.
+    """Passes the selected rows of one capture, of all tables, to ``emit``. It keeps eight bytes per selected message.
 
-    most: so many selected messages are remembered, or up to twice as many; None: all. most_bytes: as in
-    `SelectedMessages`.
+    - max_keys: limit on remembered messages, as in `_KeySet`; None: no limit
+    - max_bytes: as in `MessageSelector`
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class Selection:
         self._counts: Counter[str] = Counter()
 
     def add(self, output: Output, first_ns: int) -> None:
-        """Take what a pipeline emits of a capture that begins at a time."""
+        """Adds output of a pipeline; ``first_ns`` is the time of the capture's first packet."""
         rows = output.rows
         self._selected.add(output, first_ns)
         if output.table == "exchanges":
@@ -147,7 +150,7 @@ class Selection:
             self._emit(self._with_message_counts(output))
 
     def finish(self) -> None:
-        """Give out what stands at the end."""
+        """Emits the selected rows of ``problems``: all connections with selected messages are known at the end."""
         for output in self._problems:
             self._emit_selected(output, self._of_selected_connections(output.rows))
         self._problems = []
@@ -184,7 +187,10 @@ class Selection:
 
 
 class _KeySet:
-    """A set of numbers as sorted arrays, each at least twice as long as the next."""
+    """A set of message keys as sorted runs, the oldest first, each at least twice as long as the next.
+
+    Beyond ``max_keys`` the oldest run is dropped; the newest run always stays.
+    """
 
     def __init__(self, max_keys: int | None) -> None:
         self._max_keys = max_keys

@@ -1,4 +1,4 @@
-"""What the values of a filter mean, by the kind of column that they are compared with."""
+"""Parses the values in a filter, by the kind of the column that they are compared with."""
 
 import ipaddress
 import re
@@ -17,11 +17,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ValueKind(Enum):
-    """What a column holds, as far as values written for it go."""
+    """The kind of a column's values: it decides how a value is written in a filter, and which relations it has."""
 
     TEXT = auto()
     WORD = auto()
-    """Text of few different words, such as operations: upper and lower case are the same."""
+    """Text with few distinct values, for example operations; upper and lower case are equal."""
     BYTES = auto()
     INTEGER = auto()
     """Counts, sizes, numbers on the wire."""
@@ -32,25 +32,26 @@ class ValueKind(Enum):
     ENDPOINT = auto()
     """An address, with or without a port."""
     CONNECTION = auto()
-    """An id, or one of both endpoints."""
+    """A connection, by its id, its number, or the address and port of either end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time as written: nanoseconds since ``origin``.
+    """A time as written in a filter: nanoseconds since ``origin``.
 
-    ``epoch`` is 1970; ``day`` the midnight, here or in UTC, before the first packet of a capture, by a clock on the
-    wall; ``begin`` is that packet.
+    - ``epoch``: 1970
+    - ``begin``: the first packet of the capture
+    - ``day``: the midnight before the first packet, in local time or ``utc``; ``ns`` is a time of day
     """
 
     origin: str
     ns: int
     utc: bool = False
     later_ns: int = 0
-    """Nanoseconds that pass after this time."""
+    """Nanoseconds to add to this time."""
 
     def time_ns(self, first_ns: int) -> int:
-        """The time in a capture whose first packet is of that time."""
+        """Nanoseconds since 1970, in a capture whose first packet has the time ``first_ns``."""
         if self.origin == "epoch":
             return self.ns + self.later_ns
         if self.origin == "begin":
@@ -62,18 +63,18 @@ class Moment:
         return _epoch_s(clock) * SECOND_NS + ns + self.later_ns
 
     def later(self, by_ns: int) -> "Moment":
-        """The time when so many nanoseconds have passed."""
+        """This time plus a number of nanoseconds."""
         return replace(self, later_ns=self.later_ns + by_ns)
 
     def next_day(self) -> "Moment":
-        """The same time by the clock, a day later."""
+        """The same time of day, a day later."""
         return replace(self, ns=self.ns + DAY_NS)
 
 
 def _epoch_s(clock: datetime) -> int:
-    """Seconds since 1970 when a clock shows this, a local one if it has no zone.
+    """Seconds since 1970 of a date and time; without a zone it is local time.
 
-    A time that a local clock skips, where summer time begins, is the moment of the skip.
+    A local time that is skipped when summer time begins is the moment of the skip.
     """
     if clock.tzinfo is not None or clock.astimezone().replace(tzinfo=None) == clock:
         return int(clock.timestamp())
@@ -90,7 +91,7 @@ def _epoch_s(clock: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Addresses, None for any, and a port if one is named."""
+    """A network (None: any address) and a port (None: any port)."""
 
     network: Network | None
     port: int | None = None
@@ -98,7 +99,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNumber:
-    """A connection's place among those of its capture, by their first packets, from 1: ``c7``."""
+    """The number of a connection in its capture, from 1, in the order of first packets: ``c7``."""
 
     number: int
 
@@ -107,7 +108,7 @@ Value = str | bytes | int | bool | Moment | Network | Endpoint | ConnectionNumbe
 
 
 def duration_ns(word: str) -> int:
-    """``50ms``, ``1.5s``, ``0.04`` as nanoseconds, a fraction of one left off; a number without a unit is seconds.
+    """``50ms``, ``1.5s`` or ``0.04`` as nanoseconds, rounded down; a number without a unit is seconds.
 
     >>> duration_ns("1.5us"), duration_ns("0.04")
     (1500, 40000000)
@@ -131,7 +132,7 @@ _DURATIONS_NS = {
 
 
 def integer(word: str) -> int:
-    """``17``, ``-1``, ``0xbea7``, ``10kB``, ``1.5MiB`` as a number.
+    """``17``, ``-1``, ``0xbea7``, ``10kB`` or ``1.5MiB`` as an integer.
 
     >>> integer("1.5kB"), integer("2MiB")
     (1500, 2097152)
@@ -150,10 +151,9 @@ _DATE = r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?)?\s*(Z|[+-]\
 
 
 def moment(word: str, utc: bool) -> Moment:
-    """A time: ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or seconds since 1970.
+    """Parses ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or seconds since 1970.
 
-    Without a zone it is local time, or UTC where ``utc`` says so. Numbers of 16 to 19 digits, which seconds do not
-    have, are the nanoseconds that ``--json`` writes.
+    A time without a zone is UTC if ``utc``, else local. A number of 16 to 19 digits is nanoseconds, as in ``--json``.
 
     >>> moment("2023-11-14T22:13:20.5Z", False).ns
     1700000000500000000
@@ -187,7 +187,7 @@ def _fraction_ns(digits: str | None) -> int:
 
 
 def network(word: str) -> Network:
-    """An address, or with ``/N`` all that begin like it."""
+    """Parses an address, or a network in CIDR notation."""
     try:
         return ipaddress.ip_network(word.strip("[]"), strict=False)
     except ValueError:
@@ -195,7 +195,7 @@ def network(word: str) -> Network:
 
 
 def endpoint(word: str) -> Endpoint:
-    """An address or network, an address with its port, or ``:port`` of any address.
+    """Parses an address or network, an address with a port, or ``:port`` for any address.
 
     >>> endpoint("10.0.0.7:5555").port, endpoint("[::1]:80").port, endpoint("::1").port, endpoint(":80").network
     (5555, 80, None, None)
@@ -245,5 +245,5 @@ _READERS: dict[ValueKind, Callable[[str], Value]] = {
 
 
 def value(word: str, kind: ValueKind, utc: bool) -> Value:
-    """What a value means for a column of a kind; raises QueryError. ``utc``: times without a zone are UTC."""
+    """Parses a value for a column of a kind; raises QueryError. ``utc``: times without a zone are UTC."""
     return moment(word, utc) if kind is ValueKind.TIME else _READERS[kind](word)
