@@ -8,8 +8,7 @@ from batches import batch, placed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqpcap.correlate.batch import Batch, Messages, in_order
-from mqpcap.schema.requests import RequestKind
+from mqpcap.correlate.batch import Batch, in_order
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["c2s", "s2c"]), st.integers(0, 9)), max_size=20)
 
@@ -59,23 +58,3 @@ def test_all_rows_as_they_stand_are_the_same_object() -> None:
     assert whole.taken(np.arange(2)) is whole
     assert whole.taken(np.array([1, 0])).flow.tolist() == [2, 1]
     assert Batch.joined([whole]) is whole
-
-
-def test_a_dialogue_is_told_the_requests_that_may_get_a_reply() -> None:
-    """Rows 2, 0, 3, 1 of a connection, of which 2 takes no part and 1 never gets a reply."""
-    n = 4
-    flags, state = np.zeros(n, np.bool_), np.zeros(3, np.int8)
-    tens = [np.arange(n) + 10 * k for k in range(1, 7)]
-    tie, item, ts_ns, end_ns, offset, number = tens
-    messages = Messages(
-        np.array([2, 0, 3, 1]), np.array([0, 1, -1, 2]), np.zeros(n, np.int64), np.array([1, 0, 1, 2]), tie, item,
-        ts_ns, end_ns, offset, flags, flags, flags, flags, [number], 100, state, state,
-    )  # fmt: skip
-    kinds = bytes([RequestKind.IGNORED, RequestKind.FIXED, RequestKind.OPTIONAL])
-
-    assert messages.columns(0, n, kinds).T.tolist() == [
-        [100, 1, 10, 20, 30, 40, 50, 60],
-        [102, 2, 13, 23, 33, 43, 53, 63],
-    ]
-    assert messages.columns(2, 3, kinds)[0].tolist() == [102]
-    assert messages.columns(0, 1, kinds).shape == (8, 0)

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqpcap.correlate.rules import lanes
+from mqpcap.correlate.rules import request_groups
 from mqpcap.schema.requests import CorrelationRule, RequestRule
 
 NAMES = ("get", "put", "got", "done", "failed", "news")
@@ -22,7 +22,7 @@ rules = st.builds(
 @given(rules)
 def test_a_reply_fits_where_the_tables_of_the_rule_say_so(rule: CorrelationRule) -> None:
     """A name that is not there, and one that the rule does not have, are among them."""
-    (lane,) = lanes(rule)
+    (lane,) = request_groups(rule)
     ops = [*NAMES, "else", None]
     n = len(ops)
     table = pa.table({"direction": ["c2s"] * n + ["s2c"] * n, "op": pa.array(ops * 2, pa.string())})
@@ -30,7 +30,10 @@ def test_a_reply_fits_where_the_tables_of_the_rule_say_so(rule: CorrelationRule)
 
     for asked, ask in zip(ops, codes[:n], strict=True):
         for said, say in zip(ops, codes[n:], strict=True):
-            assert rule.fits(asked, said) == bool(lane.tables.wants[0][ask] & lane.tables.says[say]), (asked, said)
+            assert rule.fits(asked, said) == bool(lane.tables.accepted_replies[0][ask] & lane.tables.reply_bits[say]), (
+                asked,
+                said,
+            )
 
 
 def test_what_is_no_request_has_no_answer() -> None:

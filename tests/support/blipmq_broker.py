@@ -12,6 +12,8 @@ from decimal import Decimal
 import pyarrow as pa
 from batches import End, Row
 
+from mqpcap.correlate.batch import NO_OFFSET
+
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL = range(1, 10)
 NAMES = dict(enumerate(["HELLO", "AUTH", "PUBLISH", "SUBSCRIBE", "ACK", "NACK", "PING", "PONG", "POLL"], 1))
 MS = 1_000_000
@@ -39,6 +41,7 @@ class Frame:
     version: int | None = None
     bad: bool = False
     broken: bool = False
+    ack: int = NO_OFFSET
     answers: "Frame | None" = None
     answered: bool = False
     message: "Frame | None" = None
@@ -218,6 +221,9 @@ class Conversation:
             else:
                 assert isinstance(who, tuple)
                 self.handled(*who, now)
+        for f in self.frames:
+            others = [o for o in self.frames if (o.connection, o.client) == (f.connection, not f.client)]
+            f.ack = max((o.offset + o.length for o in others if o.end <= f.ts), default=0)
 
     def send(self, talk: Talk, now: int) -> None:
         if talk.left <= 0:
@@ -304,7 +310,12 @@ class Conversation:
         return self.rng.randint(1, 6)
 
     def ends(self) -> dict[int, End]:
-        return {t.number: End(self.closed[t.number] != "open", self.closed[t.number] == "fin") for t in self.talks}
+        made = {}
+        for talk in self.talks:
+            closed = self.closed[talk.number]
+            extents = {"requests_extent": talk.offset[True], "replies_extent": talk.offset[False]}
+            made[talk.number] = End(closed != "open", closed == "fin", **extents)
+        return made
 
 
 @dataclass
@@ -338,7 +349,8 @@ def rows(frames: Sequence[Frame]) -> list[Row]:
 def _row(f: Frame) -> Row:
     row = {
         "connection": f.connection, "direction": "c2s" if f.client else "s2c", "op_code": f.op, "op": NAMES.get(f.op),
-        "ts_ns": f.ts, "end_ts_ns": f.end, "stream_offset": f.offset, "frame_len": f.length, "broken": f.broken,
+        "ts_ns": f.ts, "end_ts_ns": f.end, "first_ack": f.ack, "last_ack": f.ack,
+        "stream_offset": f.offset, "frame_len": f.length, "broken": f.broken,
         "status": None if f.client else "error" if f.op == NACK else "ok", "f.correlation_id": Decimal(f.id),
         "f.error_text": None if f.client else f.text, "flaw": "malformed" if f.bad else None,
     }  # fmt: skip

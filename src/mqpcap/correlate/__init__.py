@@ -36,10 +36,11 @@ class Correlation:
         """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table and the
         deliveries that fit one of them, and deliveries that were too many to wait for publishes that were read later.
         """
+        clocks = {"clock_contradictions": self._exchanges.contradiction_count}
         made = self.deliveries
         if made is None:
-            return {}
-        return {
+            return clocks
+        return clocks | {
             "doubtful_deliveries": made.doubtful_count,
             "pushed_out": made.pushed_out_count,
             "missed_deliveries": made.missed_count,
@@ -55,7 +56,7 @@ class Correlation:
                 made = pa.array(self._prints(batch.table[f"f.{name}"]))
                 batch = replace(batch, table=batch.table.append_column(f"print.{name}", made))
             stretches = self._ends.feed(batch)
-            tables, pairs = self._exchanges.feed(batch, behind.sides)
+            tables, pairs = self._exchanges.feed(batch)
         yield from (("exchanges", table) for table in tables)
         if self.deliveries is not None:
             self.deliveries.feed(batch, pairs, stretches)

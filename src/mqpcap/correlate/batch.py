@@ -26,7 +26,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, factorize, is_identity, is_sorted, unify_dictionaries
-from mqpcap.schema.requests import RequestKind
 from mqpcap.tcp.flow_records import NONE
 
 KEPT = (
@@ -124,43 +123,32 @@ class Batch(Columns):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Rows of a window as dialogues are told them, an entry each.
+    """Rows of a window as matchers are given them, an entry each.
 
     order        the rows by connection, in order of time
-    place        of each row among those that take part, -1 for others
-    numbers      see `Lane.numbers`
-    first_row    the number of the first that takes part; kinds and states are of those
+    index        of each row among those that take part, -1 for others
+    code, echo_key, payload_key, has_id   see `RequestGroup`
+    first_row    the number of the first row that takes part
     """
 
     order: NDArray[np.intp]
-    place: Int64Array
+    index: Int64Array
     flow: Int64Array
     code: Int64Array
-    tie: Int64Array
-    item: Int64Array
+    echo_key: Int64Array
+    payload_key: Int64Array
+    has_id: NDArray[np.bool_]
     ts_ns: Int64Array
     end_ns: Int64Array
     offset: Int64Array
+    length: Int64Array
     client: NDArray[np.bool_]
-    broken: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
-    started: NDArray[np.bool_]
-    numbers: Sequence[Int64Array]
+    truncated: NDArray[np.bool_]
+    start_known: NDArray[np.bool_]
+    first_ack: Int64Array
+    last_ack: Int64Array
+    acked_from: Int64Array
     first_row: int
-    kinds: NDArray[np.int8]
-    states: NDArray[np.int8]
-
-    def columns(self, start: int, end: int, kinds: bytes) -> Int64Array:
-        """The requests of a stretch of ``order`` that may get a reply, a column each; ``kinds`` by code."""
-        rows = self.order[start:end]
-        may_get = np.isin(np.frombuffer(kinds, np.int8), (RequestKind.FIXED, RequestKind.OPTIONAL))
-        rows = rows[(self.place.take(rows) >= 0) & may_get.take(self.code.take(rows))]
-        of = (self.place, self.code, self.tie, self.item, self.ts_ns, self.end_ns, self.offset, *self.numbers)
-        columns = np.empty((len(of), len(rows)), np.int64)
-        for line, column in zip(columns, of, strict=True):
-            column.take(rows, out=line, mode="clip")  # which needs no buffer; all rows are there
-        columns[0] += self.first_row
-        return columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, constant, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Behind, Columns
-from mqpcap.correlate.exchanges import Pairs
+from mqpcap.correlate.exchanges import Pairs, microseconds
 from mqpcap.schema.requests import DeliveryRule, Keys, Prints
 
 MAX_PUBLISHES = 1 << 19
@@ -122,6 +122,7 @@ class Deliveries:
         if rule.of_pairs:
             if pairs is None:
                 return None
+            pairs = pairs.certain()
             requests, replies = _Rows.of(pairs.requests), _Rows.of(pairs.replies)
             place = replies.table.column_names.index("destination")
             named = replies.table.set_column(place, "destination", requests.table["destination"])
@@ -306,6 +307,8 @@ class Deliveries:
                 "publish_offset": publish.offset,
                 "deliver_connection_id": delivered.connection_id,
                 "deliver_offset": delivered.offset,
+                "publish_ts": microseconds(pa.array(publish.ts_ns)),
+                "deliver_ts": microseconds(pa.array(delivered.ts_ns)),
                 "publish_ts_ns": publish.ts_ns,
                 "deliver_ts_ns": delivered.ts_ns,
                 "latency_ns": delivered.ts_ns - publish.ts_ns,

@@ -1,10 +1,11 @@
-"""Messages to exchanges, as they complete.
+"""Makes the rows of ``exchanges`` from messages, as they arrive.
 
-:class:`Exchanges` is fed with the rows of a protocol, window by window, and gives the rows of the table ``exchanges``
-that became certain. The order in which a server handled requests is known by connection only: each has a
-:class:`~mqpcap.correlate.dialogue.Dialogue`, which takes its requests that may get a reply and its replies one by one.
-Requests that never get one (BlipMQ publishes) are settled by whole columns: they were handled when a later
-request of their connection was, or when the server closed behind them.
+In: batches of rows of one protocol, and how connections ended. Out: rows of ``exchanges`` that are final, and `Pairs`.
+Called by: `Correlation`, window by window.
+
+The order in which a server handled requests is known by connection only: each has a matcher (``matcher``), which takes
+its requests that may get a reply and its replies one by one. Requests that never get one (BlipMQ publishes) are settled
+by whole columns: they were handled if a later request of their connection was, or if the server closed after them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,204 +18,211 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
 from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
-from mqpcap.correlate.dialogue import NO_ROW, Dialogue, Findings, converse
-from mqpcap.correlate.rules import lanes
+from mqpcap.correlate.matcher import LIKELY, NO_ROW, MatchResults, TcpOrder, match_messages
+from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
-from mqpcap.schema.requests import CorrelationRule, Lane, Prints, RequestKind, State
+from mqpcap.schema.requests import CorrelationRule, Evidence, Prints, RequestGroup, RequestKind, State
 
-MAX_HELD_ROWS = 1 << 16
-"""Rows of connections of which a side waits for missing bytes; with more the pairs are looked for all the same."""
 STATES = pa.array([s.name.lower() for s in State], pa.string())
+EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
+MICROSECONDS = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Requests and, row for row, their replies: the kept columns of each, its offset and times."""
+    """Requests and, row for row, their replies: the kept columns of each, its offset and times.
+
+    evidence     what the pair rests on: an `Evidence`
+    is_likely    whether it rests on an assumption
+    """
 
     requests: pa.Table
     replies: pa.Table
+    evidence: NDArray[np.int8]
+    is_likely: NDArray[np.bool_]
+
+    def certain(self) -> "Pairs":
+        """The pairs that are certain."""
+        rows = pa.array(np.flatnonzero(~self.is_likely))
+        kept = self.evidence[~self.is_likely], self.is_likely[~self.is_likely]
+        return Pairs(self.requests.take(rows), self.replies.take(rows), *kept)
 
 
 class Exchanges:
-    """The exchanges of one protocol in the making; see the module.
+    """The exchanges of one protocol; see the module.
 
-    ``prints`` makes numbers of text.
+    ``prints`` makes numbers of text. ``clock_difference_ns``: by how much a reply was stamped before its request, at
+    most, and ``contradiction_count`` how many were.
     """
 
     def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints) -> None:
         self.protocol, self.prints = protocol, prints
-        self.lanes = lanes(rule)
-        self.found = Findings()
-        self._talks: list[dict[int, Dialogue]] = [{} for _ in self.lanes]
-        self._held: Batch | None = None
-        """Rows of connections of which a side is behind."""
+        self.groups = request_groups(rule)
+        self.results = MatchResults()
+        self.contradiction_count = self.clock_difference_ns = 0
+        self._matchers: list[dict[int, TcpOrder]] = [{} for _ in self.groups]
         self._rows = WaitingRows()
-        self._unsure: set[int] = set()
+        self._unconfirmed: set[int] = set()
         """Connections that began before the capture and have not shown their state."""
         needs_pairs = rule.deliveries is not None and rule.deliveries.of_pairs
         self._needed = tuple(f"f.{name}" for name in rule.needed) if needs_pairs else ()
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch, behind: Mapping[tuple[int, bool], int]) -> "tuple[Iterator[pa.Table], Pairs | None]":
-        """Take rows in; returns rows of ``exchanges`` that are certain now, and the pairs that were found.
-
-        ``behind``: sides (flow, whether the client's) that wait for bytes, and since when; the other is ahead of them.
-        """
-        batch = self._in_turn(batch, behind)
-        if len(batch):
-            self._take(batch)
-        return self._settled()
-
-    def _in_turn(self, batch: Batch, behind: Mapping[tuple[int, bool], int]) -> Batch:
-        """The rows whose turn it is: not those of a connection from when on a side of it is ahead of the other."""
-        if self._held is not None:
-            batch, self._held = Batch.joined([self._held, batch]), None
-        waits = np.zeros(len(batch), np.bool_)
-        for of_client in (True, False):
-            since = {flow: ns for (flow, client), ns in behind.items() if client == of_client}
-            late = _from_then_on(batch, since)
-            ahead = batch.flow[late[batch.from_client[late] != of_client]]
-            waits[late[np.isin(batch.flow[late], ahead)]] = True
-        if not 0 < np.count_nonzero(waits) <= MAX_HELD_ROWS:
-            return batch
-        self._held = batch.taken(np.flatnonzero(waits))
-        return batch.taken(np.flatnonzero(~waits))
-
-    def _take(self, batch: Batch) -> None:
-        order = _causal(batch)
-        for lane, talks in zip(self.lanes, self._talks, strict=True):
-            codes = lane.codes(batch.table)
-            rows = _taking_part(lane, codes, batch.from_client)
-            if not len(rows) and not batch.broken.any():  # bytes are missing in front of rows of another lane, too
-                continue
-            block = self._block(batch, lane, codes, rows)
-            place = np.full(len(batch), -1, np.int64)
-            place[rows] = np.arange(len(rows))
-            ties, numbers = lane.ties(batch.table, self.prints), lane.numbers(batch.table)
-            items = np.zeros(len(batch), np.int64) if lane.items is None else lane.items(batch.table, self.prints)
+    def feed(self, batch: Batch) -> "tuple[Iterator[pa.Table], Pairs | None]":
+        """Add rows; returns rows of ``exchanges`` that are final, and the pairs that were found."""
+        order = _causal_order(batch)
+        for group, matchers in zip(self.groups, self._matchers, strict=True):
+            self._note_unconfirmed(group, batch)
+            codes = group.codes(batch.table)
+            rows = _relevant_rows(group, codes, batch.from_client)
+            block = self._block(batch, group, codes, rows)
+            index = np.full(len(batch), -1, np.int64)
+            index[rows] = np.arange(len(rows))
+            payload_keys = np.zeros(len(batch), np.int64)
+            if group.payload_keys is not None:
+                payload_keys = group.payload_keys(batch.table, self.prints)
             messages = Messages(
-                order, place, batch.flow, codes, ties, items, batch.ts_ns, batch.end_ns, batch.offset,
-                batch.from_client, batch.broken, batch.cut, batch.started, numbers, block.first_row, block.kind,
-                block.state,
+                order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
+                group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, batch.from_client,
+                batch.cut, batch.started, batch.first_ack, batch.last_ack, batch.acked_from, block.first_row,
             )  # fmt: skip
-            converse(talks, lane.tables, self.found, messages)
+            match_messages(matchers, group.tables, self.results, messages)
             self._rows.add(block)
+        return self._apply_results()
 
-    def _block(self, batch: Batch, lane: Lane, codes: Int64Array, rows: NDArray[np.intp]) -> Block:
-        table = batch.table.select([*KEPT, *self._needed]).append_column("ts_ns", pa.array(batch.ts_ns))
-        if self._needed:
-            table = table.append_column("end_ns", pa.array(batch.end_ns))
-        unsure, flow, offset, from_client = self._is_unsure(lane, batch), batch.flow, batch.offset, batch.from_client
+    def _block(self, batch: Batch, group: RequestGroup, codes: Int64Array, rows: NDArray[np.intp]) -> Block:
+        table = batch.table.select([*KEPT, *self._needed])
+        table = table.append_column("ts_ns", pa.array(batch.ts_ns)).append_column("end_ns", pa.array(batch.end_ns))
+        flow, offset, from_client = batch.flow, batch.offset, batch.from_client
         if len(rows) < len(batch):
             codes, flow, offset = codes[rows], flow[rows], offset[rows]
-            unsure, from_client, table = unsure[rows], from_client[rows], table.take(pa.array(rows))
-        kinds = np.frombuffer(lane.tables.kind[lane.tables.late], np.int8).take(codes)
-        kinds[~from_client] = RequestKind.NOTHING
+            from_client, table = from_client[rows], table.take(pa.array(rows))
+        kinds = np.frombuffer(group.tables.kind[group.tables.midstream_state], np.int8).take(codes)
+        kinds[~from_client] = RequestKind.NOT_A_REQUEST
         state = np.full(len(rows), PENDING, np.int8)
-        state[(kinds == RequestKind.IGNORED) & ~unsure] = State.NOT_EXPECTED
-        silence = np.array(lane.tables.silence, np.int8).take(codes)
+        if len(group.tables.kind) == 1:  # else the matcher knows the state
+            state[kinds == RequestKind.ONE_WAY] = State.NOT_EXPECTED
+        silence = np.array(group.tables.silence, np.int8).take(codes)
         own = np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), silence, from_client
         for name, column in zip((*BLOCK_COLUMNS, "offset"), (*own, offset), strict=True):
             table = table.append_column(name, pa.array(column))
         return Block(self._rows.row_count, kinds, state, table)
 
-    def _is_unsure(self, lane: Lane, batch: Batch) -> NDArray[np.bool_]:
-        """Of which rows it is not known in what state their connections are."""
-        if not lane.tables.proofs or (batch.started.all() and not self._unsure):
-            return np.zeros(len(batch), np.bool_)
-        begun = np.unique(batch.flow[~batch.started]).tolist()
-        self._unsure.update(flow for flow in begun if flow not in self._talks[0])
-        return np.isin(batch.flow, np.fromiter(self._unsure, np.int64))
+    def _note_unconfirmed(self, group: RequestGroup, batch: Batch) -> None:
+        """Note new connections whose state is only assumed."""
+        if group.tables.confirming and not batch.started.all():
+            new = np.unique(batch.flow[~batch.started]).tolist()
+            self._unconfirmed.update(flow for flow in new if flow not in self._matchers[0])
 
     # -- the end of connections ----------------------------------------------------------------------------
 
     def close(
         self, closing: Closing, client_end: Int64Array, server_end: Int64Array
     ) -> "tuple[Iterator[pa.Table], Pairs | None]":
-        """The rest of some connections, and where their last messages end; returns what ``feed`` does."""
-        if self._held is not None:
-            over = np.isin(self._held.flow, closing.flow)
-            if over.any():
-                self._take(self._held.taken(np.flatnonzero(over)))
-                self._held = None if over.all() else self._held.taken(np.flatnonzero(~over))
+        """Connections are over, whose last messages end at these offsets; returns what ``feed`` does."""
         covered = closing.covered.copy()
         whole_replies = closing.replies_missing_at < np.maximum(server_end, 0)
-        requests_missing = closing.requests_missing_at >= client_end
-        columns = (x.tolist() for x in (closing.flow, closing.ended, whole_replies, requests_missing))
+        whole_requests = closing.requests_missing_at < client_end
+        columns = (
+            x.tolist()
+            for x in (
+                closing.flow, closing.ended, closing.orderly, whole_requests, whole_replies, closing.requests_extent,
+                closing.replies_extent,
+            )
+        )  # fmt: skip
         for i, (flow, *end) in enumerate(zip(*columns, strict=True)):
-            denied = False
-            for talks in self._talks:
-                if (talk := talks.pop(flow, None)) is not None:
-                    denied |= talk.close(*end)
-            if flow in self._unsure:
-                # All was handled, and nothing refused: so it was ready.
-                covered[i] &= whole_replies[i] and not denied
-                self._unsure.discard(flow)
+            contradicted = False
+            for matchers in self._matchers:
+                if (matcher := matchers.pop(flow, None)) is not None:
+                    contradicted |= matcher.close(*end)
+            if flow in self._unconfirmed:
+                # All requests were handled, and nothing contradicted the assumed state.
+                covered[i] &= whole_replies[i] and not contradicted
+                self._unconfirmed.discard(flow)
                 if covered[i]:
-                    self.found.proved[flow] = 0
-        return self._settled(replace(closing, covered=covered))
+                    self.results.confirmed_from[flow] = 0
+        return self._apply_results(replace(closing, covered=covered))
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def _settled(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
+    def _apply_results(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Give rows the states that were found; returns what ``feed`` does."""
-        found, pairs = self.found, self._paired()
-        if found.states:
-            rows, states = np.array(found.states, np.int64).reshape(-1, 2).T
-            rows, first = np.unique(rows, return_index=True)  # what was said first counts
+        results, pairs = self.results, self._paired()
+        if results.kinds:
+            rows, kinds = np.array(results.kinds, np.int64).reshape(-1, 2).T
+            for block, at, which in self._rows.located(rows):
+                block.kind[at] = kinds[which]
+                again = (kinds[which] != RequestKind.ONE_WAY) & (block.state[at] == State.NOT_EXPECTED)
+                block.state[at[again]] = PENDING
+        if results.states:
+            rows, states = np.array(results.states, np.int64).reshape(-1, 2).T
+            rows, first = np.unique(rows, return_index=True)  # the first state counts
             for block, at, which in self._rows.located(rows):
                 is_free = block.state[at] == PENDING
                 block.state[at[is_free]] = states[first[which[is_free]]]
-        if found.kinds:
-            rows, kinds = np.array(found.kinds, np.int64).reshape(-1, 2).T
-            for block, at, which in self._rows.located(rows):
-                block.kind[at] = kinds[which]
-                is_free = (kinds[which] == RequestKind.IGNORED) & (block.state[at] == PENDING)
-                block.state[at[is_free]] = State.NOT_EXPECTED
-        self._unsure -= found.proved.keys()
-        made = self._given_out(pairs, found.proved, found.handled, closing)
-        found.clear()
-        return made, pairs
+        if results.kinds:
+            for block, at, _ in self._rows.located(np.array(results.kinds, np.int64)[::2]):
+                block.state[at[(block.kind[at] == RequestKind.ONE_WAY) & (block.state[at] == PENDING)]] = (
+                    State.NOT_EXPECTED
+                )
+        self._unconfirmed -= results.confirmed_from.keys()
+        final = self._final_rows(pairs, results.confirmed_from, results.handled_to, closing)
+        results.clear()
+        return final, pairs
 
     def _paired(self) -> Pairs | None:
-        if not self.found.pairs:
+        if not self.results.pairs:
             return None
-        rows = np.array(self.found.pairs, np.int64).reshape(-1, 2)
-        return Pairs(self._rows.take(rows[:, 0], NO_ROW), self._rows.take(rows[:, 1], NO_ROW))
+        rows = np.array(self.results.pairs, np.int64).reshape(-1, 2)
+        evidence = np.array(self.results.evidence, np.int8)
+        is_here = self._rows.has(rows[:, 0]) & self._rows.has(rows[:, 1])
+        if not is_here.all():
+            rows, evidence = rows[is_here], evidence[is_here]
+        if not len(rows):
+            return None
+        requests, replies = self._rows.take(rows[:, 0], NO_ROW), self._rows.take(rows[:, 1], NO_ROW)
+        return Pairs(requests, replies, evidence % LIKELY, evidence >= LIKELY)
 
-    def _given_out(
-        self, pairs: Pairs | None, proved: Mapping[int, int], handled: Mapping[int, int], closing: Closing | None
+    def _final_rows(
+        self, pairs: Pairs | None, confirmed: Mapping[int, int], handled: Mapping[int, int], closing: Closing | None
     ) -> Iterator[pa.Table]:
-        """Rows that are certain, one block in memory after the other."""
+        """Rows that are final, one block in memory after the other."""
         if pairs is not None:
-            states = np.full(pairs.requests.num_rows, State.ANSWERED, np.int8)
-            yield self._exchanges(pairs.requests, pairs.replies, states)
-        over = [] if closing is None else closing.flow.tolist()
-        for block in self._rows.opened([*proved, *handled, *over]):
-            if proved:
-                _settle_proved(block, proved)
+            yield self._exchanges(
+                pairs.requests, pairs.replies, np.where(pairs.is_likely, State.LIKELY, State.ANSWERED), pairs
+            )
+        ended = [] if closing is None else closing.flow.tolist()
+        for block in self._rows.opened([*confirmed, *handled, *ended]):
+            if confirmed:
+                _settle_confirmed(block, confirmed)
             if handled:
                 _settle_handled(block, handled)
             if closing is not None:
                 _settle_closed(block, closing)
-            shown, from_client = (block.state != PENDING) & (block.state != NO_ROW), block.column("from_client")
-            asks = from_client & ~np.isin(block.kind, (RequestKind.NOTHING, RequestKind.BREAKS))
-            asked, said = np.flatnonzero(shown & asks), np.flatnonzero(shown & ~from_client)
-            if len(asked):
-                yield self._exchanges(self._rows.columns(block, asked), None, block.state[asked])
-            if len(said):
-                yield self._exchanges(None, self._rows.columns(block, said), block.state[said])
+            is_final, from_client = (block.state != PENDING) & (block.state != NO_ROW), block.column("from_client")
+            asks = from_client & ~np.isin(block.kind, (RequestKind.NOT_A_REQUEST, RequestKind.CLOSES))
+            requests, replies = np.flatnonzero(is_final & asks), np.flatnonzero(is_final & ~from_client)
+            if len(requests):
+                yield self._exchanges(self._rows.columns(block, requests), None, block.state[requests])
+            if len(replies):
+                yield self._exchanges(None, self._rows.columns(block, replies), block.state[replies])
 
-    def _exchanges(self, asked: pa.Table | None, said: pa.Table | None, state: NDArray[np.int8]) -> pa.Table:
+    def _exchanges(
+        self, requests: pa.Table | None, replies: pa.Table | None, state: NDArray[np.int8], pairs: Pairs | None = None
+    ) -> pa.Table:
         """Rows of ``exchanges`` from requests and, row for row, their replies; one of both may be missing."""
-        n, both = len(state), asked is not None and said is not None
-        own = asked if asked is not None else said
+        n = len(state)
+        own = requests if requests is not None else replies
         assert own is not None
 
-        def of(side: pa.Table | None, name: str) -> pa.Array:
+        def column(side: pa.Table | None, name: str) -> pa.Array:
             return pa.nulls(n, pa.int64()) if side is None else side[name]
 
+        requested, replied = column(requests, "ts_ns"), column(replies, "ts_ns")
+        latency = server = pa.nulls(n, pa.int64())
+        if pairs is not None:
+            latency, server = self._latencies(pairs)
         columns = {
             "connection_id": own["connection_id"],
             "protocol": constant(self.protocol, n),
@@ -222,82 +230,99 @@ class Exchanges:
             "destination": own["destination"],
             "client_name": own["client_name"],
             "request_direction": constant("c2s", n),
-            "request_offset": of(asked, "offset"),
-            "reply_offset": of(said, "offset"),
-            "request_ts_ns": of(asked, "ts_ns"),
-            "reply_ts_ns": of(said, "ts_ns"),
-            "latency_ns": pc.subtract(of(said, "ts_ns"), of(asked, "ts_ns")) if both else pa.nulls(n, pa.int64()),
+            "request_offset": column(requests, "offset"),
+            "reply_offset": column(replies, "offset"),
+            "request_ts": microseconds(requested),
+            "reply_ts": microseconds(replied),
+            "request_ts_ns": requested,
+            "reply_ts_ns": replied,
+            "latency_ns": latency,
+            "server_ns": server,
             "state": pa.DictionaryArray.from_arrays(state.astype(np.int32), STATES, safe=False),
-            "status": pa.nulls(n, DICTIONARY_TEXT) if said is None else dictionary(said["status"]),
-            "error_code": of(said, "error_code"),
+            "how": pa.nulls(n, pa.string()) if pairs is None else EVIDENCE.take(pa.array(pairs.evidence)),
+            "status": pa.nulls(n, DICTIONARY_TEXT) if replies is None else dictionary(replies["status"]),
+            "error_code": column(replies, "error_code"),
             "client_ip": own["client_ip"],
             "client_port": own["client_port"],
             "server_ip": own["server_ip"],
             "server_port": own["server_port"],
-            "request_packet": of(asked, "first_packet"),
-            "reply_packet": of(said, "first_packet"),
+            "request_packet": column(requests, "first_packet"),
+            "reply_packet": column(replies, "first_packet"),
         }
         return pa.table(columns)
 
+    def _latencies(self, pairs: Pairs) -> tuple[pa.Array, pa.Array]:
+        """From the first byte of each request to that of its reply, and from the request's last byte.
 
-def _from_then_on(batch: Batch, since_ns: Mapping[int, int]) -> NDArray[np.intp]:
-    """The rows of some flows from a time on, each flow's own."""
-    if not since_ns:
-        return np.empty(0, np.intp)
-    late, times = _of_flows(batch.flow, since_ns)
-    return np.flatnonzero(late & (batch.when >= times)) if late.any() else np.empty(0, np.intp)
+        Null where the clocks of the two directions contradict the order of the packets.
+        """
+        replied = pairs.replies["ts_ns"].to_numpy()
+        latency = replied - pairs.requests["ts_ns"].to_numpy()
+        server = replied - pairs.requests["end_ns"].to_numpy()
+        if (latency < 0).any():
+            self.contradiction_count += int((latency < 0).sum())
+            self.clock_difference_ns = max(self.clock_difference_ns, int(-latency.min()))
+        return pa.array(latency, mask=latency < 0), pa.array(server, mask=server < 0)
 
 
-def _taking_part(lane: Lane, codes: Int64Array, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
+def microseconds(nanoseconds: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Times as timestamps, rounded down."""
+    return pc.floor_temporal(nanoseconds.cast(pa.timestamp("ns", "UTC")), unit="microsecond").cast(MICROSECONDS)
+
+
+def _relevant_rows(group: RequestGroup, codes: Int64Array, from_client: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows that are requests in some state of the connection, or replies."""
-    tables = lane.tables
-    request = (np.array([np.frombuffer(kind, np.int8) for kind in tables.kind]) != RequestKind.NOTHING).any(0)
-    reply = np.array([bool(s) or c in tables.gaps or c in tables.moves for c, s in enumerate(tables.says)], np.bool_)
+    tables = group.tables
+    request = (np.array([np.frombuffer(kind, np.int8) for kind in tables.kind]) != RequestKind.NOT_A_REQUEST).any(0)
+    reply = np.array(
+        [bool(bit) or c in tables.unreadable or c in tables.state_after for c, bit in enumerate(tables.reply_bits)],
+        np.bool_,
+    )
     return np.flatnonzero(np.where(from_client, request.take(codes), reply.take(codes)))
 
 
-def _causal(batch: Batch) -> NDArray[np.intp]:
+def _causal_order(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
     return in_order(batch.flow, batch.when, ~batch.from_client, batch.offset)[0]
 
 
-def _settle_proved(block: Block, proved: Mapping[int, int]) -> None:
+def _settle_confirmed(block: Block, proved: Mapping[int, int]) -> None:
     """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
-    mine, first_row = _of_flows(block.column("flow"), proved)
+    mine, first_row = _values_by_flow(block.column("flow"), proved)
     mine &= block.column("from_client")
-    block.settle(mine & (block.kind == RequestKind.IGNORED), State.NOT_EXPECTED)
+    block.settle(mine & (block.kind == RequestKind.ONE_WAY), State.NOT_EXPECTED)
     before = block.first_row + block.column("behind") < first_row
-    block.settle(mine & before & (block.kind != RequestKind.FIXED), State.UNKNOWN)
+    block.settle(mine & before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
 
 
 def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:
     """Requests in front of one that was answered were handled: without a reply, that is their state."""
-    mine, until = _of_flows(block.column("flow"), handled)
-    mine &= block.column("from_client") & (block.kind != RequestKind.FIXED)
+    mine, until = _values_by_flow(block.column("flow"), handled)
+    mine &= block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
     block.settle(mine & (block.column("offset") < until), block.column("silence"))
 
 
 def _settle_closed(block: Block, closing: Closing) -> None:
     """What is left of connections that are over."""
     order = np.argsort(closing.flow)
-    at, mine = _place(block.column("flow"), closing.flow[order])
+    at, mine = _index_of_flow(block.column("flow"), closing.flow[order])
     covered, missing_at = closing.covered[order][at], closing.requests_missing_at[order][at]
     silence = block.column("silence")
     handled = covered & ((missing_at < 0) | (block.column("offset") < missing_at))
     handled |= silence == State.NOT_EXPECTED
-    quiet = mine & block.column("from_client") & (block.kind != RequestKind.FIXED)
+    quiet = mine & block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
     block.settle(quiet & handled, silence)
     block.settle(mine, State.UNKNOWN)
 
 
-def _of_flows(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], Int64Array]:
+def _values_by_flow(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], Int64Array]:
     """Of which rows the connection has a number, and that number."""
     flows = np.array(sorted(by_flow), np.int64)
-    at, mine = _place(flow, flows)
+    at, mine = _index_of_flow(flow, flows)
     return mine, np.array([by_flow[number] for number in flows.tolist()], np.int64)[at]
 
 
-def _place(flow: NDArray[np.integer], flows: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _index_of_flow(flow: NDArray[np.integer], flows: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Of each row the place of its connection among some, which ascend, and whether it is one of them."""
     at = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
     return at, flows[at] == flow

@@ -1,8 +1,10 @@
-"""A protocol's declared request rule as tables by code, and the code of each message.
+"""Turns the declared request rule of a protocol into tables by code.
 
-:class:`~mqpcap.schema.requests.CorrelationRule` names operations; :func:`lanes` numbers them, so that a
-:class:`~mqpcap.correlate.dialogue.Dialogue` looks up one number a message. A protocol whose requests are told by more
-than their operation (BlipMQ, msgq) gives its own tables and codes.
+In: a `CorrelationRule`, which names operations. Out: `RequestGroup` objects, whose functions give each row a code.
+Called by: ``exchanges``; ``spark.streaming``, for the columns that pairing needs.
+
+A matcher looks up one number a message. If more than the operation decides how a request is answered (BlipMQ, msgq),
+the protocol gives its own tables and codes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,53 +16,68 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import codes_of, dictionary, is_in, single_array, true_mask
-from mqpcap.schema.requests import NO_TIE, CorrelationRule, Lane, RequestKind, RequestRule, RequestTables, State
+from mqpcap.schema.requests import (
+    ANY_OPERATION,
+    NO_ECHO_KEY,
+    CorrelationRule,
+    RequestGroup,
+    RequestKind,
+    RequestRule,
+    RequestTables,
+    State,
+)
 
-_KINDS = {"always": RequestKind.FIXED, "maybe": RequestKind.OPTIONAL, "ignored": RequestKind.IGNORED}
+_KINDS = {"always": RequestKind.ONE_REPLY, "maybe": RequestKind.OPTIONAL_REPLY, "ignored": RequestKind.ONE_WAY}
 
 
 @cache
-def lanes(rule: CorrelationRule) -> tuple[Lane, ...]:
-    """The lanes of a protocol: its rule, and those of operations that keep an order of their own."""
+def request_groups(rule: CorrelationRule) -> tuple[RequestGroup, ...]:
+    """The request groups of a protocol: its own rule, and those of operations that keep an order of their own."""
     own = rule.lane() if rule.lane is not None else _declared(rule, True)
     return own, *(_declared(queue, False) for queue in rule.queues)
 
 
-def _declared(rule: CorrelationRule, others: bool) -> Lane:
-    """A lane of a rule that names operations: codes are requests, one-way requests and replies by operation.
+def _declared(rule: CorrelationRule, others: bool) -> RequestGroup:
+    """The group of a rule that names operations: codes are requests, one-way requests and replies by operation.
 
-    ``others``: whether an operation of the server that it does not name is a reply, too.
+    ``others``: whether a server operation without a name in the rule is a reply, too.
     """
     by = {name for ask in (*rule.asks.values(), rule.otherwise) if ask is not None for name in ask.by}
     names = sorted({*rule.asks, *by, *rule.errors, *rule.unasked, *rule.first_only})
     place = {name: i for i, name in enumerate(names)}
     count = len(names) + 1  # and one for every other operation
     asks: list[RequestRule | None] = [rule.asks.get(name) or rule.otherwise for name in names] + [rule.otherwise]
-    kind = [RequestKind.NOTHING if ask is None else _KINDS[ask.answer] for ask in asks]
-    wants = [_wants(rule, ask, names) for ask in asks]
-    one_way = [RequestKind.OPTIONAL if k in (RequestKind.FIXED, RequestKind.OPTIONAL) else k for k in kind]
+    kind = [RequestKind.NOT_A_REQUEST if ask is None else _KINDS[ask.answer] for ask in asks]
+    accepted = [_accepted(rule, ask, names) for ask in asks]
+    one_way = [
+        RequestKind.OPTIONAL_REPLY if k in (RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY) else k for k in kind
+    ]
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [others << count]
     none = [0] * count
     tables = RequestTables(
-        kind=[bytes([*kind, *one_way, *[RequestKind.NOTHING] * count])],
-        wants=[[*wants, *wants, *none]],
-        says=[*none, *none, *bits],
+        kind=[bytes([*kind, *one_way, *[RequestKind.NOT_A_REQUEST] * count])],
+        accepted_replies=[[*accepted, *accepted, *none]],
+        reply_bits=[*none, *none, *bits],
         first_only=[False] * (2 * count) + [name in rule.first_only for name in [*names, ""]],
-        untied=[False] * (3 * count),
+        echoes_nothing=[False] * (3 * count),
         next_state={},
         silence=[*[State.UNKNOWN] * count, *[State.NOT_EXPECTED] * count, *[State.UNKNOWN] * count],
-        ties=bool(rule.tie),
-        timed=False,
+        echoes=bool(rule.tie),
+        by_name=rule.by_name,
+        habits=rule.habits,
+        early=frozenset(
+            code for code in range(2 * count) if rule.habits.early & {ANY_OPERATION, *names[code % count :][:1]}
+        ),
     )
     tie = rule.tie
-    return Lane(
-        tables, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _ties(tie, rows),
-        lambda rows: [numbers(rows[f"f.{name}"]) for name in tie],
+    return RequestGroup(
+        tables, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _echo_keys(tie, rows),
+        lambda rows: np.zeros(rows.num_rows, np.bool_),
     )  # fmt: skip
 
 
-def _wants(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
-    """The bits of the replies that a request may get."""
+def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
+    """The bits of the replies that a request accepts."""
     if ask is None:
         return 0
     fits = [name not in rule.unasked and (not ask.by or name in rule.errors or name in ask.by) for name in names]
@@ -86,14 +103,14 @@ def from_client(rows: pa.Table) -> NDArray[np.bool_]:
     return is_in(rows["direction"], "c2s")
 
 
-def _ties(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
-    """What a reply repeats of its request, as one number a row."""
+def _echo_keys(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
+    """The values that a reply repeats of its request, as one number a row."""
     tie, null = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
     for name in names:
         with np.errstate(over="ignore"):
             tie = tie * np.int64(0x9E3779B97F4A7C1) + numbers(rows[f"f.{name}"]) + 1
         null |= pc.is_null(rows[f"f.{name}"]).to_numpy()
-    tie[null] = NO_TIE
+    tie[null] = NO_ECHO_KEY
     return tie
 
 

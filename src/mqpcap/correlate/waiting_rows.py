@@ -102,6 +102,13 @@ class WaitingRows:
                 self._touched.add(numbers[place])
                 yield block, at[is_left], which[is_left]
 
+    def has(self, rows: Int64Array) -> NDArray[np.bool_]:
+        """Whether each row is still here."""
+        is_here = np.zeros(len(rows), np.bool_)
+        for _, _, which in self.located(rows):
+            is_here[which] = True
+        return is_here
+
     def take(self, rows: Int64Array, state: int) -> pa.Table:
         """The columns of some rows, each once, in their order; they get a state."""
         tables, order = [], []

@@ -35,7 +35,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles, ServerHabits
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -655,6 +655,8 @@ RULE = CorrelationRule(
     otherwise=RequestRule("always", frozenset({NAMES[Op.ERROR]})),
     errors=frozenset({NAMES[Op.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
+    # The server reads requests to the end of the stream and answers each (server.go:1039-1071).
+    habits=ServerHabits(shortest_bytes=8, all_count=True, pause_ns=200_000_000, answers_all="certainly"),
     deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),
 )
 

@@ -46,7 +46,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles, ServerHabits
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -407,6 +407,14 @@ RULE = CorrelationRule(
     unasked=frozenset({"heartbeat", "message"}),
     # After the login an error answers nothing: it ends the session.
     first_only=frozenset({"error"}),
+    # The first message is answered before it is whole (fqd_ccs.c:85-104).
+    habits=ServerHabits(
+        shortest_bytes=2,
+        pause_ns=500_000_000,
+        answers_all="likely",
+        early=frozenset({"auth"}),
+        opens=frozenset({"connect"}),
+    ),
     columns=("message_id", "route", "body"),
     deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),
 )

@@ -1,8 +1,10 @@
-"""What a description says of requests, replies and deliveries.
+"""Declarations of requests, replies and deliveries, and the tables that ``correlate`` runs them by.
 
-A protocol names its operations in a :class:`CorrelationRule`; ``correlate`` turns that into tables and pairs messages
-as they come. Where operations are not enough, the protocol gives the tables itself (:class:`Lane`): the *code* of each
-message, the kind of request that each code is in each state of the connection, and the replies it may get.
+In: the operations that a protocol names in a `CorrelationRule`. Out: `RequestGroup`, made by ``correlate.rules``.
+Called by: the modules in ``protocols``, which declare; ``correlate``, which pairs.
+
+If operations are not enough, a protocol makes its `RequestGroup` itself: the *code* of each message, the kind of
+request that each code is in each state of the connection, and the replies that it accepts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +12,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 
-NO_TIE = -(1 << 63)
-"""Of a message that was not captured whole, so that it is not known what it repeats."""
+NO_ECHO_KEY = -(1 << 63)
+"""Echo key of a message that was not captured whole, so that the key is unknown."""
+ANY_OPERATION = "*"
+"""In `ServerHabits.early`: every operation."""
 
 
 class State(IntEnum):
@@ -28,32 +34,52 @@ class State(IntEnum):
     LOST = 4
     ORPHAN = 5
     UNKNOWN = 6
+    LIKELY = 7
+
+
+class Evidence(IntEnum):
+    """Evidence for a pair; the column ``how`` holds the name in lower case."""
+
+    ORDER = 0
+    """Counted from a moment at which the open requests were known."""
+    ECHO = 1
+    """The reply repeats a value that one open request has."""
+    ID = 2
+    """The reply repeats the id of a captured request, and the client never used an id twice."""
+    ALTERNATION = 3
+    """The client waits for each reply before it asks again."""
+    PAUSE = 4
+    """Both sides paused for longer than the server takes."""
+    LENGTH = 5
+    """The length of a hole says how many messages it held."""
+    CLOSE = 6
+    """The server closed the connection after the last request."""
 
 
 class RequestKind(IntEnum):
-    """What a message of a client is."""
+    """Kinds of client messages."""
 
-    SILENT = 0
+    SILENT_SUCCESS = 0
     """A request that gets no reply; success is silence."""
-    FIXED = 1
+    ONE_REPLY = 1
     """Gets exactly one reply."""
-    OPTIONAL = 2
+    OPTIONAL_REPLY = 2
     """Gets one reply or none."""
-    IGNORED = 3
+    ONE_WAY = 3
     """No reply is expected, success or not."""
-    BREAKS = 4
-    """The server closes: what follows is not handled."""
-    NOTHING = 5
-    """No request."""
-    CUT = 6
-    """Not all of it was captured: as good as missing bytes."""
+    CLOSES = 4
+    """The server closes the connection: later requests are not handled."""
+    NOT_A_REQUEST = 5
+    """Not a request."""
+    TRUNCATED = 6
+    """Not captured whole, so that its operation or id is unknown: equivalent to missing bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRule:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: some get one, and nothing proves which. ``ignored``: none,
+    answer   ``always``: one reply each. ``maybe``: one reply or none, without proof which. ``ignored``: no reply,
              success or not
     by       names of the server's operations that answer it; empty: any that answers at all
     """
@@ -62,64 +88,99 @@ class RequestRule:
     by: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerHabits:
+    """Properties of a server that decide which requests may be open; each needs a source in the protocol's module.
+
+    shortest_bytes        shortest message: a hole holds at most its length divided by this
+    all_count             every message takes part in pairing, so that a hole holds at least one of them
+    quiet_ns              the server answers or drops each optional request within this time; None: no such bound
+    pause_ns              a pause of both sides after which open requests are unlikely
+    answers_all           how far an orderly end proves that the server answered all requests: its FIN acknowledges the
+                          client's FIN, and there was no RST
+    once                  a client sends the operation once a connection
+    early                 operations that may be answered before their last byte arrived
+    opens                 operations that only open a connection: its start is known from them, too
+    """
+
+    shortest_bytes: int = 1
+    all_count: bool = False
+    quiet_ns: int | None = None
+    pause_ns: int | None = None
+    answers_all: Literal["certainly", "likely", "no"] = "no"
+    once: bool = False
+    early: frozenset[str] = frozenset()
+    opens: frozenset[str] = frozenset()
+
+
 class RequestTables(NamedTuple):
     """A rule as tables by *code*, a number for each kind of message.
 
-    kind, wants   by state of the connection and code of a request: its RequestKind, as bytes; a bit for each reply
-                  it may get
-    says          by code of a reply: its bit, 0 if it answers nothing
-    first_only    by code of a reply: it answers only a request that wants it, or the first of the connection
-    untied        by code of a reply: it repeats nothing of its request
-    next_state    (state, code of a request, code of its reply) -> the state that follows
-    silence       by code of a request: what became of one that was handled and got no reply
-    ties          whether replies repeat values of their requests
-    timed         whether an OPTIONAL request gets no reply any more once a much later one was captured
-    start, late   the state of a connection whose start was captured, and was not
-    named         whether replies come in any order, each to the request that it names
-    gaps          codes of replies that cannot be read: as good as missing bytes
-    moves         code of a message of the server -> {state: the state it shows}
-    proofs        codes of messages of the server that only come in the state ``late``, or one further on. Where there
-                  are some, a connection whose start was not captured is only taken for that when one came, or when it
-                  ends and no reply is missing
-    denials       codes of its messages that only come in other states
-    numbered      the bits of replies that can only repeat a number by which clients count
+    kind               by state of the connection and code of a request: its RequestKind, as bytes
+    accepted_replies   by state and code of a request: a bit for each reply that it accepts
+    reply_bits         by code of a reply: its bit, 0 if it answers nothing
+    first_only         by code of a reply: it answers only the first request of a connection
+    echoes_nothing     by code of a reply: it repeats nothing of its request
+    next_state         (state, code of a request, code of its reply) -> the state that follows
+    silence            by code of a request: its state if it was handled and got no reply
+    echoes             whether replies repeat values of their requests
+    awaited            codes of optional requests whose success is a reply
+    initial_state      the state of a connection whose start is known
+    midstream_state    the state that is assumed of other connections
+    by_name            whether replies come in any order, each to the request that it names
+    one_reply          whether a request has one row for its reply; further replies have none, and no reply is an orphan
+    unreadable         codes of replies that cannot be read: equivalent to missing bytes
+    state_after        code of a server message -> {state: the state that it shows}
+    confirming         codes of server messages that only come in the state ``midstream_state``, or one further on. If a
+                       protocol has them, the assumed state counts once such a message came, or at the connection's end
+                       if no reply is missing
+    contradicting      codes of server messages that only come in other states
+    id_replies         the bits of replies whose echo key is an id of the client, never a number of the server
+    habits             what is known of the server
+    early              codes of requests that may be answered before their last byte arrived
     """
 
     kind: Sequence[bytes]
-    wants: Sequence[Sequence[int]]
-    says: Sequence[int]
+    accepted_replies: Sequence[Sequence[int]]
+    reply_bits: Sequence[int]
     first_only: Sequence[bool]
-    untied: Sequence[bool]
+    echoes_nothing: Sequence[bool]
     next_state: Mapping[tuple[int, int, int], int]
     silence: Sequence[int]
-    ties: bool
-    timed: bool
-    start: int = 0
-    late: int = 0
-    named: bool = False
-    gaps: frozenset[int] = frozenset()
-    moves: Mapping[int, Mapping[int, int]] = {}
-    proofs: frozenset[int] = frozenset()
-    denials: frozenset[int] = frozenset()
-    numbered: int = -1
+    echoes: bool
+    awaited: frozenset[int] = frozenset()
+    initial_state: int = 0
+    midstream_state: int = 0
+    by_name: bool = False
+    one_reply: bool = False
+    unreadable: frozenset[int] = frozenset()
+    state_after: Mapping[int, Mapping[int, int]] = {}
+    confirming: frozenset[int] = frozenset()
+    contradicting: frozenset[int] = frozenset()
+    id_replies: int = -1
+    habits: ServerHabits = ServerHabits()
+    early: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lane:
-    """One rule as ``correlate`` runs it; the functions get a batch of rows, fields with ``f.`` in front.
+class RequestGroup:
+    """Operations whose replies keep the order of their requests, as ``correlate`` runs them.
 
-    codes     the code of each row
-    ties      what a reply repeats of its request as a number, 0 for nothing
-    numbers   numbers by which a client may count its requests, -1 where there is none
-    items     the message that a request gives the server or a reply brings (> 0), or the queue that a request reads
-              (< 0), 0 for neither
+    The functions get a batch of rows; fields have ``f.`` in front.
+
+    codes          the code of each row
+    echo_keys      the value that a reply copies from its request, as a number; 0 for none
+    has_id         whether the echo key of a request is an id of the client; with ``by_name``: whether several replies
+                   may come
+    payload_keys   the message that a request gives the server or a reply returns (> 0), or the queue that a request
+                   reads (< 0); 0 for neither
     """
 
     tables: RequestTables
     codes: Callable[[pa.Table], Int64Array]
-    ties: "Callable[[pa.Table, Prints], Int64Array]"
-    numbers: Callable[[pa.Table], Sequence[Int64Array]]
-    items: "Callable[[pa.Table, Prints], Int64Array] | None" = None
+    echo_keys: "Callable[[pa.Table, Prints], Int64Array]"
+    has_id: Callable[[pa.Table], NDArray[np.bool_]]
+    payload_keys: "Callable[[pa.Table, Prints], Int64Array] | None" = None
 
 
 Prints = Callable[[pa.Array | pa.ChunkedArray], Int64Array]
@@ -178,6 +239,8 @@ class CorrelationRule:
     printed     those of them of whose values ``lane`` and ``deliveries`` both want the numbers, made once: `print.NAME`
     lane        gives the tables where operations are not enough
     queues      rules for some operations each, which keep their order among themselves
+    by_name     replies come in any order, each to the request whose ``tie`` it repeats
+    habits      what is known of the server
     deliveries  which publish came out as which delivery
     answers     whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``
     """
@@ -191,8 +254,10 @@ class CorrelationRule:
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     printed: tuple[str, ...] = ()
-    lane: Callable[[], Lane] | None = None
+    lane: Callable[[], RequestGroup] | None = None
     queues: "tuple[CorrelationRule, ...]" = ()
+    by_name: bool = False
+    habits: ServerHabits = ServerHabits()
     deliveries: DeliveryRule | None = None
     answers: "Callable[[Any, Any], bool] | None" = None
 

@@ -39,7 +39,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.file_sets import rotated_name
 from mqpcap.correlate import Batch
-from mqpcap.correlate.rules import lanes
+from mqpcap.correlate.rules import request_groups
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError, one_line
@@ -122,8 +122,8 @@ def _shared_objects() -> dict[tuple[str, ...], object]:
         objects[name, "protocol"] = protocol
         if (rule := protocol.rule) is not None:
             objects |= {(name, "rule"): rule, (name, "deliveries"): rule.deliveries}
-            for i, lane in enumerate(lanes(rule)):
-                objects |= {(name, "lane", str(i)): lane, (name, "tables", str(i)): lane.tables}
+            for i, group in enumerate(request_groups(rule)):
+                objects |= {(name, "group", str(i)): group, (name, "tables", str(i)): group.tables}
     return {name: item for name, item in objects.items() if item is not None}
 
 

@@ -510,7 +510,7 @@ PROTOCOL = MessageQueue(
             "body",
         ),
         printed=("body",),
-        lane=correlation.lane,
+        lane=correlation.request_group,
         deliveries=DeliveryRule(
             "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS
         ),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, dictionary, is_in, low_words, single_array, true_mask
 from mqpcap.correlate.rules import from_client, numbers
-from mqpcap.schema.requests import Keys, Lane, Prints, RequestKind, RequestTables, State
+from mqpcap.schema.requests import Keys, Prints, RequestGroup, RequestKind, RequestTables, ServerHabits, State
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
@@ -96,36 +96,36 @@ _OPTIONAL = {Code.PUBLISH_ONCE: _bits("refused"), ACK: _bits("not found"), POLL:
 
 def _ready(two: bool) -> tuple[list[int], list[int]]:
     """RequestKind and possible replies of each code in a connection that is ready."""
-    kind: list[int] = [RequestKind.NOTHING] * CODES
-    wants = [0] * CODES
+    kind: list[int] = [RequestKind.NOT_A_REQUEST] * CODES
+    accepted = [0] * CODES
     for code in _FIXED:
-        kind[code], wants[code] = RequestKind.FIXED, _bits(_FIXED[code])
+        kind[code], accepted[code] = RequestKind.ONE_REPLY, _bits(_FIXED[code])
     for code in _FAULTS_TWO if two else ():
-        kind[code], wants[code] = RequestKind.FIXED, wants[code] | _bits(*_FAULTS_TWO[code])
+        kind[code], accepted[code] = RequestKind.ONE_REPLY, accepted[code] | _bits(*_FAULTS_TWO[code])
     for code, bits in _OPTIONAL.items():
-        kind[code], wants[code] = RequestKind.OPTIONAL, bits
+        kind[code], accepted[code] = RequestKind.OPTIONAL_REPLY, bits
     for code in (PUBLISH, POLL) if two else (PUBLISH, Code.ODD_PUBLISH):
-        kind[code], wants[code] = RequestKind.SILENT, 0
+        kind[code], accepted[code] = RequestKind.SILENT_SUCCESS, 0
     for code in (NACK, PONG, Code.BAD + NACK, Code.BAD + PONG):
-        kind[code] = RequestKind.IGNORED
+        kind[code] = RequestKind.ONE_WAY
     for code in (Code.UNKNOWN,) if two else (Code.UNKNOWN, DELIVER):
-        kind[code] = RequestKind.BREAKS
-    kind[Code.CUT] = RequestKind.CUT
-    return kind, wants
+        kind[code] = RequestKind.CLOSES
+    kind[Code.CUT] = RequestKind.TRUNCATED
+    return kind, accepted
 
 
 def _greeting(is_new: bool) -> tuple[list[int], list[int]]:
     """The same before the connection is ready: every frame gets one reply."""
-    kind, wants = _ready(False)
+    kind, accepted = _ready(False)
     for code in range(Code.CUT):
-        if kind[code] != RequestKind.NOTHING:
-            kind[code], wants[code] = RequestKind.FIXED, _bits("unauthenticated")
+        if kind[code] != RequestKind.NOT_A_REQUEST:
+            kind[code], accepted[code] = RequestKind.ONE_REPLY, _bits("unauthenticated")
     opening = ("zero", "unsupported protocol version", "other") if is_new else ("HELLO already performed",)
-    wants[HELLO] = wants[Code.HELLO_TWO] = _bits(*opening)
-    wants[Code.BAD + HELLO] = _bits("invalid HELLO payload" if is_new else "HELLO already performed")
-    wants[AUTH] = _bits("HELLO not performed") if is_new else _bits("zero", "invalid API key", "other")
-    wants[Code.BAD + AUTH] = _bits("HELLO not performed" if is_new else "invalid AUTH payload")
-    return kind, wants
+    accepted[HELLO] = accepted[Code.HELLO_TWO] = _bits(*opening)
+    accepted[Code.BAD + HELLO] = _bits("invalid HELLO payload" if is_new else "HELLO already performed")
+    accepted[AUTH] = _bits("HELLO not performed") if is_new else _bits("zero", "invalid API key", "other")
+    accepted[Code.BAD + AUTH] = _bits("HELLO not performed" if is_new else "invalid AUTH payload")
+    return kind, accepted
 
 
 _STATES = [_greeting(True), _greeting(False), _greeting(False), _ready(False), _ready(True)]
@@ -146,10 +146,10 @@ _OF_ACKS = (
 
 TABLES = RequestTables(
     kind=[bytes(kind) for kind, _ in _STATES],
-    wants=[wants for _, wants in _STATES],
-    says=_BITS,
+    accepted_replies=[accepted for _, accepted in _STATES],
+    reply_bits=_BITS,
     first_only=[False] * CODES,
-    untied=[c == _CODE_OF["tagged"] for c in range(CODES)],
+    echoes_nothing=[c == _CODE_OF["tagged"] for c in range(CODES)],
     next_state={
         (NEW, HELLO, _ZERO): GREETED,
         (NEW, Code.HELLO_TWO, _ZERO): GREETED_TWO,
@@ -157,28 +157,34 @@ TABLES = RequestTables(
         (GREETED_TWO, AUTH, _ZERO): READY_TWO,
     },
     silence=[State.UNKNOWN if code == Code.CUT else State.SILENT for code in range(CODES)],
-    ties=True,
-    timed=True,
-    start=NEW,
-    late=READY,
-    gaps=frozenset({Code.ODD_REPLY}),
-    moves=(
+    echoes=True,
+    awaited=frozenset({POLL}),
+    initial_state=NEW,
+    midstream_state=READY,
+    unreadable=frozenset({Code.ODD_REPLY}),
+    state_after=(
         {code: {NEW: READY, GREETED: READY, GREETED_TWO: READY_TWO} for code in _ONLY_READY}
         | {_CODE_OF[word]: {NEW: GREETED} for word in _LOGIN}
         | {Code.PUSH: dict.fromkeys((NEW, GREETED, GREETED_TWO, READY), READY_TWO)}
     ),
-    proofs=frozenset({Code.PUSH, *_ONLY_READY}),
-    denials=frozenset({Code.ODD_REPLY, *(_CODE_OF[word] for word in _NOT_READY)}),
-    numbered=~_bits(*_OF_ACKS),
+    confirming=frozenset({Code.PUSH, *_ONLY_READY}),
+    contradicting=frozenset({Code.ODD_REPLY, *(_CODE_OF[word] for word in _NOT_READY)}),
+    id_replies=~_bits(*_OF_ACKS),
+    # It never holds a POLL, and TCP holds a segment for 40 ms.
+    habits=ServerHabits(shortest_bytes=13, quiet_ns=50_000_000, pause_ns=200_000_000, answers_all="likely"),
 )
 
 
-def lane() -> Lane:
-    """How the frames of a connection are taken; the id of a request is its tie, and clients count with it."""
-    return Lane(TABLES, codes, lambda rows, prints: low_words(rows["f.correlation_id"]), _own_ids, _items)
+def request_group() -> RequestGroup:
+    """The frames of a connection as requests and replies; a reply repeats the id of its request."""
+    return RequestGroup(TABLES, codes, _echo_keys, _has_own_id, _payload_keys)
 
 
-def _items(rows: pa.Table, prints: Prints) -> Int64Array:
+def _echo_keys(rows: pa.Table, _: Prints) -> Int64Array:
+    return low_words(rows["f.correlation_id"])
+
+
+def _payload_keys(rows: pa.Table, prints: Prints) -> Int64Array:
     """The message of each QoS 1 publish or delivery, by topic and body, and the subscription that a POLL reads."""
     op, sub = numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
     message = (op == PUBLISH) & (numbers(rows["f.qos"], 0) == 1)
@@ -193,11 +199,9 @@ def _print(rows: pa.Table, prints: Prints) -> Int64Array:
     return prints(rows["destination"]) * 31 + numbers(rows["print.body"], 0)
 
 
-def _own_ids(rows: pa.Table) -> list[Int64Array]:
-    """The ids of requests, -1 for frames whose id is a tag of the broker's."""
-    op = numbers(rows["op_code"], 0)
-    own = np.isin(op, (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))
-    return [np.where(own, low_words(rows["f.correlation_id"]), -1)]
+def _has_own_id(rows: pa.Table) -> NDArray[np.bool_]:
+    """Whether the id of a frame is the client's: that of an ACK is a tag of the broker."""
+    return np.isin(numbers(rows["op_code"], 0), (HELLO, AUTH, PUBLISH, SUBSCRIBE, PING, POLL))
 
 
 def codes(rows: pa.Table) -> Int64Array:

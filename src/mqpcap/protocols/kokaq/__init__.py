@@ -57,7 +57,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
+from mqpcap.schema.requests import ANY_OPERATION, CorrelationRule, RequestRule, Roles, ServerHabits
 
 MAGIC = 0x0420
 BIG, LITTLE = b"\x04\x20", b"\x20\x04"
@@ -736,7 +736,13 @@ _LAYOUTS = tuple(_layouts())
 
 # An answer repeats both opaques and the opcode; the Go1 server answers one-way requests like any other.
 RULE = CorrelationRule(
-    asks={}, otherwise=RequestRule("always"), tie=("opaque", "op_opaque", "op_code"), one_way=("rq", 3)
+    asks={},
+    otherwise=RequestRule("always"),
+    tie=("opaque", "op_opaque", "op_code"),
+    one_way=("rq", 3),
+    by_name=True,
+    # The Go1 server answers what its first read brought.
+    habits=ServerHabits(shortest_bytes=12, all_count=True, early=frozenset({ANY_OPERATION})),
 )
 
 PROTOCOL = MessageQueue(

@@ -21,7 +21,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,12 +37,13 @@ from mqpcap.schema.requests import (
     CorrelationRule,
     DeliveryRule,
     Keys,
-    Lane,
     Prints,
+    RequestGroup,
     RequestKind,
     RequestRule,
     RequestTables,
     Roles,
+    ServerHabits,
     State,
 )  # fmt: skip
 
@@ -497,13 +498,23 @@ def _named(rows: pa.Table, prints: Prints) -> Int64Array:
     return np.where(known, (prints(name) * 1_000_003 + prints(number)) | 1, 0)
 
 
-def _lane() -> Lane:
-    kinds = [RequestKind.NOTHING, RequestKind.OPTIONAL, RequestKind.FIXED, RequestKind.NOTHING, RequestKind.IGNORED]
+_HABITS = ServerHabits(shortest_bytes=9, pause_ns=200_000_000, answers_all="likely")
+
+
+def _request_group() -> RequestGroup:
+    kinds = [
+        RequestKind.NOT_A_REQUEST,
+        RequestKind.OPTIONAL_REPLY,
+        RequestKind.ONE_REPLY,
+        RequestKind.NOT_A_REQUEST,
+        RequestKind.ONE_WAY,
+    ]
     rules = RequestTables(
-        kind=[bytes(kinds)], wants=[[0] * 5], says=[0, 0, 0, 1, 0], first_only=[False] * 5, untied=[False] * 5,
-        next_state={}, silence=[State.UNKNOWN] * 5, ties=True, timed=False, named=True,
+        kind=[bytes(kinds)], accepted_replies=[[0] * 5], reply_bits=[0, 0, 0, 1, 0], first_only=[False] * 5,
+        echoes_nothing=[False] * 5, next_state={}, silence=[State.UNKNOWN] * 5, echoes=True, by_name=True,
+        one_reply=True, habits=_HABITS,
     )  # fmt: skip
-    return Lane(rules, _codes, _named, lambda rows: [is_in(rows["f.to"], "*").astype(np.int64)])
+    return RequestGroup(rules, _codes, _named, lambda rows: is_in(rows["f.to"], "*"))
 
 
 def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
@@ -523,7 +534,8 @@ def sender_and_number(rows: pa.Table, *_: Int64Array) -> pa.Array:
 
 
 def _queue(asked: str, ask: RequestRule) -> CorrelationRule:
-    return CorrelationRule(asks={asked: ask}, unasked=frozenset({"send"}))
+    habits = replace(_HABITS, once=asked == "getlname")
+    return CorrelationRule(asks={asked: ask}, unasked=frozenset({"send"}), habits=habits)
 
 
 def _routing(message: Message) -> Mapping[str, object]:
@@ -548,7 +560,7 @@ def answers(reply: Message, request: Message) -> bool:
 RULE = CorrelationRule(
     asks={},
     columns=("from", "to", "seq", "reply", "repl", "want_answer", "msg"),
-    lane=_lane,
+    lane=_request_group,
     deliveries=DeliveryRule("from_seq", keys, sender_and_number),
     answers=answers,
     queues=(
