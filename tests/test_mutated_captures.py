@@ -7,7 +7,16 @@ import random
 from pathlib import Path
 
 import pytest
-from mutated_captures import PCAPS, capture_bytes, differences, mutant, records, stretch, tables
+from mutated_captures import (
+    PCAPS,
+    capture_bytes,
+    differences,
+    mutant,
+    one_packet_windows,
+    records,
+    stretch,
+    tables,
+)
 from torture import read
 
 from mqpcap import pipeline
@@ -44,13 +53,29 @@ def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_i
     capture = tmp_path / "capture.pcap"
     capture.write_bytes(capture_bytes(data[:24], split))
 
-    def names(path: Path) -> list[tuple[str, str]]:
-        rows = read(path).messages
-        return sorted((m["client_name"] or "", m["group_name"] or "") for m in rows)
-
-    expected = names(PCAPS / "fq" / "session.pcap")
+    expected = client_names(PCAPS / "fq" / "session.pcap")
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1000)
-    assert names(capture) == expected
+    assert client_names(capture) == expected
+
+
+def client_names(path: Path) -> list[tuple[str, str]]:
+    """Client and group of each message, sorted."""
+    rows = read(path).messages
+    return sorted((m["client_name"] or "", m["group_name"] or "") for m in rows)
+
+
+def test_a_login_of_fq_that_is_read_after_its_answer_names_the_connection_in_any_windows(tmp_path: Path) -> None:
+    """The login's first packet comes 55 packets late, after the key that answers it."""
+    data = (PCAPS / "fq" / "session.pcap").read_bytes()
+    packets = records(data)
+    login = next(k for k, (_, _, body) in enumerate(packets) if body[66:] == b"\xaa\xaa")
+    packets.insert(login + 55, packets.pop(login))
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], packets))
+
+    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    with one_packet_windows():
+        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -61,11 +61,13 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     first = column.chunk(0).dictionary
     if all(chunk.dictionary.equals(first) for chunk in column.chunks[1:]):
         return column
-    values = pa.concat_arrays([chunk.dictionary for chunk in column.chunks]).unique()
-    chunks = []
+    # All dictionaries are encoded together: a look-up per chunk would hash all values for each of them.
+    encoded = pa.concat_arrays([chunk.dictionary for chunk in column.chunks]).dictionary_encode()
+    chunks, first_code = [], 0
     for chunk in column.chunks:
-        codes = pc.index_in(chunk.dictionary, values).take(chunk.indices)  # a null takes nothing
-        chunks.append(pa.DictionaryArray.from_arrays(codes, values))
+        codes = encoded.indices.slice(first_code, len(chunk.dictionary)).take(chunk.indices)  # a null takes nothing
+        chunks.append(pa.DictionaryArray.from_arrays(codes, encoded.dictionary))
+        first_code += len(chunk.dictionary)
     return pa.chunked_array(chunks)
 
 

@@ -105,6 +105,24 @@ def test_small_batches_share_a_row_group(tmp_path: Path) -> None:
     assert (metadata.num_rows, metadata.num_row_groups) == (50, 1)
 
 
+def test_small_batches_are_merged_while_they_wait_and_the_files_stay_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns of a batch take memory beside its rows, which no count of bytes has."""
+    rows = [batch(*range(k, k + 3)) for k in range(1000)]
+
+    with Export(tmp_path / "merged") as tables:
+        for some in rows:
+            tables.write("messages", some, "ts_ns")
+        (part,) = tables._parts.values()
+        assert len(part.buffered) <= 1000 // parquet.SMALL_BATCHES + parquet.SMALL_BATCHES
+        assert part.buffered_bytes == sum(some.nbytes for some in part.buffered)
+        tables.commit()
+    monkeypatch.setattr(parquet, "MAX_MERGED_ROW_COUNT", 0)
+    export(tmp_path / "apart", *rows)
+    assert contents(tmp_path / "merged") == contents(tmp_path / "apart")
+
+
 def test_full_file_is_followed_by_the_next_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MAX_GROUP_ROW_COUNT", 1)
     monkeypatch.setattr(parquet, "MAX_FILE_BYTES", 1)

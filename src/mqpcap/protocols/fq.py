@@ -296,20 +296,25 @@ def observe(seen: Observation) -> None:
     """The first login, the key it was granted, and for a connection that opens with a key whose it is.
 
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
-    connection's own address goes first, as a broker may have several.
+    connection's own address goes first, as a broker may have several. Where the key is read before the login, which was
+    sent again or came out of order, the connection waits for the login.
     """
     for evidence, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
         shown = evidence.shown
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
             shown["user"], shown["queue"] = user, queue
         elif key is not None and "key" not in shown:
-            shown["key"] = evidence.is_fixed = True
+            shown["key"] = True
             if op == Code.AUTH_RESPONSE:
-                seen.tell(key, evidence, ts_ns, (shown.get("user"), shown.get("queue")))
-            elif "user" not in shown:
-                user, queue = seen.find(key, evidence, ts_ns) or (None, None)
-                if user is not None:
-                    shown["user"], shown["queue"] = user, queue
+                shown["granted"] = key, ts_ns
+            else:
+                evidence.is_fixed = True
+                if "user" not in shown and (login := seen.find(key, evidence, ts_ns)) is not None:
+                    shown["user"], shown["queue"] = login
+        if "user" in shown and "granted" in shown:
+            key, granted_ns = shown.pop("granted")
+            seen.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
+            evidence.is_fixed = True
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}

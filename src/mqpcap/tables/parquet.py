@@ -37,6 +37,10 @@ MAX_GROUP_BYTES: Final = 16 * 1024 * 1024
 Groups of 24 MB make files 4 % smaller. They take 10 to 50 MB more memory, at the same speed."""
 MAX_BUFFERED_BYTES: Final = 128 * 1024 * 1024
 """Buffered rows of all tables and days; beyond it the day with the most bytes is written early."""
+SMALL_BATCHES: Final = 64
+"""Buffered batches of a day that are merged if they are small: the columns of a batch take 20 kB beside its rows."""
+MAX_MERGED_ROW_COUNT: Final = 16 * 1024
+"""More rows in SMALL_BATCHES batches are not merged."""
 MAX_SORTED_RUNS: Final = 256
 """A row group with more runs of sorted and unsorted rows is sorted as a whole."""
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
@@ -86,6 +90,8 @@ class DayPart:
     buffered: list[pa.RecordBatch] = field(default_factory=list)
     buffered_row_count: int = 0
     buffered_bytes: int = 0
+    merged_count: int = 0
+    """Batches of ``buffered`` that stay as they are."""
     number: int = 0
     writer: pq.ParquetWriter | None = None
     path: str = ""
@@ -128,12 +134,25 @@ class RowFiles:
         size_bytes = rows.nbytes
         part.buffered_bytes += size_bytes
         self._buffered_bytes += size_bytes
+        if len(part.buffered) - part.merged_count >= SMALL_BATCHES:
+            self._merge(part)
         if part.buffered_row_count >= MAX_GROUP_ROW_COUNT or part.buffered_bytes >= self._group_bytes:
             self._write_buffered(part)
         while self._buffered_bytes > self._max_buffered_bytes:
             self._write_buffered(max(self._parts.values(), key=lambda part: part.buffered_bytes))
         while len(self._parts) > MAX_OPEN_DAYS:
             self._close_oldest()
+
+    def _merge(self, part: DayPart) -> None:
+        """Make one batch of the last SMALL_BATCHES, if they are small."""
+        batches = part.buffered[part.merged_count :]
+        if sum(rows.num_rows for rows in batches) <= MAX_MERGED_ROW_COUNT:
+            merged = unify_dictionaries(pa.Table.from_batches(batches)).combine_chunks().to_batches()
+            part.buffered[part.merged_count :] = merged
+            change = sum(rows.nbytes for rows in merged) - sum(rows.nbytes for rows in batches)
+            part.buffered_bytes += change
+            self._buffered_bytes += change
+        part.merged_count = len(part.buffered)
 
     def _close_oldest(self) -> None:
         """Write and forget the day that got rows the longest ago; only the count of its files is kept."""
@@ -157,7 +176,7 @@ class RowFiles:
         rows = unify_dictionaries(pa.Table.from_batches(part.buffered))
         self._buffered_bytes -= part.buffered_bytes
         part.buffered = []
-        part.buffered_row_count = part.buffered_bytes = 0
+        part.buffered_row_count = part.buffered_bytes = part.merged_count = 0
         if part.writer is None:
             self._open(part, rows.schema)
         if self._pool is None:
