@@ -77,6 +77,9 @@ _CAPS = {
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
+    "clock_contradictions": "{} replies are stamped before their requests, so these have no latency: the clocks of two "
+    "interfaces differ",
+    "clock_difference_ns": "the clocks of two interfaces differ by {} ns or more",
     "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
 }
 """Of counts that say a cap bit: what is said of it, given the count."""

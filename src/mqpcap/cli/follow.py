@@ -102,7 +102,7 @@ def _converse(
 
 def _waits(turn: "Sequence[MessageRow]") -> bool:
     exchange = turn[0].exchange
-    return len(turn) == 1 and exchange is not None and exchange.is_request and exchange.state == "answered"
+    return len(turn) == 1 and exchange is not None and exchange.is_request and exchange.state in ("answered", "likely")
 
 
 class Conversation:

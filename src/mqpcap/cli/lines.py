@@ -236,12 +236,13 @@ def _outcome(exchange: "Exchange | None") -> tuple[str, str]:
         return "<= request not captured", ""
     if not is_request and packet is None:
         return f"<= {state}", ""
-    if is_request and state != "answered":
+    if is_request and state not in ("answered", "likely"):
         return ("", "=> UNANSWERED") if state == "unanswered" else (f"=> {state}", "")
     words = f"{'=>' if is_request else '<='} {shown(file) if file else ''}#{packet}"
     for word in (status, error_code) if is_request else ():
         words += "" if word is None else f" {word}"
     words += "" if latency_ns is None else f" in {latency(latency_ns)}"
+    words += " (likely)" if state == "likely" else ""
     return ("", words) if is_request and status == "error" else (words, "")
 
 

@@ -36,7 +36,10 @@ class Correlation:
         """What was left out: deliveries that several publishes fit, publishes that were pushed out of the table and the
         deliveries that fit one of them, and deliveries that were too many to wait for publishes that were read later.
         """
-        clocks = {"clock_contradictions": self._exchanges.contradiction_count}
+        clocks = {
+            "clock_contradictions": self._exchanges.contradiction_count,
+            "clock_difference_ns": self._exchanges.clock_difference_ns,
+        }
         made = self.deliveries
         if made is None:
             return clocks

@@ -425,6 +425,7 @@ class TcpOrder:
     wake_at: cython.longlong  # ``client_read`` at which a reply that waits goes on
     last_ns: cython.longlong  # when the last byte of either side came
     pause_ns: cython.longlong  # the longest pause of both sides since the last reply
+    skips_silent: cython.bint  # requests that get no reply need not be added; in some states they may get one
     client_truncated: cython.bint  # the last message was not captured whole, so a hole begins inside it
     server_truncated: cython.bint
     waiting_requests: object
@@ -433,6 +434,7 @@ class TcpOrder:
     def __init__(self) -> None:
         self.client_read = self.server_read = self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = False
+        self.skips_silent = True
         self.wake_at = _NEVER
         self.waiting_requests, self.waiting_replies = deque(), deque()
 
@@ -504,11 +506,6 @@ class TcpOrder:
     @cython.cfunc
     def _reply(self, r: Reply) -> cython.void:
         pass
-
-    @cython.cfunc
-    def skips_silent(self) -> cython.bint:
-        """Whether requests that get no reply need not be added."""
-        return True
 
     @cython.cfunc
     def one_way(self, row: cython.longlong, kind: cython.int) -> cython.void:
@@ -680,11 +677,7 @@ class RequestMatcher(TcpOrder):
     def _enter(self, state: cython.int) -> cython.void:
         self.state, self.kinds = state, self.tables.kind[state]
         self.certain.accepted = self.tables.accepted_replies[state]
-
-    @cython.cfunc
-    def skips_silent(self) -> cython.bint:
-        """Whether requests that get no reply need not be added: in other states they may get one."""
-        return self.state == self.tables.midstream_state
+        self.skips_silent = state == self.tables.midstream_state
 
     @cython.cfunc
     def _at(self, i: cython.Py_ssize_t) -> Request:
@@ -1490,7 +1483,7 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
             if pause > matcher.pause_ns:
                 matcher.pause_ns = pause
             kind = late[code[k]]
-            if index[k] >= 0 and (_may_get_reply(kind) or not matcher.skips_silent()):
+            if index[k] >= 0 and (_may_get_reply(kind) or not matcher.skips_silent):
                 q = Request.__new__(Request)
                 q.row, q.code, q.kind, q.echo_key = first_row + index[k], code[k], kind, echo_key[k]
                 q.payload_key, q.has_id = payload_key[k], has_id[k]

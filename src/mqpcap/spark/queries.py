@@ -247,7 +247,7 @@ def rates(
 LATENCY = f"""
 SELECT protocol, op,
        COUNT(request_ts_ns) AS requests,
-       {_columns(_OF_STATE, "answered", "silent", "not_expected", "unanswered", "lost", "unknown")},
+       {_columns(_OF_STATE, "answered", "likely", "silent", "not_expected", "unanswered", "lost", "unknown")},
        COUNT_IF(status = 'error') AS errors,
        {_PERCENTILES},
        MAX(latency_ns) / 1000 AS max_us
@@ -259,7 +259,7 @@ ORDER BY protocol, op
 def latency(exchanges: DataFrame) -> DataFrame:
     """Question 3: how long an operation takes until it is answered.
 
-    A row per protocol and op: ``requests``, those of each state (``answered`` ``silent`` ``not_expected``
+    A row per protocol and op: ``requests``, those of each state (``answered`` ``likely`` ``silent`` ``not_expected``
     ``unanswered`` ``lost`` ``unknown``), ``errors`` among the answers, and ``p50_us`` ``p95_us`` ``p99_us``
     ``p999_us`` ``max_us`` from the request's first byte to the answer's.
 
@@ -746,7 +746,7 @@ asks AS (
   SELECT m.protocol, m.role AS kind, m.op, COALESCE(m.destination, a.destination) AS destination, m.src_ip AS client_ip,
          CASE WHEN m.role = 'publish' THEN 1
               WHEN m.state = 'silent' OR x.role IS NOT NULL THEN 0
-              WHEN m.state IS NULL OR m.state <> 'answered' OR m.is_refused THEN NULL
+              WHEN m.state IS NULL OR m.state NOT IN ('answered', 'likely') OR m.is_refused THEN NULL
               WHEN f.records IS NOT NULL THEN SIZE(f.records)
               WHEN a.body_len IS NOT NULL THEN 1 ELSE 0 END AS message_count,
          m.is_refused AND x.role IS NULL AS refused,
