@@ -98,7 +98,7 @@ EVERYTHING = Query(Logic("and", ()))
 def query(text: str, utc: bool = False) -> Query:
     """Parses a filter; raises QueryError. ``utc``: times without a zone are UTC, else local.
 
-    >>> query('op == "PUBLISH" and latency > 50ms').asks_exchanges
+    >>> query('op == "PUBLISH" and latency > 50ms').needs_exchanges
     True
     """
     return of_tree(grammar.parsed(text), utc)
