@@ -384,13 +384,13 @@ class Recording(NamedTables):
         return indexes[name]
 
     def _message(self, index: _Index, contents: _Contents, key: "Key") -> "Message":
-        from mqpcap.scapy.session import Pair, Seen, message
+        from mqpcap.scapy.session import ReplyLookup, Seen, message
 
         row = contents.message(*key)
         raw, indexes = _gathered(contents.packets, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
-        pair = Pair(lambda: _reply(index, key))
-        seen = Seen(**row, carriers=tuple(contents.packets.packets(indexes)), pair=pair)
+        pair = ReplyLookup(lambda: _reply(index, key))
+        seen = Seen(**row, packets_raw=tuple(contents.packets.packets(indexes)), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
 
 

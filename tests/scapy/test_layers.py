@@ -883,7 +883,7 @@ def test_messages_are_written_as_the_packets_that_carried_them(tmp_path: Path) -
 
 def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred connections of a message each: few are known at the end, and no message is lost."""
-    monkeypatch.setattr(session_module, "KEPT_CONNECTIONS", 32)
+    monkeypatch.setattr(session_module, "MAX_CLOSED_CONNECTIONS", 32)
     monkeypatch.setattr(session_module, "BATCH_PACKETS", 16)
     packets = []
     for port in range(1024, 1224):

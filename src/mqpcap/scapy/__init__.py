@@ -35,7 +35,7 @@ from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
-from mqpcap.schema.message import Message, MessageCut
+from mqpcap.schema.message import Message, MessageSlice
 from mqpcap.schema.protocol import Direction, Layout, MessageQueue
 
 show_secrets = False
@@ -46,7 +46,7 @@ MAX_MESSAGES = 65536
 
 def message_classes() -> dict[str, type[Message]]:
     """Every layer class of every protocol by name. Raises ProtocolError if two have one name."""
-    found: dict[str, type[Message]] = {}
+    classes: dict[str, type[Message]] = {}
     for name in protocol_names():
         module = importlib.import_module(f"mqpcap.protocols.{name}")
         for cls in vars(module).values():
@@ -54,9 +54,10 @@ def message_classes() -> dict[str, type[Message]]:
                 continue
             if cls.__name__.startswith("_"):
                 continue
-            if found.setdefault(cls.__name__, cls) is not cls:
-                raise ProtocolError(f"{name} names a class {cls.__name__} and so does {found[cls.__name__].__module__}")
-    return found
+            if classes.setdefault(cls.__name__, cls) is not cls:
+                other_module = classes[cls.__name__].__module__
+                raise ProtocolError(f"{name} names a class {cls.__name__} and so does {other_module}")
+    return classes
 
 
 class MqDispatch(Packet):
@@ -70,13 +71,13 @@ class MqDispatch(Packet):
         tcp: Packet | None = fields.get("_underlayer")
         if tcp is None:
             return conf.raw_layer
-        found = cuts(_pkt, tcp)
-        if found:
-            return found[0].message
-        for bound, other in tcp.payload_guess:
-            if other is not cls and all(tcp.getfieldval(name) == value for name, value in bound.items()):
-                hook = getattr(other, "dispatch_hook", None)
-                return hook(_pkt, *args, **fields) if hook is not None else other
+        slices = payload_slices(_pkt, tcp)
+        if slices:
+            return slices[0].message
+        for ports, other_class in tcp.payload_guess:
+            if other_class is not cls and all(tcp.getfieldval(name) == value for name, value in ports.items()):
+                hook = getattr(other_class, "dispatch_hook", None)
+                return hook(_pkt, *args, **fields) if hook is not None else other_class
         return conf.raw_layer
 
     @classmethod
@@ -87,35 +88,35 @@ class MqDispatch(Packet):
         """
         # Scapy forgets the packet before it asks for the second message in it.
         tcp = session["mqpcap tcp"] = metadata["original"][TCP] if "original" in metadata else session["mqpcap tcp"]
-        kept: dict[str, str] = session.setdefault("mqpcap", {})
-        ended = bool(metadata.get("tcp_end"))
+        layout_by_direction: dict[str, str] = session.setdefault("mqpcap", {})
+        is_ended = bool(metadata.get("tcp_end"))
         for protocol, direction, entries in _entries(tcp):
-            entries = [x for x in entries if x.name == kept.get(direction, x.name)]
+            entries = [layout for layout in entries if layout.name == layout_by_direction.get(direction, layout.name)]
             # Without a header any bytes may begin a message: such a one is waited for where the client said so.
-            waiting = [x for x in entries if kept or x.header is not None]
-            found = _first(protocol, entries, waiting, data, ended)
-            if found is not None:
-                packet = _whole(found, data, ended)
-                if packet is not None and found.then:
-                    kept[direction] = found.then
+            may_wait = [layout for layout in entries if layout_by_direction or layout.header is not None]
+            first_slice = _first_slice(protocol, entries, may_wait, data, is_ended)
+            if first_slice is not None:
+                packet = _whole_message(first_slice, data, is_ended)
+                if packet is not None and first_slice.then:
+                    layout_by_direction[direction] = first_slice.then
                 return packet
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
 
 
-def cuts(payload: bytes, tcp: Packet) -> Sequence[MessageCut]:
+def payload_slices(payload: bytes, tcp: Packet) -> Sequence[MessageSlice]:
     """The messages that begin in a TCP payload, in order; none if it does not begin with one.
 
     The first layout whose messages fill the payload is taken, else the one with most of them. The last may go on in
     the next packet, if its header is here.
     """
-    best: Sequence[MessageCut] = ()
+    best: Sequence[MessageSlice] = ()
     for protocol, _, entries in _entries(tcp):
         for layout in entries:
-            found, filled = _cuts(protocol, layout, payload)
-            if filled:
-                return found
-            if len(found) > len(best):
-                best = found
+            slices, is_filled = _slices(protocol, layout, payload)
+            if is_filled:
+                return slices
+            if len(slices) > len(best):
+                best = slices
     return best
 
 
@@ -128,7 +129,7 @@ def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[La
     for protocol in protocols().values():
         if tcp.dport in protocol.ports or tcp.sport in protocol.ports:
             direction: Direction = "c2s" if tcp.dport in protocol.ports else "s2c"
-            yield protocol, direction, _ways_in(protocol, direction)
+            yield protocol, direction, _entry_layouts(protocol, direction)
     for ports, cls in tcp.payload_guess:
         if cls is not MqDispatch and not issubclass(cls, Message):
             continue
@@ -139,10 +140,10 @@ def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[La
         direction = "c2s" if "dport" in ports else "s2c"
         for protocol in protocols().values():
             if cls is MqDispatch or cls.of_protocol is protocol:
-                yield protocol, direction, _ways_in(protocol, direction)
+                yield protocol, direction, _entry_layouts(protocol, direction)
 
 
-def _ways_in(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
+def _entry_layouts(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
     layouts = [x for x in protocol.layouts if x.direction == direction]
     # A splitter assigns the layouts it names, so a stream can only start with its own layout.
     return [x for x in layouts if x.splitter] or layouts
@@ -160,22 +161,26 @@ def tcp_reassemble(
     protocol = cls.of_protocol
     if protocol is None or not data:
         return cls.read(data, direction) if data else None
-    ways = _ways_in(protocol, direction)
-    own = [x for x in ways if x.splitter or x in cls.layouts or (x.header is None and cls in x.messages())]
+    entry_layouts = _entry_layouts(protocol, direction)
+    start_layouts = [
+        candidate
+        for candidate in entry_layouts
+        if candidate.splitter or candidate in cls.layouts or (candidate.header is None and cls in candidate.messages())
+    ]
     layout = session.get("mqpcap layout")  # fq's connect says what follows
-    own = own if layout is None else [protocol.layout(layout)]
-    found = _first(protocol, own, own, data, False)
-    if found is None:
+    start_layouts = start_layouts if layout is None else [protocol.layout(layout)]
+    first_slice = _first_slice(protocol, start_layouts, start_layouts, data, False)
+    if first_slice is None:
         return cls.read(data, direction)
-    packet = _whole(found, data, False)
-    if packet is not None and found.then:
-        session["mqpcap layout"] = found.then
+    packet = _whole_message(first_slice, data, False)
+    if packet is not None and first_slice.then:
+        session["mqpcap layout"] = first_slice.then
     return packet
 
 
-def _first(
-    protocol: MessageQueue, entries: Sequence[Layout], waiting: Sequence[Layout], data: bytes, ended: bool
-) -> MessageCut | None:
+def _first_slice(
+    protocol: MessageQueue, entries: Sequence[Layout], may_wait: Sequence[Layout], data: bytes, is_ended: bool
+) -> MessageSlice | None:
     """The first message in the bytes of a stream read with one of the layouts, None if there is none.
 
     One of those that are ``waiting`` may go on: its end is 0. A frame that only its successor would end (kokaq says no
@@ -185,43 +190,43 @@ def _first(
     for layout in entries:
         split = _split(protocol, layout, data, 0, True)
         may_go_on = split.end < len(data) and _split(protocol, layout, data, 0, False).goes_on
-        if not split.layout or (not ended and (may_go_on or split.end < 0)):
-            if may_go_on and layout in waiting:
-                goes_on = MessageCut(Message, layout, 0, 0)
+        if not split.layout or (not is_ended and (may_go_on or split.end < 0)):
+            if may_go_on and layout in may_wait:
+                goes_on = MessageSlice(Message, layout, 0, 0)
             continue
-        if (found := _cut(protocol, layout, data, 0, split)) is not None:
-            return found
+        if (slice_ := _slice(protocol, layout, data, 0, split)) is not None:
+            return slice_
     return goes_on
 
 
-def _whole(found: MessageCut, data: bytes, ended: bool) -> Message | None:
+def _whole_message(first_slice: MessageSlice, data: bytes, is_ended: bool) -> Message | None:
     """The message found at the front of a stream, what follows as padding; None while it goes on."""
-    if not found.end:
+    if not first_slice.end:
         return None
-    message = found.read(data)
-    if found.end < len(data):
-        message.add_payload(conf.padding_layer(data[found.end :]))
-    return None if not ended and found.end == len(data) and message.is_cut() else message
+    message = first_slice.read(data)
+    if first_slice.end < len(data):
+        message.add_payload(conf.padding_layer(data[first_slice.end :]))
+    return None if not is_ended and first_slice.end == len(data) and message.is_cut() else message
 
 
-def _cuts(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[MessageCut], bool]:
+def _slices(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[MessageSlice], bool]:
     """The messages from the front of the payload on, and whether they fill it whole."""
-    at = 0
-    found: list[MessageCut] = []
-    while at < len(payload) and len(found) < MAX_MESSAGES:
-        split = _split(protocol, layout, payload, at, True)
-        cut = _cut(protocol, layout, payload, at, split) if split.layout else None
-        if cut is None:
-            return found, False
-        found.append(cut)
+    offset = 0
+    slices: list[MessageSlice] = []
+    while offset < len(payload) and len(slices) < MAX_MESSAGES:
+        split = _split(protocol, layout, payload, offset, True)
+        slice_ = _slice(protocol, layout, payload, offset, split) if split.layout else None
+        if slice_ is None:
+            return slices, False
+        slices.append(slice_)
         if split.end < 0:
-            return found, False
-        layout = protocol.layout(cut.then or layout.name)
-        at = cut.end
-    return found, True
+            return slices, False
+        layout = protocol.layout(slice_.then or layout.name)
+        offset = slice_.end
+    return slices, True
 
 
-class _Split(NamedTuple):
+class _SplitResult(NamedTuple):
     """A message at a place: where it ends, the layout that reads it ("": not even a header is read), its operation."""
 
     end: int = -1
@@ -230,59 +235,61 @@ class _Split(NamedTuple):
     goes_on: bool = False
 
 
-def _cut(protocol: MessageQueue, layout: Layout, data: bytes, at: int, split: _Split) -> MessageCut | None:
+def _slice(
+    protocol: MessageQueue, layout: Layout, data: bytes, offset: int, split: _SplitResult
+) -> MessageSlice | None:
     """What was found at a place; the first message of all must prove its layout, else it is None."""
     end = split.end if split.end > 0 else len(data)
-    reading, raw = protocol.layout(split.layout), data[at:end]
-    if at == 0 and not _known(reading, split.op, raw):
+    read_layout, raw = protocol.layout(split.layout), data[offset:end]
+    if offset == 0 and not _proves_layout(read_layout, split.op, raw):
         return None
-    return MessageCut(_front(reading, raw), reading, at, end, layout.then.get(split.op, ""))
+    return MessageSlice(_first_class(read_layout, raw), read_layout, offset, end, layout.then.get(split.op, ""))
 
 
-def _split(protocol: MessageQueue, layout: Layout, data: bytes, at: int, ended: bool) -> _Split:
+def _split(protocol: MessageQueue, layout: Layout, data: bytes, offset: int, is_ended: bool) -> _SplitResult:
     """The message at a place."""
     program, hits = compiled(protocol), np.zeros((5, 1), np.int64)
     scanner = LayoutScanner(protocol, program, layout.name, hits)
-    n, code, end, _, place = scanner.scan(data, at, len(data), ended)
-    if n:
-        return _Split(end, (layout.splits or (layout.name,))[hits[2, 0]], scanner.last_op(n))
+    count, code, end, _, layout_index = scanner.scan(data, offset, len(data), is_ended)
+    if count:
+        return _SplitResult(end, (layout.splits or (layout.name,))[hits[2, 0]], scanner.last_op(count))
     if code == bytecode.SCAN_BAD or layout.header is None:
-        return _Split(goes_on=code != bytecode.SCAN_BAD)
-    reading = program.layouts[place].name
-    is_whole, op = LayoutScanner(protocol, program, reading, hits).header(data, at, len(data))
-    return _Split(layout=reading if is_whole else "", op=op, goes_on=True)
+        return _SplitResult(goes_on=code != bytecode.SCAN_BAD)
+    header_layout = program.layouts[layout_index].name
+    is_whole, op = LayoutScanner(protocol, program, header_layout, hits).header(data, offset, len(data))
+    return _SplitResult(layout=header_layout if is_whole else "", op=op, goes_on=True)
 
 
-def _known(layout: Layout, op: int, raw: bytes) -> bool:
+def _proves_layout(layout: Layout, op: int, raw: bytes) -> bool:
     """Whether a message proves its layout: by an operation that it has, else by a body that reads."""
     if layout.header is None:
         return True  # it has been read to its end
     if layout.op is not None:
         return bool(layout.variants_of(op))
-    behind = _left(top(layout.header), raw)
-    return behind is not None and any(_left(reading, behind) is not None for reading in layout.messages())
+    body = _remaining(top(layout.header), raw)
+    return body is not None and any(_remaining(message, body) is not None for message in layout.messages())
 
 
-def _left(message: type[Message], raw: bytes) -> bytes | None:
+def _remaining(cls: type[Message], raw: bytes) -> bytes | None:
     """What is left behind a message that the bytes begin with, None if they do not begin with one."""
     with suppress(Broken):
-        return message.begin(raw)[1]
+        return cls.begin(raw)[1]
     return None
 
 
-def _front(layout: Layout, raw: bytes) -> type[Message]:
+def _first_class(layout: Layout, raw: bytes) -> type[Message]:
     """The class a message of the layout begins with."""
     if layout.header is not None:
         return top(layout.header)
-    readings = layout.messages()
-    return next((reading for reading in readings if _left(reading, raw) == b""), readings[0])
+    classes = layout.messages()
+    return next((cls for cls in classes if _remaining(cls, raw) == b""), classes[0])
 
 
 def _bind_port(cls: type[Message], port: int) -> None:
     """Behind TCP a message that only a server sends has the port as its source, any other as its destination."""
     from_server = {layout.direction for layout in cls.layouts} == {"s2c"}
-    for each in (cls, *cls.__subclasses__()):
-        bind_top_down(TCP, each, **{"sport" if from_server else "dport": port})
+    for form in (cls, *cls.__subclasses__()):
+        bind_top_down(TCP, form, **{"sport" if from_server else "dport": port})
 
 
 @cache
@@ -306,9 +313,9 @@ def add_payload(message: Message, payload: Any) -> None:
 
 def bind() -> None:
     """Bind the ports of every protocol. A second call does nothing."""
-    if Message.cuts is cuts:
+    if Message.payload_slices is payload_slices:
         return
-    Message.cuts = cuts
+    Message.payload_slices = payload_slices
     setattr(Message, "tcp_reassemble", classmethod(tcp_reassemble))  # noqa: B010 - to mypy it is no method
     setattr(Message, "add_payload", add_payload)  # noqa: B010
     fields.shows_secrets = lambda: show_secrets

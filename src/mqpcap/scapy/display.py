@@ -19,11 +19,11 @@ from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY
 from mqpcap.statistics.keys import endpoint
 
-NAME_LENGTH = 60
+MAX_NAME_CHARACTERS = 60
 """So many characters of a name are shown in a line."""
-ROWS_SHOWN = 100
+MAX_ROWS = 100
 """So many packets of a list are shown in a notebook, and fields of a message."""
-VALUE_LENGTH = 200
+MAX_VALUE_CHARACTERS = 200
 """So many characters of a value in a notebook."""
 
 _LABELS = (
@@ -40,34 +40,35 @@ def mysummary(message: Message) -> str:
     if not message.explicit:
         message = next(iter(message))  # with one value for each that is volatile
     operation = _operation(message)
-    said = [protocol.title, *([] if operation is None else [operation])]
+    parts = [protocol.title, *([] if operation is None else [operation])]
     for name, label in _LABELS:
-        value = _said(message, name)
+        value = _column_value(message, name)
         if value not in (None, "", b""):
-            said.append(label + _word(value))
-    size = _said(message, "body_len")
-    said += [] if size is None else [f"{size} B"]
+            parts.append(label + _quoted(value))
+    size = _column_value(message, "body_len")
+    parts += [] if size is None else [f"{size} B"]
     if message.mq is not None and message.mq.status == "ok":
-        said.append("ok")
-    code, text = _said(message, "error_code"), _said(message, "error_text")
+        parts.append("ok")
+    code, text = _column_value(message, "error_code"), _column_value(message, "error_text")
     if code is not None or text is not None or (message.mq is not None and message.mq.status == "error"):
-        said += ["error", *(_word(x) for x in (code, text) if x is not None)]
-    return " ".join(said)
+        parts += ["error", *(_quoted(x) for x in (code, text) if x is not None)]
+    return " ".join(parts)
 
 
 def do_summary(message: Message) -> tuple[int, str, list[Any]]:
     """What Scapy makes a summary of: the line of the message and what is behind it, whoever carries it before."""
     line = mysummary(message)
     if not line:
-        found, text, needed = Packet._do_summary(message)
-        return found, text, needed
+        is_relevant, text, needed = Packet._do_summary(message)
+        return is_relevant, text, needed
     body = message.payload
-    _, behind, needed = (body.payload if isinstance(body, Message) and body.of_protocol is None else body)._do_summary()
-    seen = message.mq
-    if seen is not None:
-        line = f"{endpoint(seen.src_ip, seen.src_port)} > {endpoint(seen.dst_ip, seen.dst_port)} {line}"
+    body = body.payload if isinstance(body, Message) and body.of_protocol is None else body
+    _, body_line, needed = body._do_summary()
+    mq = message.mq
+    if mq is not None:
+        line = f"{endpoint(mq.src_ip, mq.src_port)} > {endpoint(mq.dst_ip, mq.dst_port)} {line}"
     # 0: the layers below say who they are, too.
-    return 0, f"{line} / {behind}" if behind else line, needed
+    return 0, f"{line} / {body_line}" if body_line else line, needed
 
 
 def _operation(message: Message) -> str | None:
@@ -86,7 +87,7 @@ def _operation(message: Message) -> str | None:
     return next((layout.names[ANY] for layout in layouts if ANY in layout.names and layout.header is None), None)
 
 
-def _said(message: Message, name: str) -> Any:
+def _column_value(message: Message, name: str) -> Any:
     """A column of ``messages``: the tables' of a message of a session, else from the fields."""
     if message.mq is not None:
         return getattr(message.mq, name)
@@ -96,18 +97,18 @@ def _said(message: Message, name: str) -> Any:
         values = (message.column(x) for x in _names(protocol.envelope.body))
         return next((len(x) for x in values if isinstance(x, bytes | str)), None)
     values = (message.column(x) for x in (*_names(getattr(protocol.envelope, name)), name))
-    found = next((x for x in values if x not in (None, "")), None)
-    return found.hex() if name == "message_id" and isinstance(found, bytes) else found
+    field_value = next((x for x in values if x not in (None, "")), None)
+    return field_value.hex() if name == "message_id" and isinstance(field_value, bytes) else field_value
 
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-def _word(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """A value on one line, quoted where it would not stand as one word."""
     text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    text = text if len(text) <= NAME_LENGTH else f"{text[:NAME_LENGTH]}..."
+    text = text if len(text) <= MAX_NAME_CHARACTERS else f"{text[:MAX_NAME_CHARACTERS]}..."
     return text if text.isprintable() and " " not in text and '"' not in text else repr(text)
 
 
@@ -143,28 +144,28 @@ def _fields(layer: Packet, indent: str) -> Iterator[str]:
 
 
 def _row(name: str, value: str) -> str:
-    shown = value if len(value) <= VALUE_LENGTH else f"{value[:VALUE_LENGTH]}..."
-    return f'<tr><td>{escape(name)}</td><td style="text-align:left">{escape(shown)}</td></tr>'
+    shortened = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[:MAX_VALUE_CHARACTERS]}..."
+    return f'<tr><td>{escape(name)}</td><td style="text-align:left">{escape(shortened)}</td></tr>'
 
 
 def list_html(packets: "PacketList | SndRcvList") -> str | None:
     """A list as a table, None (then Scapy's own line is shown) where no message of ours is in it."""
-    found: Sequence[Any] = packets.res
-    if not any(isinstance(one, Message) for entry in found[:ROWS_SHOWN] for one in _of(entry)):
+    entries: Sequence[Any] = packets.res
+    if not any(isinstance(packet, Message) for entry in entries[:MAX_ROWS] for packet in _packets_of(entry)):
         return None
     rows = []
-    for number, entry in enumerate(found[:ROWS_SHOWN]):
-        cells = "".join(f'<td style="text-align:left">{escape(one.summary())}</td>' for one in _of(entry))
-        rows.append(f"<tr><td>{number}</td><td>{float(_of(entry)[0].time):.6f}</td>{cells}</tr>")
-    return _table(f"{packets.listname}: {len(found)}", rows, len(found))
+    for number, entry in enumerate(entries[:MAX_ROWS]):
+        cells = "".join(f'<td style="text-align:left">{escape(packet.summary())}</td>' for packet in _packets_of(entry))
+        rows.append(f"<tr><td>{number}</td><td>{float(_packets_of(entry)[0].time):.6f}</td>{cells}</tr>")
+    return _table(f"{packets.listname}: {len(entries)}", rows, len(entries))
 
 
 def _table(caption: str, rows: list[str], count: int) -> str:
-    more = f'<tr><td colspan="4">and {count - ROWS_SHOWN} more</td></tr>' if count > ROWS_SHOWN else ""
-    return f"<table><caption>{escape(caption)}</caption>{''.join(rows[:ROWS_SHOWN])}{more}</table>"
+    footer = f'<tr><td colspan="4">and {count - MAX_ROWS} more</td></tr>' if count > MAX_ROWS else ""
+    return f"<table><caption>{escape(caption)}</caption>{''.join(rows[:MAX_ROWS])}{footer}</table>"
 
 
-def _of(entry: Any) -> tuple[Packet, ...]:
+def _packets_of(entry: Any) -> tuple[Packet, ...]:
     return (entry.query, entry.answer) if isinstance(entry, QueryAnswer) else (entry,)
 
 
@@ -173,15 +174,15 @@ def _of(entry: Any) -> tuple[Packet, ...]:
 
 def _masked(message: Message) -> Message:
     """The message; where bytes that nothing read may hold a secret, a copy with these masked."""
-    rest = message.payload
-    if fields.shows_secrets() or not isinstance(rest, Raw) or not _may_be_secret(message):
+    body = message.payload
+    if fields.shows_secrets() or not isinstance(body, Raw) or not _may_have_secret(message):
         return message
-    shown = message.copy()
-    shown.payload.load = MASK.encode()
-    return shown
+    masked = message.copy()
+    masked.payload.load = MASK.encode()
+    return masked
 
 
-def _may_be_secret(message: Message) -> bool:
+def _may_have_secret(message: Message) -> bool:
     """Whether the message, whose body was not read, may have a secret: by its operation if it has one."""
     protocol = message.of_protocol
     layouts = protocol.layouts if protocol is not None else ()
@@ -211,9 +212,9 @@ def sr(packets: PacketList, multi: bool = False, lookahead: int | None = None) -
     """Scapy's ``sr``; in one pass where a session knows the pairs of all messages."""
     messages = [packet for packet in packets.res if isinstance(packet, Message) and packet.mq is not None]
     index = {message.mq.key: i for i, message in enumerate(messages)}
-    if lookahead or len(index) < len(packets.res) or not all(message.mq.pair.told()[1] for message in messages):
-        pairs, others = _sr(packets, multi, lookahead)
-        return pairs, others
+    if lookahead or len(index) < len(packets.res) or not all(message.mq.pair.result()[1] for message in messages):
+        pairs, unanswered = _sr(packets, multi, lookahead)
+        return pairs, unanswered
     matched: set[int] = set()
     answers = []
     for i, message in enumerate(messages):
@@ -230,32 +231,34 @@ _sr = PacketList.sr
 # -- who sent it -------------------------------------------------------------------------------------------
 
 
-def ends(message: Message) -> Packet:
+def endpoint_layers(message: Message) -> Packet:
     """The ends of a message of a session as Scapy has them: Ethernet, IP and TCP headers without anything else."""
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
 
-    seen = message.mq
-    ip = (IPv6 if ":" in seen.src_ip else IP)(src=seen.src_ip, dst=seen.dst_ip)
-    made: Packet = Ether() / ip / TCP(sport=seen.src_port, dport=seen.dst_port)
-    return made
+    mq = message.mq
+    ip = (IPv6 if ":" in mq.src_ip else IP)(src=mq.src_ip, dst=mq.dst_ip)
+    headers: Packet = Ether() / ip / TCP(sport=mq.src_port, dport=mq.dst_port)
+    return headers
 
 
 def haslayer(message: Message, cls: Any, _subclass: bool | None = None) -> Any:
     """Whether there is such a layer; a message of a session has the ends it came from, too."""
-    return Packet.haslayer(message, cls, _subclass) or (_has_ends(message) and ends(message).haslayer(cls, _subclass))
+    return Packet.haslayer(message, cls, _subclass) or (
+        _has_endpoints(message) and endpoint_layers(message).haslayer(cls, _subclass)
+    )
 
 
 def getlayer(message: Message, cls: Any, nb: int = 1, _track: Any = None, _subclass: Any = None, **flt: Any) -> Any:
     """The layer; of a message of a session the ends it came from, too."""
-    found = Packet.getlayer(message, cls, nb, _track, _subclass, **flt)
-    if found is None and _has_ends(message) and not isinstance(cls, int):
-        return ends(message).getlayer(cls, nb, _track, _subclass, **flt)
-    return found
+    layer = Packet.getlayer(message, cls, nb, _track, _subclass, **flt)
+    if layer is None and _has_endpoints(message) and not isinstance(cls, int):
+        return endpoint_layers(message).getlayer(cls, nb, _track, _subclass, **flt)
+    return layer
 
 
-_CLASS = re.compile(r"(?<=[%,{!])(\w+)(?=(?::\d+)?\.\w+%|:[^{}]*})")
+_CLASS_NAME = re.compile(r"(?<=[%,{!])(\w+)(?=(?::\d+)?\.\w+%|:[^{}]*})")
 """Class names in a format of ``sprintf``."""
 
 
@@ -272,15 +275,15 @@ def sprintf(message: Message, fmt: str, relax: int = 1) -> str:
     def own_name(match: re.Match[str]) -> str:
         return names.get(match[1], match[1])
 
-    fmt = _CLASS.sub(own_name, fmt)
-    if not _has_ends(message):
+    fmt = _CLASS_NAME.sub(own_name, fmt)
+    if not _has_endpoints(message):
         return str(Packet.sprintf(message, fmt, relax))
-    under = ends(message) / message
-    under.time = message.time
-    return str(under.sprintf(fmt, relax))
+    packet = endpoint_layers(message) / message
+    packet.time = message.time
+    return str(packet.sprintf(fmt, relax))
 
 
-def _has_ends(message: Message) -> bool:
+def _has_endpoints(message: Message) -> bool:
     return message.mq is not None and message.underlayer is None
 
 

@@ -39,52 +39,52 @@ from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
 """So many packets of a file are read at once; a live capture gives each as it comes."""
-HELD_MESSAGES = 16384
+MAX_BUFFERED_MESSAGES = 16384
 """So many messages of a file wait, so that one which was long incomplete still comes in order of time."""
-HELD_PACKETS = 16384
+MAX_BUFFERED_PACKETS = 16384
 """So many packets of a source are kept, so that a message has those that carried it."""
-KEPT_CONNECTIONS = 1024
+MAX_CLOSED_CONNECTIONS = 1024
 """So many connections that closed are remembered; of those before nothing more is expected."""
 MAX_PACKET_BYTES = 4 * MTU
 """As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
 
-_NO_FILES = ("",)
-_EXCHANGE = ["connection_id", "request_direction", "request_offset", "reply_offset"]
+_NO_FILE_NAMES = ("",)
+_EXCHANGE_COLUMNS = ["connection_id", "request_direction", "request_offset", "reply_offset"]
 
 Key = tuple[int, Direction, int]
 """connection_id, direction and stream_offset: the key of a message within its capture."""
 
 
-class Pair:
+class ReplyLookup:
     """The key of the message that answers another, as far as the exchanges have told, or looked up when it is asked."""
 
     def __init__(self, find: Callable[[], Key | None] | None = None) -> None:
         self._find = find
         self._reply: Key | None = None
-        self._is_known = False
+        self._is_decided = False
 
-    def tell(self, reply: Key | None) -> None:
+    def resolve(self, reply: Key | None) -> None:
         """It is decided: this message answers, or none does."""
-        self._reply, self._is_known, self._find = reply, True, None
+        self._reply, self._is_decided, self._find = reply, True, None
 
-    def told(self) -> tuple[Key | None, bool]:
+    def result(self) -> tuple[Key | None, bool]:
         """The key, and whether it is decided."""
         if self._find is not None:
-            self.tell(self._find())
-        return self._reply, self._is_known
+            self.resolve(self._find())
+        return self._reply, self._is_decided
 
     def __getstate__(self) -> dict[str, Any]:
-        self.told()
+        self.result()
         return self.__dict__
 
 
 def as_scapy(packet: CapturedPacket) -> Packet:
     """A captured packet as Scapy reads it."""
-    made: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw)
-    made.time, made.wirelen = EDecimal(packet.ts_ns) / 1_000_000_000, packet.wire_len
-    return made
+    scapy_packet: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw)
+    scapy_packet.time, scapy_packet.wirelen = EDecimal(packet.ts_ns) / 1_000_000_000, packet.wire_len
+    return scapy_packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ class Seen:
     status: str | None
     error_code: int | None
     error_text: str | None
-    carriers: tuple[CapturedPacket, ...] = field(default=(), repr=False, compare=False)
-    pair: Pair = field(default_factory=Pair, repr=False, compare=False)
+    packets_raw: tuple[CapturedPacket, ...] = field(default=(), repr=False, compare=False)
+    pair: ReplyLookup = field(default_factory=ReplyLookup, repr=False, compare=False)
 
     @property
     def packets(self) -> list[Packet]:
         """The packets that carried the message, as far as they were still there when it was whole."""
-        return [as_scapy(carrier) for carrier in self.carriers]
+        return [as_scapy(packet) for packet in self.packets_raw]
 
     @property
     def key(self) -> Key:
@@ -139,17 +139,17 @@ class Seen:
     @property
     def reply(self) -> Key | None:
         """The key of the message that answers this one, None if there is none or it is not known yet."""
-        return self.pair.told()[0]
+        return self.pair.result()[0]
 
-    def answers(self, asked: "Seen") -> bool | None:
+    def answers(self, request: "Seen") -> bool | None:
         """Whether this message answers another; None where only the protocol's rule can say."""
-        reply, is_known = asked.pair.told()
-        if is_known:
+        reply, is_decided = request.pair.result()
+        if is_decided:
             return reply == self.key
-        return None if self.connection_id == asked.connection_id and self.direction != asked.direction else False
+        return None if self.connection_id == request.connection_id and self.direction != request.direction else False
 
 
-COLUMNS = [f.name for f in fields(Seen) if f.name not in ("carriers", "pair")]
+COLUMNS = [f.name for f in fields(Seen) if f.name not in ("packets_raw", "pair")]
 
 
 class MqSession(DefaultSession):
@@ -201,52 +201,52 @@ class _Source(Tables):
     """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
-        super().__init__(options, self._take)
+        super().__init__(options, self._add_output)
         self.sock = sock  # kept, so that no other gets its id
         # A whole file waits for nobody; a live capture must not wait for packets to come.
         self.is_file = bool(getattr(sock, "nonblocking_socket", False))
         self.packet_count = 0
         self.ends: dict[int, tuple[str, int, str, int]] = {}
         """By number, sender and receiver of the latest packets that have payload."""
-        self._carriers: dict[int, CapturedPacket] = {}
+        self._packets_by_number: dict[int, CapturedPacket] = {}
         """The latest packets, by number."""
-        self._held: list[tuple[int, int, Key, Packet]] = []
-        self._pairs: WeakValueDictionary[Key, Pair] = WeakValueDictionary()
+        self._buffered: list[tuple[int, int, Key, Packet]] = []
+        self._pairs: WeakValueDictionary[Key, ReplyLookup] = WeakValueDictionary()
         """Of messages that somebody has, what is not known yet."""
 
     def completed(self, packets: list[Packet]) -> list[Packet]:
         """The messages that the packets complete; of a file those that no earlier message is likely to follow."""
         if len(packets):
-            carriers = [_captured(packet) for packet in packets]
+            captured = [_captured(packet) for packet in packets]
             numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
-            self._carriers.update(zip(numbers.tolist(), carriers, strict=True))
+            self._packets_by_number.update(zip(numbers.tolist(), captured, strict=True))
             self.packet_count += len(packets)
-            for part in self.messages(window_of(carriers, numbers)):
-                self.take(part, _NO_FILES)
-            self._make_room(self.packet_count - len(packets))
-        return self._given(HELD_MESSAGES if self.is_file else 0)
+            for batch in self.messages(window_of(captured, numbers)):
+                self.take(batch, _NO_FILE_NAMES)
+            self._evict(self.packet_count - len(packets))
+        return self._release(MAX_BUFFERED_MESSAGES if self.is_file else 0)
 
-    def _make_room(self, before: int) -> None:
+    def _evict(self, previous_count: int) -> None:
         """Forget connections that are over, and packets of long ago; looked at once every BATCH_PACKETS."""
-        if self.packet_count // BATCH_PACKETS == before // BATCH_PACKETS:
+        if self.packet_count // BATCH_PACKETS == previous_count // BATCH_PACKETS:
             return
-        room = max(KEPT_CONNECTIONS, self.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
-        over = self.assembler.eviction_candidates(KEPT_CONNECTIONS, room)
-        if len(over):
-            self.take(self.last_of(over), _NO_FILES)
-            self.close(over, _NO_FILES, of_others=True)
-            self.assembler.forget(over)
-        for kept in (self._carriers, self.ends):
-            for number in list(kept)[: max(0, len(kept) - HELD_PACKETS)]:
-                del kept[number]
+        max_open = max(MAX_CLOSED_CONNECTIONS, self.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
+        ended = self.assembler.eviction_candidates(MAX_CLOSED_CONNECTIONS, max_open)
+        if len(ended):
+            self.take(self.last_of(ended), _NO_FILE_NAMES)
+            self.close(ended, _NO_FILE_NAMES, of_others=True)
+            self.assembler.forget(ended)
+        for by_number in (self._packets_by_number, self.ends):
+            for number in list(by_number)[: max(0, len(by_number) - MAX_BUFFERED_PACKETS)]:
+                del by_number[number]
 
     def finished(self) -> list[Packet]:
         """The messages still open, at the end."""
-        self.take(self.last_messages(), _NO_FILES)
-        self.close(self.assembler.live, _NO_FILES, of_others=False)
+        self.take(self.last_messages(), _NO_FILE_NAMES)
+        self.close(self.assembler.live, _NO_FILE_NAMES, of_others=False)
         for pair in self._pairs.values():
-            pair.tell(None)
-        return self._given(0)
+            pair.resolve(None)
+        return self._release(0)
 
     def _segments(self, segments: Segments) -> Segments:
         for i in np.flatnonzero(segments.length).tolist():
@@ -257,24 +257,24 @@ class _Source(Tables):
             )  # fmt: skip
         return super()._segments(segments)
 
-    def _rows_made(self, protocol: MessageQueue, frames: Frames, records: Records, *rest: Any) -> None:
-        self._at_hand = protocol, frames, records
-        super()._rows_made(protocol, frames, records, *rest)
+    def _rows_made(self, protocol: MessageQueue, frames: Frames, records: Records, *arguments: Any) -> None:
+        self._batch = protocol, frames, records
+        super()._rows_made(protocol, frames, records, *arguments)
 
-    def _take(self, output: Output) -> None:
+    def _add_output(self, output: Output) -> None:
         if output.table == "messages":
-            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._at_hand):
-                heappush(self._held, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
+            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._batch):
+                heappush(self._buffered, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
         elif output.table == "exchanges":
-            for row in output.rows.select(_EXCHANGE).to_pylist():
-                flow, asked, request, reply = (row[name] for name in _EXCHANGE)
-                pair = self._pairs.pop((flow, asked, request), None)
+            for row in output.rows.select(_EXCHANGE_COLUMNS).to_pylist():
+                flow, direction, request, reply = (row[name] for name in _EXCHANGE_COLUMNS)
+                pair = self._pairs.pop((flow, direction, request), None)
                 if pair is not None:
-                    pair.tell(None if reply is None else (flow, DIRECTIONS[asked == DIRECTIONS[0]], reply))
+                    pair.resolve(None if reply is None else (flow, DIRECTIONS[direction == DIRECTIONS[0]], reply))
 
-    def _given(self, keep: int) -> list[Packet]:
+    def _release(self, buffered_count: int) -> list[Packet]:
         """The earliest of those held, all but so many."""
-        return [heappop(self._held)[-1] for _ in range(len(self._held) - keep)]
+        return [heappop(self._buffered)[-1] for _ in range(len(self._buffered) - buffered_count)]
 
     def _packets(
         self, rows: list[dict[str, Any]], protocol: MessageQueue, frames: Frames, records: Records
@@ -283,19 +283,20 @@ class _Source(Tables):
         for i, row in enumerate(rows):
             layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            seen = Seen(**row, carriers=self._carried(row))
-            packet = message(layout, raw, program.variant_class[records.variant[i]], seen)
+            mq = Seen(**row, packets_raw=self._packets_of(row))
+            packet = message(layout, raw, program.variant_class[records.variant[i]], mq)
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
 
-    def _carried(self, row: Mapping[str, Any]) -> tuple[CapturedPacket, ...]:
+    def _packets_of(self, row: Mapping[str, Any]) -> tuple[CapturedPacket, ...]:
         """The packets from the first to the last of a message that its sender sent."""
-        first, last = row["first_packet"], row["last_packet"]
-        numbers: Iterable[int] = range(first, last + 1)
-        if last - first > len(self._carriers):
-            numbers = [number for number in self._carriers if first <= number <= last]
+        first_packet, last_packet = row["first_packet"], row["last_packet"]
+        numbers: Iterable[int] = range(first_packet, last_packet + 1)
+        if last_packet - first_packet > len(self._packets_by_number):
+            numbers = [number for number in self._packets_by_number if first_packet <= number <= last_packet]
         ends = row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"]
-        return tuple(self._carriers[n] for n in numbers if self.ends.get(n) == ends and n in self._carriers)
+        sent = (number for number in numbers if self.ends.get(number) == ends)
+        return tuple(self._packets_by_number[number] for number in sent if number in self._packets_by_number)
 
 
 def install() -> None:
@@ -316,19 +317,19 @@ def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
         return
     written: dict[CapturedPacket | int, Packet] = {}
     for number, packet in enumerate(IterSocket(packets).iter):
-        seen = packet.mq if isinstance(packet, Message) else None
-        if seen is None or not seen.carriers:
+        mq = packet.mq if isinstance(packet, Message) else None
+        if mq is None or not mq.packets_raw:
             written[number] = packet
         elif bytes(packet) != packet.original:
             written[number] = _edited(packet)
         else:
-            written.update({carrier: as_scapy(carrier) for carrier in seen.carriers if carrier not in written})
+            written.update({captured: as_scapy(captured) for captured in mq.packets_raw if captured not in written})
     _write_packets(writer, list(written.values()))
 
 
 def _edited(message: Message) -> Packet:
     """A message of a session that was changed, in the headers of its first packet."""
-    packet = as_scapy(message.mq.carriers[0])
+    packet = as_scapy(message.mq.packets_raw[0])
     if TCP in packet:
         packet[TCP].remove_payload()
         for layer, name in ((IP, "len"), (IP, "chksum"), (IPv6, "plen"), (TCP, "chksum")):
@@ -342,27 +343,28 @@ def _edited(message: Message) -> Packet:
 
 def _next(packets: IterSocket) -> Packet:
     """The next of a list of packets, which Scapy would give a new time; its bytes are as it would be sent now."""
-    given = next(packets.iter, None)
-    if given is None:
+    source_packet = next(packets.iter, None)
+    if source_packet is None:
         raise EOFError
-    if isinstance(given, bytes):
-        return conf.raw_layer(given)
-    packet = type(given)(bytes(given), stop_dissection_after=Packet)
-    packet.time, packet.wirelen = given.time, given.wirelen
+    if isinstance(source_packet, bytes):
+        return conf.raw_layer(source_packet)
+    packet = type(source_packet)(bytes(source_packet), stop_dissection_after=Packet)
+    packet.time, packet.wirelen = source_packet.time, source_packet.wirelen
     return packet
 
 
 def _captured(packet: Packet) -> CapturedPacket:
     """A packet as it was captured, its link type -1 where it neither has one nor carries IP."""
-    raw, link = b"", -1
+    raw, link_type = b"", -1
     if type(packet) in conf.l2types:
-        raw, link = packet.original or bytes(packet), conf.l2types[type(packet)]
+        raw, link_type = packet.original or bytes(packet), conf.l2types[type(packet)]
     else:
-        whole_packet = type(packet)(packet.original or bytes(packet))
+        dissected = type(packet)(packet.original or bytes(packet))
         for layer in ("IPv6", "IP"):
-            if layer in whole_packet:
-                raw, link = bytes(whole_packet[layer]), RAW_IP
-    return CapturedPacket(raw, max(packet.wirelen or 0, len(raw)), round(EDecimal(packet.time) * 1_000_000_000), link)
+            if layer in dissected:
+                raw, link_type = bytes(dissected[layer]), RAW_IP
+    ts_ns = round(EDecimal(packet.time) * 1_000_000_000)
+    return CapturedPacket(raw, max(packet.wirelen or 0, len(raw)), ts_ns, link_type)
 
 
 def top(header: type[Message]) -> type[Message]:
@@ -373,16 +375,16 @@ def top(header: type[Message]) -> type[Message]:
     return [cls for cls in above(header) if "dispatch_hook" not in cls.__dict__][-1]
 
 
-def message(layout: Layout, raw: bytes, reading: str, seen: Seen) -> Message:
+def message(layout: Layout, raw: bytes, body_class: str, mq: Seen) -> Message:
     """A message as it was seen; ``reading`` is the body's class."""
-    if seen.flaw:
+    if mq.flaw:
         packet = _flawed(layout, raw)
     elif layout.header is not None:
         packet = top(layout.header).read(raw, layout.direction, layout.name)
     else:
-        packet = next(cls for cls in layout.messages() if cls.__name__ == reading)(raw)
-    packet.mq = seen
-    packet.time = EDecimal(seen.ts_ns) / 1_000_000_000
+        packet = next(cls for cls in layout.messages() if cls.__name__ == body_class)(raw)
+    packet.mq = mq
+    packet.time = EDecimal(mq.ts_ns) / 1_000_000_000
     packet.original = raw
     return packet
 
@@ -392,9 +394,9 @@ def _flawed(layout: Layout, raw: bytes) -> Message:
     header = top(layout.header) if layout.header is not None else layout.messages()[0]
     packet: Message = header()
     packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # it has no bytes of its own
-    behind = raw
+    remainder = raw
     if layout.header is not None:
         with suppress(Broken):
-            packet, behind = header.begin(raw)
-    packet.add_payload(conf.raw_layer(behind))
+            packet, remainder = header.begin(raw)
+    packet.add_payload(conf.raw_layer(remainder))
     return packet

@@ -83,7 +83,7 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
         yield kind
 
 
-class MessageCut(NamedTuple):
+class MessageSlice(NamedTuple):
     """A message in the bytes of a TCP segment or stream: its class, its layout and its offsets.
 
     then: name of the layout of later messages, if it is a different one.
@@ -117,7 +117,7 @@ class Message(Packet):
     layouts: "ClassVar[tuple[Layout, ...]]" = ()
     """The layouts whose messages begin with this class."""
 
-    cuts: "ClassVar[Callable[[bytes, Packet], Sequence[MessageCut]] | None]" = None
+    payload_slices: "ClassVar[Callable[[bytes, Packet], Sequence[MessageSlice]] | None]" = None
     """Finds the messages in a TCP payload; set once the layers are bound to TCP (``mqpcap.scapy``)."""
 
     mq: Any = None
@@ -298,7 +298,7 @@ class Message(Packet):
     def dissect(self, s: bytes) -> None:
         """Read the bytes; in the payload of a TCP segment all messages that begin in it, in order."""
         is_payload = _as.get() == (None, None) and hasattr(self.underlayer, "dport")
-        slices = Message.cuts(s, self.underlayer) if is_payload and Message.cuts is not None else ()
+        slices = Message.payload_slices(s, self.underlayer) if is_payload and Message.payload_slices is not None else ()
         if not slices:
             super().dissect(s)
             return
@@ -308,8 +308,8 @@ class Message(Packet):
             super().dissect(s[: front.end])
         finally:
             _as.reset(token)
-        for cut in later:
-            self.add_payload(cut.read(s))
+        for later_slice in later:
+            self.add_payload(later_slice.read(s))
         trailing = s[slices[-1].end :]
         if trailing:
             last_layer = self.lastlayer()
