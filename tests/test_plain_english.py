@@ -1,0 +1,27 @@
+"""Docstrings, comments and names stay as plain as they are: figures of each package may only fall."""
+
+from pathlib import Path
+
+import pytest
+from plain_english import figures
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "mqpcap"
+MOST = {}
+"""By package: the largest shares of flagged sentences and names, in percent. Lower a figure when it has fallen."""
+
+
+def test_every_package_has_figures() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {"."}
+
+    assert packages == set(MOST)
+
+
+@pytest.mark.parametrize("package", MOST)
+def test_no_figure_rises(package: str) -> None:
+    sentences, names = MOST[package]
+    counted = [figures(path) for path in (PACKAGE.glob("*.py") if package == "." else [PACKAGE / package])]
+    flagged_sentences = [place for part in counted for place in part.flagged_sentences]
+    flagged_names = [place for part in counted for place in part.flagged_names]
+
+    assert 100 * len(flagged_sentences) <= sentences * sum(part.sentences for part in counted), flagged_sentences
+    assert 100 * len(flagged_names) <= names * sum(part.names for part in counted), flagged_names
