@@ -72,7 +72,7 @@ class NumberedPipeline(CapturePipeline):
     def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
         """Connections are over."""
         states = (self.framer.connections.get(number) for number in flows.tolist())
-        names = [state.stranger if state is not None else None for state in states]
+        names = [state.foreign_protocol if state is not None else None for state in states]
         self._closed.extend(zip((flows + 1).tolist(), names, strict=True))
         super().close(flows, files, of_others)
 

@@ -232,7 +232,7 @@ class Pipeline:
     def behind(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for bytes, and since when (ns): from then on the other is ahead."""
         since = self.assembler.out_of_order()
-        for side, ns in self.framer.unsettled.items():
+        for side, ns in self.framer.undecided.items():
             since[side] = min(ns, since.get(side, ns))
         return since
 
@@ -291,7 +291,7 @@ class Pipeline:
         spans, at = _spans(frames), 0
         if protocol.evidence is not None and protocol.derive is not None:
             flows, of = factorize(frames.flow)
-            spans = replace(spans, of=of, facts=self.facts(protocol, flows.tolist()))
+            spans = replace(spans, connection_index=of, facts=self.facts(protocol, flows.tolist()))
         for records in reader.batches(spans, self.options.policy.bodies):
             yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
             at += len(records.flaw)
@@ -548,8 +548,8 @@ class Tables(Pipeline):
         ``of_others``: problems of other connections that can change no more are given out, too.
         """
         gaps = self.assembler.final_gaps(flows) if of_others else self.assembler.gaps()
-        found = [*self.framer.found.problems, *not_read(self.assembler, gaps)]
-        self.framer.found.problems = []
+        found = [*self.framer.output.problems, *not_read(self.assembler, gaps)]
+        self.framer.output.problems = []
         for problem in found:
             if problem.kind != "conflict":
                 self._note_missing(problem)
@@ -695,7 +695,7 @@ class CapturePipeline(Tables):
         over = self.assembler.eviction_candidates(room // CLOSED_SHARE, room // OPEN_SHARE)
         if len(over):
             self.take(self.last_of(over), self.capture.files)
-        elif self.assembler.untold_count + len(self.framer.found.problems) < MAX_PROBLEMS:
+        elif self.assembler.untold_count + len(self.framer.output.problems) < MAX_PROBLEMS:
             return
         self.close(over, self.capture.files, of_others=True)
         self.assembler.forget(over)

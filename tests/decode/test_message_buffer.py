@@ -47,18 +47,18 @@ def packets(array: NDArray[np.int64], first: int = 0, count: int = 4) -> ChunkPa
 
 
 def test_packet_of_an_offset() -> None:
-    assert [packets(PACKETS).holding(at) for at in (90, 100, 109, 110, 139, 500)] == [0, 0, 0, 1, 3, 3]
-    assert [packets(PACKETS, 1, 2).holding(at) for at in (100, 110, 139)] == [0, 0, 1]
+    assert [packets(PACKETS).packet_at(at) for at in (90, 100, 109, 110, 139, 500)] == [0, 0, 0, 1, 3, 3]
+    assert [packets(PACKETS, 1, 2).packet_at(at) for at in (100, 110, 139)] == [0, 0, 1]
 
 
 def test_newest_is_the_packet_that_came_last_by_file_and_number() -> None:
     some = packets(PACKETS)
-    assert (some.newest(0, 3), some.newest(0, 1), some.newest(3, 3)) == (2, 1, 3)
-    assert packets(PACKETS, 1, 3).newest(0, 2) == 1
+    assert (some.last_captured(0, 3), some.last_captured(0, 1), some.last_captured(3, 3)) == (2, 1, 3)
+    assert packets(PACKETS, 1, 3).last_captured(0, 2) == 1
 
     later_file = PACKETS.copy()
     later_file[4, 0] = 1
-    assert packets(later_file).newest(0, 3) == 0
+    assert packets(later_file).last_captured(0, 3) == 0
 
 
 def test_messages_say_where_they_are_and_when_they_came() -> None:
@@ -114,9 +114,9 @@ class _Unpickler(pickle.Unpickler):
 def test_a_framer_that_has_found_messages_survives_pickling() -> None:
     """A stream over finished files keeps its state between them."""
     framer = Framer(protocols())
-    rows, _ = framer.found.rows("flymq", memoryview(b""))
+    rows, _ = framer.output.buffer_for("flymq", memoryview(b""))
     put(rows, [(100, 110)])
-    assert [len(found.start) for found in framer.found.taken(np.empty(0, np.uint8))] == [1]
+    assert [len(found.start) for found in framer.output.take_all(np.empty(0, np.uint8))] == [1]
 
     out = io.BytesIO()
     _Pickler(out).dump(framer)

@@ -35,7 +35,7 @@ def test_what_is_no_whole_message_comes_again() -> None:
     side, found = begun(), FoundMessages()
 
     assert side.take(chunk(0, 36), LAYOUTS, found) == 21
-    assert (side.messages, side.until) == (1, 42)
+    assert (side.messages, side.message_end) == (1, 42)
     assert side.since_ns(chunk(0, 36), 21) == 1000
 
 
@@ -45,7 +45,7 @@ def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step(
     side.take(chunk(0, 36, gap_after=True), LAYOUTS, found)
     side.take(chunk(40, 84), LAYOUTS, found)
 
-    (in_window, in_copies) = found.taken(np.frombuffer(STREAM, np.uint8))
+    (in_window, in_copies) = found.take_all(np.frombuffer(STREAM, np.uint8))
     assert in_window.offset.tolist() == [0, 42, 63]
     assert (in_copies.offset.tolist(), in_copies.captured.tolist()) == ([21], [17])
     assert (in_copies.flaw.tolist(), in_copies.op.tolist()) == ([Flaw.TRUNCATED], [9])
@@ -59,7 +59,7 @@ def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:
     side.take(chunk(0, 21, gap_after=True), LAYOUTS, found)
     side.take(chunk(30, 84), LAYOUTS, found)
 
-    (frames,) = found.taken(np.frombuffer(STREAM, np.uint8))
+    (frames,) = found.take_all(np.frombuffer(STREAM, np.uint8))
     assert frames.offset.tolist() == [0, 42, 63]
     assert frames.gap_before.tolist() == [0, 9, 0]
     assert frames.resynced.tolist() == [False, True, False]
@@ -74,7 +74,7 @@ def test_where_the_start_is_not_known_a_message_is_searched_for() -> None:
         side.begin(BLIPMQ["c2s"].place)
         side.take(replace(chunk(0, 42), start_known=start_known), LAYOUTS, found)
 
-        (frames,) = found.taken(np.frombuffer(STREAM, np.uint8))
+        (frames,) = found.take_all(np.frombuffer(STREAM, np.uint8))
         assert frames.resynced.tolist() == [not start_known, False]
 
 

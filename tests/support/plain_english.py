@@ -36,9 +36,9 @@ PATTERNS = [
 FUNCTION_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "of at by in on as is one some other others known found made said told seen here there before behind after past "
-        "first last two which what who mine own such same more most less now then next rest all any none whole over "
-        "under up down out",
+        "of at by in on as is one some other others known found made said told seen here there before behind after "
+        "past first last two which what who mine own such same more most less now then next rest all any none whole "
+        "over under up down out",
     )
 )
 DIRECTIVES = ("#!", "# type:", "# noqa", "# cython", "# fmt", "# SPDX", "# pragma", "# mypy", "# ruff")

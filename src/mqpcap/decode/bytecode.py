@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
 # cython: legacy_implicit_noexcept=True
-"""The one interpreter: a compiled description (Program) run over captured bytes.
+"""Runs a compiled description (Program) over captured bytes: the only interpreter.
 
 ``framing`` gives it stream bytes to find where messages end (:class:`Scanner`); ``columns`` gives it message spans to
 read their fields (:class:`Decoder`). Any bytes give a result code, never an exception.
@@ -40,17 +40,17 @@ OP_NESTED = cython.declare(cython.const[cython.int], 6)
 
 # How an op learns a length or a count: word X, with Y as its parameter.
 BY_FIXED = cython.declare(cython.const[cython.int], 0)  # Y bytes
-BY_PREFIX = cython.declare(cython.const[cython.int], 1)  # an integer of Y bytes in front
+BY_PREFIX = cython.declare(cython.const[cython.int], 1)  # an integer of Y bytes before the value
 BY_REGISTER = cython.declare(cython.const[cython.int], 2)  # register Y
-BY_REST = cython.declare(cython.const[cython.int], 3)  # what is left of the region
-BY_UNTIL = cython.declare(cython.const[cython.int], 4)  # up to the byte Y, which is dropped; without one the rest
-BY_ZERO = cython.declare(cython.const[cython.int], 5)  # lists: items until an integer of Y bytes is zero; it is taken
+BY_REST = cython.declare(cython.const[cython.int], 3)  # the remaining bytes of the region
+BY_UNTIL = cython.declare(cython.const[cython.int], 4)  # up to the byte Y, which is dropped; all bytes if absent
+BY_ZERO = cython.declare(cython.const[cython.int], 5)  # lists: items until an integer of Y bytes is zero
 
 # Flags of integers.
 SIGNED = cython.declare(cython.const[cython.int], 1)
 LITTLE = cython.declare(cython.const[cython.int], 2)
 TRUTH = cython.declare(cython.const[cython.int], 4)  # exactly 1 is true
-FRAME_LENGTH = cython.declare(cython.const[cython.int], 8)  # so many bytes follow the header, less word Y
+FRAME_LENGTH = cython.declare(cython.const[cython.int], 8)  # less word Y: number of bytes after the header
 CHECKED = cython.declare(cython.const[cython.int], 16)  # const Z and Z + 1 bound the value
 
 # Flags of spans.
@@ -70,12 +70,12 @@ SHORT = cython.declare(cython.const[cython.int], 1)  # the bytes end first
 WRONG = cython.declare(cython.const[cython.int], 2)  # the bytes break the layout
 LONG = cython.declare(cython.const[cython.int], 3)  # a count passes its named limit
 
-# Results of a scan, and of one look at a message.
-SCAN_MORE = cython.declare(cython.const[cython.int], 0)  # all is framed but what is no whole message yet
+# Results of a scan.
+SCAN_MORE = cython.declare(cython.const[cython.int], 0)  # all bytes are framed, except an incomplete message at the end
 SCAN_FULL = cython.declare(cython.const[cython.int], 1)  # the output arrays are full, call again
-SCAN_BAD = cython.declare(cython.const[cython.int], 2)  # at the position returned there is no message
+SCAN_BAD = cython.declare(cython.const[cython.int], 2)  # there is no message at the position returned
 
-# What a search says of one position.
+# Results of a search at one position.
 NOT_HERE = cython.declare(cython.const[cython.int], 0)
 FOUND = cython.declare(cython.const[cython.int], 1)
 UNDECIDED = cython.declare(cython.const[cython.int], 2)
@@ -100,17 +100,19 @@ globals().update(
 )  # fmt: skip
 
 _NOTHING = memoryview(b"")
-"""What is held between calls: no buffer, so that it can go."""
+"""Replaces the buffer between calls, so that it can be freed."""
 
 
 @cython.cclass
 class Interpreter:
     """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
 
-    buf, pos: the bytes, and the position up to which they are read. soft: more bytes may follow the region, so that one
-    that ends too early is SHORT, not WRONG. full: the tape had no room. known_end: of a region that is SHORT, where it
-    will end, -1 if unknown. frame_length: what a FRAME_LENGTH said, -1 without one. lists: how many elements each list
-    column has so far.
+    * buf, pos: the bytes, and the position up to which they are read
+    * soft: more bytes may follow the region, so a region that ends too early is SHORT, not WRONG
+    * full: the tape had no capacity left
+    * known_end: end of a region that is SHORT, -1 if unknown
+    * frame_length: value of a FRAME_LENGTH, -1 without it
+    * lists: number of elements in each list column
     """
 
     # A memoryview is 208 bytes: as an argument it would be copied for every integer that is read.
@@ -143,41 +145,41 @@ class Interpreter:
     @cython.final
     @cython.cfunc
     @cython.nogil
-    def _integer(self, at: cython.longlong, size: cython.int, flags: cython.int) -> cython.longlong:
+    def _integer(self, position: cython.longlong, size: cython.int, flags: cython.int) -> cython.longlong:
         """The integer of ``size`` bytes at ``at``; 8 unsigned bytes keep their bits in a signed one."""
-        first: cython.longlong = self.buf[at]
-        last: cython.longlong = self.buf[at + size - 1]
-        value: cython.longlong = last if flags & LITTLE else first
+        first_byte: cython.longlong = self.buf[position]
+        last_byte: cython.longlong = self.buf[position + size - 1]
+        value: cython.longlong = last_byte if flags & LITTLE else first_byte
         i: cython.longlong
         if value >= 128 and (size == 8 or flags & SIGNED):
             value -= 256
         with cython.boundscheck(False):  # both ends are inside
             if flags & LITTLE:
-                for i in range(at + size - 2, at - 1, -1):
+                for i in range(position + size - 2, position - 1, -1):
                     value = value * 256 + self.buf[i]
             else:
-                for i in range(at + 1, at + size):
+                for i in range(position + 1, position + size):
                     value = value * 256 + self.buf[i]
         return value
 
     @cython.final
     @cython.cfunc
     @cython.nogil
-    def _utf8(self, at: cython.longlong, length: cython.longlong) -> cython.bint:
+    def _utf8(self, position: cython.longlong, length: cython.longlong) -> cython.bint:
         """Whether the span is valid UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
-        end: cython.longlong = at + length
+        end: cython.longlong = position + length
         c: cython.int
         d: cython.int
-        more: cython.int
-        while at < end:
-            c = self.buf[at]
-            at += 1
+        continuation: cython.int
+        while position < end:
+            c = self.buf[position]
+            position += 1
             if c < 0x80:
                 continue
-            more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
-            if c < 0xC2 or c > 0xF4 or at + more > end:
+            continuation = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+            if c < 0xC2 or c > 0xF4 or position + continuation > end:
                 return False
-            d = self.buf[at]
+            d = self.buf[position]
             if (
                 (c == 0xE0 and d < 0xA0)
                 or (c == 0xED and d > 0x9F)
@@ -185,11 +187,11 @@ class Interpreter:
                 or (c == 0xF4 and d > 0x8F)
             ):
                 return False
-            while more:
-                if self.buf[at] & 0xC0 != 0x80:
+            while continuation:
+                if self.buf[position] & 0xC0 != 0x80:
                     return False
-                at += 1
-                more -= 1
+                position += 1
+                continuation -= 1
         return True
 
     @cython.final
@@ -213,7 +215,7 @@ class Interpreter:
     @cython.cfunc
     @cython.nogil
     def _test(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.int:
-        """Whether the condition at ``pc`` holds: 1 or 0, or -1 when the bytes to tell are not here yet."""
+        """Whether the condition at ``pc`` holds: 1 or 0, or -1 if more bytes are needed."""
         kind: cython.int = self.ops[pc + W_X]
         reg: cython.int = self.ops[pc + W_Y]
         const: cython.int = self.ops[pc + W_Z]
@@ -241,14 +243,14 @@ class Interpreter:
     @cython.boundscheck(False)
     def _measure(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.longlong:
         """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
-        by: cython.int = self.ops[pc + W_X]
+        size_kind: cython.int = self.ops[pc + W_X]
         param: cython.int = self.ops[pc + W_Y]
         value: cython.longlong
-        if by == BY_FIXED:
+        if size_kind == BY_FIXED:
             return param
-        if by == BY_REGISTER:
+        if size_kind == BY_REGISTER:
             value = self.regs[param]
-        elif by == BY_PREFIX:
+        elif size_kind == BY_PREFIX:
             if end - self.pos < param:
                 return -1 - SHORT
             value = self._integer(self.pos, param, 0)
@@ -265,12 +267,12 @@ class Interpreter:
         length: cython.longlong = 0
         i: cython.longlong
         reg: cython.int = self.ops[pc + W_REG]
-        found: cython.int = DONE
+        outcome: cython.int = DONE
         if self.ops[pc + W_X] == BY_UNTIL:
             while self.pos + length < end and self.buf[self.pos + length] != self.ops[pc + W_Y]:
                 length += 1
             if self.pos + length == end:
-                found = -1  # no delimiter: the fields behind it are absent
+                outcome = -1  # no delimiter: the following fields are absent
         else:
             length = self._measure(pc, end)
             if length < 0:
@@ -295,24 +297,24 @@ class Interpreter:
             self.regs[reg + 1] = length
         self._put(self.ops[pc + W_COL], row, self.pos, length)
         self.pos += length
-        if self.ops[pc + W_X] == BY_UNTIL and found == DONE:
+        if self.ops[pc + W_X] == BY_UNTIL and outcome == DONE:
             self.pos += 1
-        return found
+        return outcome
 
     @cython.final
     @cython.cfunc
     @cython.nogil
     def _list(self, pc: cython.Py_ssize_t, end: cython.longlong, row: cython.longlong) -> cython.int:
         """Items of a list: by count, to the end of the region, or until a zero."""
-        by: cython.int = self.ops[pc + W_X]
+        size_kind: cython.int = self.ops[pc + W_X]
         smallest: cython.longlong = self.ops[pc + W_Z]
         counter: cython.int = self.ops[pc + W_REG]
-        first: cython.longlong = self.lists[counter]
+        first_item: cython.longlong = self.lists[counter]
         count: cython.longlong = MAX_LIST_ITEMS
         i: cython.longlong = 0
         size: cython.int
         result: cython.int
-        if by != BY_REST and by != BY_ZERO:
+        if size_kind != BY_REST and size_kind != BY_ZERO:
             count = self._measure(pc, end)
             if count < 0:
                 return cython.cast(cython.int, -count - 1)
@@ -323,9 +325,9 @@ class Interpreter:
             if count > MAX_LIST_ITEMS:
                 return LONG
         while i < count:
-            if by == BY_REST and self.pos >= end:
+            if size_kind == BY_REST and self.pos >= end:
                 break
-            if by == BY_ZERO:
+            if size_kind == BY_ZERO:
                 size = self.ops[pc + W_Y]
                 if end - self.pos < size:
                     return SHORT
@@ -333,15 +335,15 @@ class Interpreter:
                     self.pos += size
                     break
             self.lists[counter] += 1
-            result = self._run(pc + OP_WORDS, end, first + i)
+            result = self._run(pc + OP_WORDS, end, first_item + i)
             if result != DONE:
                 return result
             i += 1
-        if (by == BY_REST or by == BY_ZERO) and i >= MAX_LIST_ITEMS:
+        if (size_kind == BY_REST or size_kind == BY_ZERO) and i >= MAX_LIST_ITEMS:
             return LONG
         if self.ops[pc + W_FLAGS] & CHECKED and i < 1:
-            return SHORT if self.soft and by == BY_REST else WRONG
-        self._put(self.ops[pc + W_COL], row, first, i)
+            return SHORT if self.soft and size_kind == BY_REST else WRONG
+        self._put(self.ops[pc + W_COL], row, first_item, i)
         return DONE
 
     @cython.final
@@ -491,7 +493,7 @@ class Decoder(Interpreter):
         inflated ones. words (3 by n): where its header's rows are (-1: none), then the first and the number of its
         variants. The first variant that ends exactly at the end goes to ``chosen``; failing that, the first whose
         ``variant_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits.
-        Of a message with -1 variants only the header is read.
+        If a message has -1 variants, only its header is read.
         """
         row: cython.Py_ssize_t = first_row
         n: cython.Py_ssize_t = len(flaw)
@@ -595,7 +597,7 @@ class Scanner(Interpreter):
         self.hits = hits
 
     def header(
-        self, buf: cython.const[cython.uchar][::1], at: cython.longlong, limit: cython.longlong
+        self, buf: cython.const[cython.uchar][::1], position: cython.longlong, limit: cython.longlong
     ) -> tuple[int, int]:
         """Read one header: DONE, SHORT, WRONG or LONG, and the operation, -1 without one.
 
@@ -604,7 +606,7 @@ class Scanner(Interpreter):
         result: cython.int = DONE
         self.buf = buf
         self.soft = True
-        self.pos = at
+        self.pos = position
         if self.header_pc >= 0:
             result = self._run(self.header_pc, limit, 0)
         self.buf = _NOTHING
@@ -613,7 +615,7 @@ class Scanner(Interpreter):
     def scan(
         self,
         buf: cython.const[cython.uchar][::1],
-        at: cython.longlong,
+        position: cython.longlong,
         limit: cython.longlong,
         ended: cython.bint,
     ) -> tuple[int, int, int, int]:
@@ -629,50 +631,50 @@ class Scanner(Interpreter):
         code: cython.int = SCAN_MORE
         self.buf = buf
         with cython.nogil:
-            while at < limit:
+            while position < limit:
                 if n >= room:
                     code = SCAN_FULL
                     break
-                result = self._message(at, limit, ended, False)
+                result = self._message(position, limit, ended, False)
                 if result == SHORT:
                     break
-                if result != DONE or self.pos <= at:
+                if result != DONE or self.pos <= position:
                     code = SCAN_BAD
                     break
-                self.hits[0, n] = at
+                self.hits[0, n] = position
                 self.hits[1, n] = self.pos
                 self.hits[2, n] = 0
                 self.hits[3, n] = self._op()
                 self.hits[4, n] = 0
                 n += 1
-                at = self.pos
+                position = self.pos
         self.buf = _NOTHING
-        return n, code, at, self.known_end if result == SHORT else -1
+        return n, code, position, self.known_end if result == SHORT else -1
 
     def search(
         self,
         buf: cython.const[cython.uchar][::1],
-        at: cython.longlong,
+        position: cython.longlong,
         limit: cython.longlong,
         ended: cython.bint,
         in_a_row: cython.int,
     ) -> tuple[int, bool]:
-        """The first position from which ``in_a_row`` messages follow, or fewer that end exactly at the end.
+        """The first position that starts ``in_a_row`` messages, or fewer that end exactly at the end.
 
-        The last of them may be cut by the end, if its header has said how long it is; the first may not.
-        Returns (position, found). Not found with a position before ``limit``: there a message may begin, the
-        bytes to tell are not here yet; what lies before it is certainly none.
+        The last of them may be truncated if its header gives its length; the first may not.
+        Returns (position, found). If not found and position < ``limit``: a message may start there but more bytes
+        are needed; nothing before it starts one.
         """
-        found: cython.int = NOT_HERE
+        match: cython.int = NOT_HERE
         self.buf = buf
         with cython.nogil:
-            while at < limit:
-                found = self._follow(at, limit, ended, in_a_row)
-                if found != NOT_HERE:
+            while position < limit:
+                match = self._follow(position, limit, ended, in_a_row)
+                if match != NOT_HERE:
                     break
-                at += 1
+                position += 1
         self.buf = _NOTHING
-        return at, found == FOUND
+        return position, match == FOUND
 
     @cython.cfunc
     @cython.nogil
@@ -683,22 +685,22 @@ class Scanner(Interpreter):
     @cython.cfunc
     @cython.nogil
     def _follow(
-        self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, in_a_row: cython.int
+        self, position: cython.longlong, limit: cython.longlong, ended: cython.bint, in_a_row: cython.int
     ) -> cython.int:
         """Whether messages follow each other from ``at`` on: FOUND, NOT_HERE, or UNDECIDED until more bytes come."""
         result: cython.int
         k: cython.int = 0
         while True:
-            result = self._message(at, limit, ended, True)
+            result = self._message(position, limit, ended, True)
             if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
                 return FOUND
-            if result != DONE or self.pos <= at:
+            if result != DONE or self.pos <= position:
                 break
-            at = self.pos
+            position = self.pos
             k += 1
-            if k >= in_a_row or (ended and at == limit):
+            if k >= in_a_row or (ended and position == limit):
                 return FOUND
-            if at >= limit:
+            if position >= limit:
                 result = SHORT
                 break
         return UNDECIDED if result == SHORT and not ended else NOT_HERE
@@ -706,29 +708,31 @@ class Scanner(Interpreter):
     @cython.cfunc
     @cython.nogil
     def _message(
-        self, at: cython.longlong, limit: cython.longlong, ended: cython.bint, strict: cython.bint
+        self, position: cython.longlong, limit: cython.longlong, ended: cython.bint, strict: cython.bint
     ) -> cython.int:
         """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
 
         A header that says the length ends the message there; the body is then only read if ``strict``, as a search
         needs. Without a length the body's own fields say where it ends.
         """
-        result: cython.int = self._read(at, limit, True, strict)
+        result: cython.int = self._read(position, limit, True, strict)
         if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
             # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
-            result = self._read(at, limit, False, strict)
+            result = self._read(position, limit, False, strict)
         return result
 
     @cython.cfunc
     @cython.nogil
-    def _read(self, at: cython.longlong, limit: cython.longlong, soft: cython.bint, strict: cython.bint) -> cython.int:
+    def _read(
+        self, position: cython.longlong, limit: cython.longlong, soft: cython.bint, strict: cython.bint
+    ) -> cython.int:
         i: cython.Py_ssize_t
         first: cython.int
         count: cython.int
         result: cython.int
         body: cython.longlong
         finish: cython.longlong
-        self.pos = at
+        self.pos = position
         self.known_end = -1
         self.frame_length = -1
         self.soft = soft
@@ -754,7 +758,7 @@ class Scanner(Interpreter):
         count = cython.cast(cython.int, self.table[i + 2])
         if self.frame_length < 0:
             return self._body(body, limit, first, count, False)
-        if self.packed_mask and self.buf[at + self.packed_at] & self.packed_mask:
+        if self.packed_mask and self.buf[position + self.packed_at] & self.packed_mask:
             return self._packed(body, limit)
         if finish > limit:
             # Not all here: still refuse what cannot become a message.
@@ -769,29 +773,29 @@ class Scanner(Interpreter):
     @cython.nogil
     def _body(
         self,
-        at: cython.longlong,
+        position: cython.longlong,
         end: cython.longlong,
         first: cython.int,
         count: cython.int,
         exact: cython.bint,
     ) -> cython.int:
-        """The first variant of a body that fits; ``self.pos`` is then its end. SHORT if one may fit yet."""
+        """The first variant of a body that fits; ``self.pos`` is then its end. SHORT: more bytes are needed."""
         variant: cython.int
         result: cython.int
         best: cython.int = WRONG
-        known: cython.longlong = -1
+        best_end: cython.longlong = -1
         for variant in range(first, first + count):
-            self.pos = at
+            self.pos = position
             self.known_end = -1
             result = self._run(self.variant_pc[variant], end, 0)
             if result == DONE and (not exact or self.pos == end):
                 return DONE
             if result == SHORT and best != SHORT:
                 best = SHORT
-                known = self.known_end
+                best_end = self.known_end
             if result == LONG and best == WRONG:
                 best = LONG
-        self.known_end = known
+        self.known_end = best_end
         return best
 
     @cython.cfunc

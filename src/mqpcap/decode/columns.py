@@ -2,7 +2,7 @@
 
 ``framing`` says where messages are and which layout reads them. Here the decoder reads them onto its tape, and the tape
 becomes Arrow columns, one per field of the protocol. There is one row per message, in the order given. A message
-decodes wholly or not at all: one with a flaw has only its header's fields.
+decodes wholly or not at all: with a flaw it has only the fields of its header.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,10 +35,12 @@ UNSIGNED = pa.decimal128(20, 0)
 class Spans:
     """Messages to read: n rows over one buffer.
 
-    start, end (int64) in ``buffer``; layout (int32) index into ``Program.layouts``; op (int64) the operation, ANY
-    without one; flaw (uint8) what is known already: only the header of such a row is read. of (int64) index into
-    ``facts``, what the rows' connections say, for a layer's ``derive``; None: all rows share the first. bodies (2 by n,
-    int64): where the bodies start and end, once they are opened.
+    * start, end (int64): offsets in ``buffer``
+    * layout (int32): index into ``Program.layouts``
+    * op (int64): the operation, ANY if there is none
+    * flaw (uint8): if set, only the header of the row is read
+    * connection_index (int64): index into ``facts``, which a layer's ``derive`` reads; None: all rows use the first
+    * bodies (2 by n, int64): start and end of the bodies, None until they are inflated
     """
 
     buffer: NDArray[np.uint8]
@@ -47,14 +49,14 @@ class Spans:
     layout: NDArray[np.int32]
     op: Int64Array
     flaw: NDArray[np.uint8]
-    of: Int64Array | None = None
+    connection_index: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
     bodies: Int64Array | None = None
 
-    def part(self, one: int, two: int) -> "Spans":
+    def part(self, start: int, end: int) -> "Spans":
         """The rows from ``one`` to ``two``, over the same buffer."""
-        names = ["start", "end", "layout", "op", "flaw"] + ["of"] * (self.of is not None)
-        return replace(self, **{name: getattr(self, name)[one:two] for name in names})
+        names = ["start", "end", "layout", "op", "flaw"] + ["connection_index"] * (self.connection_index is not None)
+        return replace(self, **{name: getattr(self, name)[start:end] for name in names})
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -83,7 +85,7 @@ class ColumnReader:
         self.protocol = protocol
         self._made = columns
         self.program = compiled(protocol)
-        # What a layer's ``derive`` reads of the tape nobody knows.
+        # A layer's ``derive`` may read any column, so a protocol with one gets the full program.
         self._shortest = self.program if columns is None or protocol.derive is not None else self.program.only(columns)
         self._tape = _tape(TAPE_ENTRIES)
         self._by_column = _tape(TAPE_ENTRIES)[1:]
@@ -91,7 +93,8 @@ class ColumnReader:
         self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
         self._header_len = np.array([x.header_len for x in layouts], np.int64)
         self._variants_by_op = [
-            {op: (first, count) for op, first, count in x.table.reshape(-1, 3).tolist()} for x in layouts
+            {op: (first_variant, count) for op, first_variant, count in x.table.reshape(-1, 3).tolist()}
+            for x in layouts
         ]
         self._packed_at = np.array([x.packed_at for x in layouts], np.int64)
         self._packed_mask = np.array([x.packed_mask for x in layouts], np.uint8)
@@ -104,7 +107,7 @@ class ColumnReader:
         return self._records(self._opened(spans), keep_bodies)
 
     def batches(self, spans: Spans, keep_bodies: int | None = None) -> Iterator[Records]:
-        """The same in batches whose size is bounded, whatever the spans hold."""
+        """The records in batches of bounded size."""
         return (self._records(batch, keep_bodies) for batch in self._bounded(spans))
 
     def raw(self, spans: Spans) -> Iterator[Raw]:
@@ -116,9 +119,9 @@ class ColumnReader:
         # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
-            before = raw.flaw.copy()
+            flaw_before = raw.flaw.copy()
             late = self.protocol.derive(raw)
-            columns.dropped, columns.kept = np.flatnonzero(raw.flaw != before), self._header_columns()
+            columns.dropped, columns.kept = np.flatnonzero(raw.flaw != flaw_before), self._header_columns()
         return Records(self._table(columns, late), raw.flaw, variant)
 
     def _read(
@@ -133,10 +136,10 @@ class ColumnReader:
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, spans.buffer, tape, self._by_column, n)
-        of = np.zeros(n, np.int64) if spans.of is None else spans.of
+        connection_index = np.zeros(n, np.int64) if spans.connection_index is None else spans.connection_index
         raw = Raw(
             n, spans.buffer, spans.layout, [x.name for x in program.layouts], spans.flaw, columns.spans,
-            columns.numbers, keep_bodies, columns.array, columns.items, spans.facts, of,
+            columns.numbers, keep_bodies, columns.array, columns.items, spans.facts, connection_index,
         )  # fmt: skip
         return raw, columns, variant
 
@@ -163,23 +166,23 @@ class ColumnReader:
     def _bounded(self, spans: Spans) -> Iterator[Spans]:
         """The spans in order, in batches of at most BATCH_ROWS and BATCH_BYTES."""
         sizes = np.cumsum(spans.end - spans.start)
-        one = 0
-        while one < len(sizes):
-            before = int(sizes[one - 1]) if one else 0
-            fit = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
-            batch = self._opened(spans.part(one, min(max(fit, one + 1), one + BATCH_ROWS)), BATCH_BYTES)
+        begin = 0
+        while begin < len(sizes):
+            bytes_before = int(sizes[begin - 1]) if begin else 0
+            fit = int(np.searchsorted(sizes, bytes_before + BATCH_BYTES, "right"))
+            batch = self._opened(spans.part(begin, min(max(fit, begin + 1), begin + BATCH_ROWS)), BATCH_BYTES)
             yield batch
-            one += len(batch.start)
+            begin += len(batch.start)
 
     def _opened(self, spans: Spans, at_most_bytes: int | None = None) -> Spans:
-        """Where the bodies are: behind the headers, or inflated behind the buffer.
+        """The spans with their bodies: the bytes after each header, or inflated bytes appended to the buffer.
 
-        Fewer rows come back where more than ``at_most_bytes`` were inflated.
+        Returns fewer rows if more than ``at_most_bytes`` were inflated.
         """
         flaw = spans.flaw.copy()
-        at = self._packed_at[spans.layout]
-        rows = np.flatnonzero((at >= 0) & (flaw == Flaw.NONE))
-        rows = rows[(spans.buffer[(spans.start + at)[rows]] & self._packed_mask[spans.layout[rows]]) != 0]
+        packed_at = self._packed_at[spans.layout]
+        rows = np.flatnonzero((packed_at >= 0) & (flaw == Flaw.NONE))
+        rows = rows[(spans.buffer[(spans.start + packed_at)[rows]] & self._packed_mask[spans.layout[rows]]) != 0]
         opened: list[tuple[int, bytes]] = []
         size = 0
         for row in rows.tolist():
@@ -199,17 +202,23 @@ class ColumnReader:
         body_start = np.minimum(spans.start + self._header_len[spans.layout], body_end)
         if opened:
             buffer = np.concatenate([buffer, np.frombuffer(b"".join(data for _, data in opened), np.uint8)])
-            which = np.array([row for row, _ in opened], np.int64)
-            body_end[which] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
-            body_start[which] = body_end[which] - [len(data) for _, data in opened]
+            inflated_rows = np.array([row for row, _ in opened], np.int64)
+            body_end[inflated_rows] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
+            body_start[inflated_rows] = body_end[inflated_rows] - [len(data) for _, data in opened]
         return replace(spans, buffer=buffer, bodies=np.stack([body_start, body_end]), flaw=flaw)
 
     def _variants(self, spans: Spans) -> NDArray[np.int32]:
         """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
         # A batch has few operations: each is looked up once a layout.
-        ops, place = factorize(spans.op)
-        known = [own.get(op, own.get(ANY, (0, -1))) for own in self._variants_by_op for op in ops.tolist()]
-        variants = np.array(known, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + place, axis=0).T.copy()
+        ops, op_index = factorize(spans.op)
+        variants_by_row = [
+            variants_of_op.get(op, variants_of_op.get(ANY, (0, -1)))
+            for variants_of_op in self._variants_by_op
+            for op in ops.tolist()
+        ]
+        variants = (
+            np.array(variants_by_row, np.int32).reshape(-1, 2).take(spans.layout * len(ops) + op_index, axis=0).T.copy()
+        )
         spans.flaw[(variants[1] < 0) & (spans.flaw == Flaw.NONE)] = Flaw.UNKNOWN
         variants[1, spans.flaw != Flaw.NONE] = -1
         return variants
@@ -237,8 +246,8 @@ class ColumnReader:
         spans.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
         spans.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
         filled = decoder.filled()
-        col, at, a, b = self._tape
-        return col[:filled], at[:filled], a[:filled], b[:filled]
+        col, tape_rows, a, b = self._tape
+        return col[:filled], tape_rows[:filled], a[:filled], b[:filled]
 
 
 _Tape = tuple[NDArray[np.int32], NDArray[np.int32], Int64Array, Int64Array]
@@ -277,8 +286,8 @@ class _TapeColumns:
 
     def entries(self, c: int) -> tuple[NDArray[np.int32], Int64Array, Int64Array]:
         """Rows, a and b of a column's entries, in the order of rows. Copy them before the next batch is read."""
-        own = slice(self.first[c], self.first[c + 1])
-        rows, a, b = self.row[own], self.a[own], self.b[own]
+        column_entries = slice(self.first[c], self.first[c + 1])
+        rows, a, b = self.row[column_entries], self.a[column_entries], self.b[column_entries]
         column = self.program.columns[c]
         if len(self.dropped) and column.parent < 0 and column.name not in self.kept:
             stays = ~np.isin(rows, self.dropped)
@@ -304,13 +313,13 @@ class _TapeColumns:
         return self._array(self.index[-1, name], self.n)
 
     def items(self, name: str, field: str) -> tuple[Int64Array, Int64Array]:
-        """Of every item of a list column: its row, and the value of an integer field that all items have."""
+        """The row of every item of a list column, and the value of an integer field that all items have."""
         outer = self.index[-1, name]
-        rows, first, count = self.entries(outer)
-        at, values, _ = self.entries(self.index[outer, field])
-        by_item = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
-        by_item[at] = values
-        return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first, count)]
+        rows, first_item, count = self.entries(outer)
+        item_rows, values, _ = self.entries(self.index[outer, field])
+        by_item = np.zeros(int(item_rows.max(initial=-1)) + 1, np.int64)
+        by_item[item_rows] = values
+        return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first_item, count)]
 
     def _array(self, c: int, n: int) -> pa.Array:
         column = self.program.columns[c]
@@ -321,17 +330,17 @@ class _TapeColumns:
             return span_array(self.buffer, n, rows, a, b, column.type)
         return number_array(n, rows, a, column)
 
-    def _list(self, c: int, n: int, rows: NDArray[np.int32], first: Int64Array, count: Int64Array) -> pa.Array:
+    def _list(self, c: int, n: int, rows: NDArray[np.int32], first_item: Int64Array, count: Int64Array) -> pa.Array:
         if not len(rows):
             return pa.nulls(n, column_type(self.program, c))
-        elements = int((first + count).max(initial=0))
+        elements = int((first_item + count).max(initial=0))
         children = [i for i, x in enumerate(self.program.columns) if x.parent == c]
         names = [self.program.columns[i].name for i in children]
         arrays = [self._array(i, elements) for i in children]
         items = arrays[0] if names == ["item"] else pa.StructArray.from_arrays(arrays, names=names)
         if int(count.sum()) != elements:
             # Elements of dropped rows stay on the tape: take those of the rows that are left.
-            items = items.take(pa.array(_ranges(first, count)))
+            items = items.take(pa.array(_ranges(first_item, count)))
         lengths = np.zeros(n + 1, np.int64)
         lengths[rows + 1] = count
         offsets = pa.py_buffer(np.cumsum(lengths).astype(np.int32))
@@ -339,10 +348,10 @@ class _TapeColumns:
         return pa.Array.from_buffers(pa.list_(items.type), n, buffers, n - len(rows), children=[items])
 
 
-def _ranges(first: Int64Array, count: Int64Array) -> Int64Array:
-    """Ranges of ``count`` numbers from each ``first`` on, one behind the other."""
-    before = np.cumsum(count) - count
-    numbers: Int64Array = np.repeat(first - before, count) + np.arange(int(count.sum()))
+def _ranges(starts: Int64Array, count: Int64Array) -> Int64Array:
+    """Concatenated ranges: ``count`` numbers from each of ``starts``."""
+    count_before = np.cumsum(count) - count
+    numbers: Int64Array = np.repeat(starts - count_before, count) + np.arange(int(count.sum()))
     return numbers
 
 
@@ -377,15 +386,15 @@ def _valid(n: int, rows: NDArray[np.int32]) -> pa.Buffer | None:
 def gathered(
     buffer: NDArray[np.uint8], start: Int64Array, length: Int64Array, rows: NDArray[np.int32] | None = None, n: int = 0
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Spans one behind the other, and where the value of each row begins: those of some of n ``rows``, or of all."""
+    """Concatenated spans, and the offset of each row's value; ``rows``: the rows of n that have a span (None: all)."""
     if rows is None:
         rows, n = np.arange(len(start), dtype=np.int32), len(start)
-    out, offsets = np.empty(int(length.sum()), np.uint8), np.empty(n + 1, np.int32)
+    target, offsets = np.empty(int(length.sum()), np.uint8), np.empty(n + 1, np.int32)
     kernels.gather(
         memoryview(buffer), memoryview(rows), memoryview(np.ascontiguousarray(start)), memoryview(length),
-        memoryview(out) if len(out) else _NOTHING, memoryview(offsets),
+        memoryview(target) if len(target) else _NOTHING, memoryview(offsets),
     )  # fmt: skip
-    return out, offsets
+    return target, offsets
 
 
 def span_array(
@@ -399,8 +408,8 @@ def span_array(
     """n byte strings gathered from the buffer, null in rows not given; undecodable bytes of text are replaced."""
     if not len(rows) and n:
         return pa.nulls(n, type_)
-    out, offsets = gathered(buffer, start, length, rows, n)
-    buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
+    data, offsets = gathered(buffer, start, length, rows, n)
+    buffers = [_valid(n, rows), pa.py_buffer(offsets), pa.py_buffer(data)]
     binary = pa.Array.from_buffers(pa.binary(), n, buffers, n - len(rows))
     return as_text(binary) if type_ == pa.string() else binary
 

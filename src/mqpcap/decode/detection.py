@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mqpcap.decode.foreign_protocols import foreign_protocol
-from mqpcap.decode.message_buffer import AT, SIZE, TS_NS
+from mqpcap.decode.message_buffer import LENGTH, OFFSET, TS_NS
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
@@ -187,7 +187,7 @@ class _HeldSide:
 
     def take(self, chunk: StreamChunk, k: int) -> None:
         """Add the bytes of the k-th packet of a chunk."""
-        offset, length = chunk.packets.value(AT, k), chunk.packets.value(SIZE, k)
+        offset, length = chunk.packets.value(OFFSET, k), chunk.packets.value(LENGTH, k)
         self.seen_bytes += length
         if self.first_offset < 0:
             self.first_offset, self.first_packet, self._run = offset, chunk.packet(k), self.data
@@ -307,10 +307,10 @@ class Detector:
         """
         spoke = [x for x in new if len(x.packets)]
         chunk = min(spoke, key=StreamChunk.order) if spoke else None
-        length = 0 if chunk is None else chunk.packets.value(SIZE, 0)
+        length = 0 if chunk is None else chunk.packets.value(LENGTH, 0)
         if chunk is None or not 0 < length < OPENING_BYTES:
             return Hold()
-        data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(AT, 0)
+        data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(OFFSET, 0)
         starts = origin.starts(offset, -1) if side == 0 else origin.starts(-1, offset)
         alike = data, side, starts, self._client_by_port(origin), *self._known_of(origin)
         choice = self._alike.get(alike, _UNASKED)

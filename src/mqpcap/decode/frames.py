@@ -1,4 +1,4 @@
-"""What framing finds: messages as rows over one buffer, and ranges of streams that are none.
+"""The output of framing: messages as rows over one buffer, and ranges of streams that are not messages.
 
 ``framing`` collects both here; ``pipeline`` takes them from here to ``columns`` and to the table ``problems``.
 """
@@ -31,9 +31,10 @@ class Problem:
 class Frames:
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
 
-    start, end: in ``buffer``; layout: index into the Program's layouts; side: 0 is endpoint A; offset: in the stream;
-    captured, gap_before: bytes. first_ack, last_ack: what the packets with its first and its last byte acknowledge, as
-    offsets of the other side's stream; NONE (tcp.flow_records) if unknown.
+    * start, end: offsets in ``buffer``; offset: in the stream; captured, gap_before: bytes
+    * layout: index into the Program's layouts; side: 0 is endpoint A
+    * first_ack, last_ack: acknowledgement numbers of the packets with the first and the last byte, as stream offsets
+      of the other side; NO_OFFSET (tcp.flow_records) if unknown
     """
 
     protocol: str
@@ -59,9 +60,9 @@ class Frames:
 
 
 class FoundMessages:
-    """Messages and problems found since they were last taken.
+    """Collects messages and problems until they are taken.
 
-    Messages lie in the buffer of the window or in copies of earlier bytes; the copies are joined when they are taken.
+    Messages lie in the buffer of the window or in copies of earlier bytes, which are joined by ``take_all``.
     """
 
     def __init__(self, problems: list[Problem] | None = None) -> None:
@@ -75,13 +76,13 @@ class FoundMessages:
         """Pickled between two windows, when all messages were taken."""
         return FoundMessages, (self.problems,)
 
-    def rows(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
-        """Where messages in a buffer are collected, and where the buffer begins in that of the rows."""
+    def buffer_for(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
+        """The `MessageBuffer` for messages in ``buffer``, and the offset of ``buffer`` in the buffer of its rows."""
         is_copy = isinstance(buffer, bytes)
-        found = self._in_copies if is_copy else self._in_window
-        rows = found.get(protocol)
+        buffers = self._in_copies if is_copy else self._in_window
+        rows = buffers.get(protocol)
         if rows is None:
-            rows = found[protocol] = MessageBuffer()
+            rows = buffers[protocol] = MessageBuffer()
         if not is_copy:
             return rows, 0
         if not self._copies or self._copies[-1] is not buffer:
@@ -89,13 +90,13 @@ class FoundMessages:
             self._copied_bytes += len(buffer)
         return rows, self._copied_bytes - len(buffer)
 
-    def taken(self, buffer: NDArray[np.uint8]) -> list[Frames]:
-        """The messages by protocol: those in ``buffer``, that of the window, then those in copies."""
+    def take_all(self, buffer: NDArray[np.uint8]) -> list[Frames]:
+        """All messages by protocol: those in the window's ``buffer``, then those in copies."""
         copied = np.frombuffer(b"".join(self._copies), np.uint8)
         self._copies, self._copied_bytes = [], 0
         return [
-            Frames(protocol, of, **rows.taken())
-            for of, found in ((buffer, self._in_window), (copied, self._in_copies))
-            for protocol, rows in found.items()
+            Frames(protocol, data, **rows.taken())
+            for data, buffers in ((buffer, self._in_window), (copied, self._in_copies))
+            for protocol, rows in buffers.items()
             if len(rows)
         ]

@@ -19,17 +19,17 @@ def gather(
     rows: cython.const[cython.int][::1],
     start: cython.const[cython.longlong][::1],
     length: cython.const[cython.longlong][::1],
-    out: cython.uchar[::1],
+    target: cython.uchar[::1],
     offsets: cython.int[::1],
 ):
-    """Copy spans of ``buf`` one behind the other into ``out``; ``offsets`` gets where the value of each row begins.
+    """Copy spans of ``buf`` to ``target``, without space between them; ``offsets`` gets the start of each row's value.
 
-    ``rows``, ascending, are those with a value; the others are empty. ``offsets`` has one place more than there are
-    rows; ``out`` must have room for all values. Raises IndexError where it has not, or a span lies outside ``buf``.
+    ``rows``, ascending, are the rows with a value; all other rows are empty. ``offsets`` has one element more than
+    there are rows. Raises IndexError if ``target`` is too small or a span lies outside ``buf``.
     """
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
-    at: cython.longlong = 0
+    position: cython.longlong = 0
     n: cython.Py_ssize_t = len(offsets) - 1
     count: cython.Py_ssize_t = len(rows)
     if n < 0 or count > len(start) or count > len(length):
@@ -40,19 +40,21 @@ def gather(
                 with cython.gil:
                     raise IndexError(f"row {rows[i]} comes after row {row - 1} of {n}")
             while row <= rows[i]:
-                offsets[row] = cython.cast(cython.int, at)
+                offsets[row] = cython.cast(cython.int, position)
                 row += 1
             if length[i] > 0:
-                if start[i] < 0 or length[i] > buf.shape[0] - start[i] or length[i] > out.shape[0] - at:
+                if start[i] < 0 or length[i] > buf.shape[0] - start[i] or length[i] > target.shape[0] - position:
                     with cython.gil:
-                        raise IndexError(f"{length[i]} bytes from {start[i]} of {len(buf)} to {at} of {len(out)}")
+                        raise IndexError(
+                            f"{length[i]} bytes from {start[i]} of {len(buf)} to {position} of {len(target)}"
+                        )
                 if cython.compiled:
-                    memcpy(cython.address(out[at]), cython.address(buf[start[i]]), length[i])
+                    memcpy(cython.address(target[position]), cython.address(buf[start[i]]), length[i])
                 else:
-                    out[at : at + length[i]] = buf[start[i] : start[i] + length[i]]
-                at += length[i]
+                    target[position : position + length[i]] = buf[start[i] : start[i] + length[i]]
+                position += length[i]
         while row <= n:
-            offsets[row] = cython.cast(cython.int, at)
+            offsets[row] = cython.cast(cython.int, position)
             row += 1
 
 
@@ -63,42 +65,42 @@ def group(
     a: cython.const[cython.longlong][::1],
     b: cython.const[cython.longlong][::1],
     filled: cython.Py_ssize_t,
-    first: cython.longlong[::1],
+    bounds: cython.longlong[::1],
     to_row: cython.int[::1],
     to_a: cython.longlong[::1],
     to_b: cython.longlong[::1],
 ):
-    """Sort tape entries by column (a counting sort): those of column c stand from ``first[c]`` to ``first[c + 1]``.
+    """Sort tape entries by column (a counting sort): column c has the entries ``bounds[c]`` to ``bounds[c + 1]``.
 
-    ``first`` has one place more than there are columns. Entries of a column keep their order. Raises IndexError where
-    the arrays have no room for ``filled`` entries.
+    ``bounds`` has one element more than there are columns. Entries of a column keep their order. Raises IndexError if
+    the arrays are too small for ``filled`` entries.
     """
     i: cython.Py_ssize_t
     c: cython.Py_ssize_t
     to: cython.Py_ssize_t
-    n: cython.Py_ssize_t = len(first) - 1
-    before: cython.longlong = 0
+    n: cython.Py_ssize_t = len(bounds) - 1
+    entries_before: cython.longlong = 0
     count: cython.longlong
     if n < 0 or filled > min(map(len, (col, row, a, b, to_row, to_a, to_b))):
         raise IndexError(f"{filled} entries are more than there is room for")
     with cython.nogil:
         for c in range(n + 1):
-            first[c] = 0
+            bounds[c] = 0
         for i in range(filled):
-            first[col[i]] += 1
+            bounds[col[i]] += 1
         for c in range(n + 1):
-            count = first[c]
-            first[c] = before
-            before += count
+            count = bounds[c]
+            bounds[c] = entries_before
+            entries_before += count
         for i in range(filled):
-            to = first[col[i]]
+            to = bounds[col[i]]
             to_row[to] = row[i]
             to_a[to] = a[i]
             to_b[to] = b[i]
-            first[col[i]] = to + 1
+            bounds[col[i]] = to + 1
         for c in range(n, 0, -1):
-            first[c] = first[c - 1]
-        first[0] = 0
+            bounds[c] = bounds[c - 1]
+        bounds[0] = 0
 
 
 _PRIME_A = cython.declare(cython.const[cython.longlong], 2147483647)
@@ -116,9 +118,9 @@ def fingerprints(
     keys: cython.const[cython.ulonglong][::1],
     base_a: cython.longlong,
     base_b: cython.longlong,
-    out: cython.longlong[::1],
+    target: cython.longlong[::1],
 ):
-    """Write a number per value to ``out``: equal for equal bytes; others collide by chance only, once in 2**60.
+    """Write a number per value to ``target``: equal for equal bytes; others collide by chance only, once in 2**60.
 
     Each block becomes two numbers of 31 bits by multilinear hashing: the sum of its words, each times a secret key of
     its own. The numbers of a value's blocks are the coefficients of two polynomials over two primes, at secret bases.
@@ -130,11 +132,11 @@ def fingerprints(
     j: cython.Py_ssize_t
     a: cython.longlong
     b: cython.longlong
-    one: cython.ulonglong
-    two: cython.ulonglong
+    sum_a: cython.ulonglong
+    sum_b: cython.ulonglong
     four: cython.uint = 0
     word: cython.ulonglong
-    n: cython.Py_ssize_t = len(out)
+    n: cython.Py_ssize_t = len(target)
     size: cython.Py_ssize_t = len(data)
     half: cython.Py_ssize_t = len(keys) // 2
     if 4 * half <= _BLOCK:
@@ -150,7 +152,7 @@ def fingerprints(
                 if k < 0 or stop > size:
                     with cython.gil:
                         raise IndexError(f"bytes {k} to {stop} of {size}")
-                one = two = 0
+                sum_a = sum_b = 0
                 j = 0
                 with cython.boundscheck(False):  # the block is inside, and so are its keys
                     while k + 4 <= stop:
@@ -158,16 +160,16 @@ def fingerprints(
                             memcpy(cython.address(four), cython.address(data[k]), 4)
                         else:
                             four = int.from_bytes(data[k : k + 4], sys.byteorder)
-                        one = (one + keys[j] * four) & _WORD
-                        two = (two + keys[half + j] * four) & _WORD
+                        sum_a = (sum_a + keys[j] * four) & _WORD
+                        sum_b = (sum_b + keys[half + j] * four) & _WORD
                         j += 1
                         k += 4
                 word = 0
                 while k < stop:
                     word = word << 8 | data[k]
                     k += 1
-                one = (one + keys[j] * word) & _WORD
-                two = (two + keys[half + j] * word) & _WORD
-                a = (a * base_a + cython.cast(cython.longlong, one >> 33) + 1) % _PRIME_A
-                b = (b * base_b + cython.cast(cython.longlong, two >> 33) + 1) % _PRIME_B
-            out[i] = a * _HIGH + b
+                sum_a = (sum_a + keys[j] * word) & _WORD
+                sum_b = (sum_b + keys[half + j] * word) & _WORD
+                a = (a * base_a + cython.cast(cython.longlong, sum_a >> 33) + 1) % _PRIME_A
+                b = (b * base_b + cython.cast(cython.longlong, sum_b >> 33) + 1) % _PRIME_B
+            target[i] = a * _HIGH + b

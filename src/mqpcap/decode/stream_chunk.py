@@ -1,7 +1,7 @@
-"""Runs of stream bytes, one object each, with the packets that carried them.
+"""Contiguous stream bytes as objects, with the packets that carried them.
 
-``framing`` gets the chunks of a window from here. Bytes that must outlive the window are copied: those of a connection
-whose protocol is not known yet, and a message that goes on behind them.
+``framing`` gets the chunks of a window from here. Bytes that must outlive the window are copied: the bytes of a
+connection whose protocol is not known yet, and the beginning of a message that later bytes continue.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mqpcap.decode.message_buffer import ACK, AT, FILE, NUMBER, ORDER, SIZE, TS_NS, ChunkPackets, PacketIndex
+from mqpcap.decode.message_buffer import ACK, FILE, LENGTH, NUMBER, OFFSET, ORDER, TS_NS, ChunkPackets, PacketIndex
 from mqpcap.tcp.chunks import StreamChunks
 
 Packet = tuple[int, int, int]
@@ -20,9 +20,9 @@ Packet = tuple[int, int, int]
 class StreamChunk:
     """Contiguous bytes of one side: ``length`` bytes from ``start`` of ``buffer``, at ``offset`` of the stream.
 
-    A buffer of type bytes is a copy; else it is that of the window and gone with it. ``is_last``: no later chunk goes
-    on where this one ends, as bytes are missing there or the side has ended (``ended``). ``start_known``: offset 0 of
-    the side is the first byte of its connection.
+    A buffer of type bytes is a copy; any other buffer belongs to the window and is freed with it. ``is_last``: no later
+    chunk continues at its end, because bytes are missing there or the side has ended (``ended``). ``start_known``:
+    offset 0 of the side is the first byte of its connection.
     """
 
     side: int
@@ -40,23 +40,28 @@ class StreamChunk:
         """The bytes."""
         return self.buffer[self.start : self.start + self.length]
 
-    def copy(self, one: int, two: int) -> "StreamChunk":
-        """A copy of the bytes from ``one`` to ``two``, which more may follow."""
-        data = bytes(self.buffer[self.start + one : self.start + two])
-        first, last = self.packets.holding(self.offset + one), self.packets.holding(self.offset + two - 1)
-        index = PacketIndex(self.packets.array()[:, first : last + 1].copy())
-        packets = ChunkPackets(index, 0, last + 1 - first)
-        return StreamChunk(self.side, data, 0, two - one, self.offset + one, packets, False, False, self.start_known)
+    def copy(self, begin: int, stop: int) -> "StreamChunk":
+        """A copy of the bytes from ``begin`` to ``stop``, which later bytes may continue."""
+        data = bytes(self.buffer[self.start + begin : self.start + stop])
+        first_index, last_index = (
+            self.packets.packet_at(self.offset + begin),
+            self.packets.packet_at(self.offset + stop - 1),
+        )
+        index = PacketIndex(self.packets.array()[:, first_index : last_index + 1].copy())
+        packets = ChunkPackets(index, 0, last_index + 1 - first_index)
+        return StreamChunk(
+            self.side, data, 0, stop - begin, self.offset + begin, packets, False, False, self.start_known
+        )
 
     def payload(self, k: int, at_most: int) -> bytes:
         """The first ``at_most`` bytes of its k-th packet."""
-        start = self.start + self.packets.value(AT, k) - self.offset
-        return bytes(self.buffer[start : start + min(self.packets.value(SIZE, k), at_most)])
+        start = self.start + self.packets.value(OFFSET, k) - self.offset
+        return bytes(self.buffer[start : start + min(self.packets.value(LENGTH, k), at_most)])
 
     def order(self, k: int = 0) -> int:
-        """The place of its k-th packet among all packets of the input."""
-        place: int = self.packets.value(ORDER, k)
-        return place
+        """The index of its k-th packet among all packets of the input."""
+        first_index: int = self.packets.value(ORDER, k)
+        return first_index
 
     def packet(self, k: int) -> Packet:
         """Time, number and file of its k-th packet."""
@@ -65,18 +70,18 @@ class StreamChunk:
 
     def first_packet(self, offset: int) -> Packet:
         """The packet with the byte at a stream offset."""
-        return self.packet(self.packets.holding(offset))
+        return self.packet(self.packets.packet_at(offset))
 
     def ack(self, offset: int) -> int:
-        """What the packet with the byte at a stream offset acknowledges, as an offset of the other side."""
+        """The acknowledgement number of the packet with the byte at a stream offset, as an offset of the other side."""
         packets = self.packets
-        acknowledged: int = packets.value(ACK, packets.holding(offset))
+        acknowledged: int = packets.value(ACK, packets.packet_at(offset))
         return acknowledged
 
-    def last_packet(self, one: int, two: int) -> Packet:
+    def last_packet(self, begin: int, stop: int) -> Packet:
         """The packet captured last among those with the bytes from one stream offset to another."""
         packets = self.packets
-        return self.packet(packets.newest(packets.holding(one), packets.holding(two - 1)))
+        return self.packet(packets.last_captured(packets.packet_at(begin), packets.packet_at(stop - 1)))
 
 
 def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]]]:
@@ -91,40 +96,42 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
     )  # fmt: skip
     new: list[StreamChunk] = []
     number = -1
-    for flow, side, start, length, offset, first, count, is_last, ended, start_known in zip(
+    for flow, side, start, length, offset, piece_index, count, is_last, ended, start_known in zip(
         *(x.tolist() for x in columns), strict=True
     ):
         if flow != number:
             if new:
                 yield number, new
             number, new = flow, []
-        packets = ChunkPackets(index, first, count)
+        packets = ChunkPackets(index, piece_index, count)
         new.append(StreamChunk(side, buffer, start, length, offset, packets, is_last, ended, start_known))
     if new:
         yield number, new
 
 
 def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
-    """The chunks of one window and connection over a buffer of their own, without those that are empty and go on."""
-    # Chunks of a connection are side by side in the buffer, and so are their packets.
-    first, last = new[0], new[-1]
-    buffer = bytes(first.buffer[first.start : last.start + last.length])
-    place = first.packets.place()
-    index = PacketIndex(first.packets.array(last.packets.place() + len(last.packets) - place).copy())
+    """Copies of one connection's chunks of a window, without chunks that are empty and continue."""
+    # Chunks of a connection are adjacent in the buffer, and so are their packets.
+    first_chunk, last_chunk = new[0], new[-1]
+    buffer = bytes(first_chunk.buffer[first_chunk.start : last_chunk.start + last_chunk.length])
+    first_index = first_chunk.packets.first_index()
+    index = PacketIndex(
+        first_chunk.packets.array(last_chunk.packets.first_index() + len(last_chunk.packets) - first_index).copy()
+    )
 
     def moved(chunk: StreamChunk) -> StreamChunk:
-        packets = ChunkPackets(index, chunk.packets.place() - place, len(chunk.packets))
-        return replace(chunk, buffer=buffer, start=chunk.start - first.start, packets=packets)
+        packets = ChunkPackets(index, chunk.packets.first_index() - first_index, len(chunk.packets))
+        return replace(chunk, buffer=buffer, start=chunk.start - first_chunk.start, packets=packets)
 
     return [moved(chunk) for chunk in new if chunk.length or chunk.is_last]
 
 
 def joined(held: Sequence[StreamChunk]) -> list[StreamChunk]:
-    """Chunks in order of capture, those of a side that go on where the last one ends made one; side by side."""
+    """Joins chunks that continue each other; gives the chunks of side 0, then those of side 1."""
     runs: list[list[StreamChunk]] = []
     for chunk in sorted(held, key=lambda chunk: chunk.side):
-        before = runs[-1][-1] if runs else None
-        if before is not None and before.side == chunk.side and before.offset + before.length == chunk.offset:
+        previous = runs[-1][-1] if runs else None
+        if previous is not None and previous.side == chunk.side and previous.offset + previous.length == chunk.offset:
             runs[-1].append(chunk)
         else:
             runs.append([chunk])
@@ -132,7 +139,7 @@ def joined(held: Sequence[StreamChunk]) -> list[StreamChunk]:
 
 
 def join(run: Sequence[StreamChunk]) -> StreamChunk:
-    """Chunks that follow each other made one."""
+    """Joins chunks that continue each other."""
     data = b"".join(chunk.data for chunk in run)
     packets = np.concatenate([chunk.packets.array() for chunk in run], axis=1)
     return replace(

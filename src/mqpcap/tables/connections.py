@@ -46,7 +46,7 @@ def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]
         "first_ts_ns": flow_columns.first_ts_ns,
         "last_ts_ns": flow_columns.last_ts_ns,
         "protocol": [state.protocol and state.protocol.name for state in states],
-        "tls": ["closed" if state.stranger == TLS else None for state in states],
+        "tls": ["closed" if state.foreign_protocol == TLS else None for state in states],
         "identified_by": [state.identified_by for state in states],
         "proxied_ip": [state.proxied and state.proxied.ip for state in states],
         "proxied_port": [state.proxied and state.proxied.port for state in states],
