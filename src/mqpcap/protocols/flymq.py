@@ -165,7 +165,7 @@ def _body(
     dialect: str | None = None,
     variant: tuple[str, str] = ("", ""),
     name: str | None = None,
-    **more: Any,
+    **options: Any,
 ) -> type[Message]:
     """The class of a body, appended to the variants of its operations. The first operation gives the name."""
     ops = [ops] if isinstance(ops, Op) else ops
@@ -173,10 +173,12 @@ def _body(
     if bodies is _REPLIES and ops[0] not in _SERVER_ONLY:
         word, title = f"{word}Reply", f"{title} reply"
     end, words = variant if any(variant) or dialect is None else _VARIANTS[dialect]
-    made = message_class(__name__, name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **more)
+    body_class = message_class(
+        __name__, name or f"FlyMQ{word}{end}", f"FlyMQ {title}{words}", about, *fields, **options
+    )
     for op in ops:
-        bodies.setdefault(op, []).append(made if dialect is None else Variant(made, dialect))
-    return made
+        bodies.setdefault(op, []).append(body_class if dialect is None else Variant(body_class, dialect))
+    return body_class
 
 
 _request = partial(_body, _REQUESTS)
@@ -446,14 +448,14 @@ _EIGHT_BYTE_REPLIES = frozenset({Op.SUBSCRIBE, Op.GET_OFFSET})
 _PLAUSIBLE_MS = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099
 
 
-def _headers(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+def _headers(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
     """Operation and payload of the whole messages that follow each other from ``at`` on."""
-    while data[at : at + 2] == _MAGIC and len(data) >= at + _HEADER_SIZE:
-        end = at + _HEADER_SIZE + int.from_bytes(data[at + 4 : at + 8], "big")
+    while data[offset : offset + 2] == _MAGIC and len(data) >= offset + _HEADER_SIZE:
+        end = offset + _HEADER_SIZE + int.from_bytes(data[offset + 4 : offset + 8], "big")
         if end > len(data):
             return
-        yield data[at + 2], data[at + _HEADER_SIZE : end]
-        at = end
+        yield data[offset + 2], data[offset + _HEADER_SIZE : end]
+        offset = end
 
 
 def _answers_produce(body: bytes) -> bool:
@@ -462,15 +464,15 @@ def _answers_produce(body: bytes) -> bool:
     if len(body) != n + 28:
         return False
     partition, timestamp, key_size, value_size = (
-        int.from_bytes(body[n + at : n + at + size], "big", signed=True)
-        for at, size in ((0, 4), (12, 8), (20, 4), (24, 4))
+        int.from_bytes(body[n + field_offset : n + field_offset + size], "big", signed=True)
+        for field_offset, size in ((0, 4), (12, 8), (20, 4), (24, 4))
     )
     return partition >= 0 and timestamp in _PLAUSIBLE_MS and key_size >= -1 and value_size >= 0
 
 
-def _speaker(data: bytes, at: int) -> Direction | None:
+def _speaker(data: bytes, offset: int) -> Direction | None:
     """Which direction the messages from ``at`` on flow, by what only one side sends; None if they do not say."""
-    for op, body in _headers(data, at):
+    for op, body in _headers(data, offset):
         if op in _CLIENT_ONLY or not body:
             return "c2s"
         if op in _SERVER_ONLY:
@@ -482,28 +484,28 @@ def _speaker(data: bytes, at: int) -> Direction | None:
     return None
 
 
-def _flow(opening: Opening, side: Direction) -> tuple[Direction | None, bool]:
+def _direction(opening: Opening, side: Direction) -> tuple[Direction | None, bool]:
     """Which direction a side's bytes seem to flow, None if unknown, and whether they are FlyMQ at all.
 
     Both layouts are searched for; where both fit from the same place on, only an empty topic or a PRODUCE whose
     lengths add up makes a reply fit a request (protocol notes, Direction), so the request is believed there.
     """
     data, *_ = opening.side(side)
-    found = {d: opening.find_run(side, d, 2) for d in DIRECTIONS} if data else {}
-    places = {d: at for d, at in found.items() if at is not None}
-    if not places:
+    offset_by_direction = {d: opening.find_run(side, d, 2) for d in DIRECTIONS} if data else {}
+    found_offsets = {d: offset for d, offset in offset_by_direction.items() if offset is not None}
+    if not found_offsets:
         return None, False
-    first = min(places.values())
-    spoken = _speaker(data, first)
+    first_offset = min(found_offsets.values())
+    spoken = _speaker(data, first_offset)
     if spoken is not None:
         return spoken, True
-    fitting = [d for d, at in places.items() if at == first]
+    fitting = [d for d, offset in found_offsets.items() if offset == first_offset]
     if len(fitting) == 1:
         return fitting[0], True
-    return ("c2s" if any(body[:2] != b"\0\0" for _, body in _headers(data, first)) else "s2c"), True
+    return ("c2s" if any(body[:2] != b"\0\0" for _, body in _headers(data, first_offset)) else "s2c"), True
 
 
-def _begins(data: bytes, limit: int, ended: bool) -> Verdict:
+def _first_bytes_verdict(data: bytes, limit: int, ended: bool) -> Verdict:
     """What the first bytes of a side say, when they are the first of the connection."""
     if data[:2] != _MAGIC[: len(data)]:
         return Verdict.NO
@@ -528,12 +530,12 @@ def claims(opening: Opening) -> Claim:
 
 def _verdict(opening: Opening) -> Verdict:
     if opening.c2s_start and opening.c2s:
-        return _begins(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended)
+        return _first_bytes_verdict(opening.c2s, MAX_MESSAGE_SIZE, opening.c2s_ended)
     if opening.s2c_start and opening.s2c:
-        verdict = _begins(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
+        verdict = _first_bytes_verdict(opening.s2c, MAX_REPLY_SIZE, opening.s2c_ended)
         return Verdict.NO if verdict is Verdict.YES and opening.s2c[4:8] == bytes(4) else verdict  # no reply is empty
-    client, client_fits = _flow(opening, "c2s")
-    server, server_fits = _flow(opening, "s2c")
+    client, client_fits = _direction(opening, "c2s")
+    server, server_fits = _direction(opening, "s2c")
     if client == "s2c" or server == "c2s":
         return Verdict.NO
     if client_fits or server_fits:
@@ -557,10 +559,10 @@ def _inner_values(raw: Raw) -> pa.Array:
     values: list[bytes | None] = [None] * raw.n
     view = memoryview(raw.buffer)
     for row in rows:
-        at, end, n = int(start[row]), int(start[row] + length[row]), int(key_length[row])
+        offset, end, n = int(start[row]), int(start[row] + length[row]), int(key_length[row])
         key = bytes(view[key_start[row] : key_start[row] + n])
-        inner = at + 4 + n + 4
-        if view[at : at + 4 + n] != n.to_bytes(4, "big") + key or inner > end:
+        inner = offset + 4 + n + 4
+        if view[offset : offset + 4 + n] != n.to_bytes(4, "big") + key or inner > end:
             continue
         if int.from_bytes(view[inner - 4 : inner], "big") == end - inner:
             values[row] = bytes(view[inner : end if raw.keep_bodies is None else min(end, inner + raw.keep_bodies)])
@@ -620,8 +622,8 @@ def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, K
     )
 
     def named(ops: Sequence[Op], side: pa.Table, offset: pa.ChunkedArray) -> NDArray[np.int64]:
-        there = granted & true_mask(pc.is_valid(side["f.partition"])) & true_mask(pc.is_valid(offset))
-        return np.flatnonzero(there & is_in(requests["op"], *_op_names(*ops)))
+        is_known = granted & true_mask(pc.is_valid(side["f.partition"])) & true_mask(pc.is_valid(offset))
+        return np.flatnonzero(is_known & is_in(requests["op"], *_op_names(*ops)))
 
     produce = named([Op.PRODUCE], replies, replies["f.offset"])
     consume = named([Op.CONSUME, Op.CONSUME_ZERO_COPY], requests, requests["f.offset"])

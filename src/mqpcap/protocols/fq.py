@@ -99,10 +99,10 @@ _CONNECT: dict[int, tuple[type[Message], ...]] = {}
 _AFTER_CONNECT: dict[int, str] = {}
 
 
-def _opening(word: Word, then: str, title: str, about: str, *fields: Kind) -> None:
+def _opening(word: Word, next_layout: str, title: str, about: str, *fields: Kind) -> None:
     """The class of what follows a word, and the layout of what follows that."""
     name = "FqConnect" + KINDS[word].title().replace("_", "")
-    _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (_message(name, title, about, *fields),), then
+    _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (_message(name, title, about, *fields),), next_layout
 
 
 _opening(Word.COMMAND, "command_c2s", "fq connect command", "A command connection: the login follows.")
@@ -264,10 +264,10 @@ def _late_claim(opening: Opening) -> Claim:
 
     A side that reads as nothing yet may only need more bytes; one that no byte can follow counts as silent.
     """
-    commands = [at for d in DIRECTIONS if (at := _found(opening, d, f"command_{d}")) is not None]
-    short = _found(opening, "c2s", "short_found")
-    full_c2s = _found(opening, "c2s", "full_c2s_found")
-    frames = [at for at in (short, full_c2s, _found(opening, "s2c", "full_found")) if at is not None]
+    commands = [offset for d in DIRECTIONS if (offset := _first_pair(opening, d, f"command_{d}")) is not None]
+    short = _first_pair(opening, "c2s", "short_found")
+    full_c2s = _first_pair(opening, "c2s", "full_c2s_found")
+    frames = [offset for offset in (short, full_c2s, _first_pair(opening, "s2c", "full_found")) if offset is not None]
     if not commands and not frames:
         return Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
     # Where both read, the earlier byte wins: a misreading needs bytes skipped.
@@ -282,24 +282,24 @@ def _late_claim(opening: Opening) -> Claim:
     return Claim(Verdict.LIKELY, sends, "full")
 
 
-def _found(opening: Opening, direction: Direction, layout: str) -> int | None:
+def _first_pair(opening: Opening, direction: Direction, layout: str) -> int | None:
     """Where two messages in a row begin, if they are not the last few bytes of what reads as none.
 
     A late start lies inside one message: less is skipped than is read. Strangers end in a chance frame now and then.
     """
     side, *_ = opening.side(direction)
-    at = opening.find_run(direction, layout, 2) if side else None
-    return at if at is not None and at <= len(side) - at else None
+    offset = opening.find_run(direction, layout, 2) if side else None
+    return offset if offset is not None and offset <= len(side) - offset else None
 
 
-def observe(seen: Observation) -> None:
+def observe(observation: Observation) -> None:
     """The first login, the key it was granted, and for a connection that opens with a key whose it is.
 
     Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
     connection's own address goes first, as a broker may have several. Where the key is read before the login, which was
     sent again or came out of order, the connection waits for the login.
     """
-    for evidence, direction, op, ts_ns, (user, queue, key) in seen.each("user", "queue", "client_key"):
+    for evidence, direction, op, ts_ns, (user, queue, key) in observation.each("user", "queue", "client_key"):
         shown = evidence.shown
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
             shown["user"], shown["queue"] = user, queue
@@ -309,11 +309,11 @@ def observe(seen: Observation) -> None:
                 shown["granted"] = key, ts_ns
             else:
                 evidence.is_fixed = True
-                if "user" not in shown and (login := seen.find(key, evidence, ts_ns)) is not None:
+                if "user" not in shown and (login := observation.find(key, evidence, ts_ns)) is not None:
                     shown["user"], shown["queue"] = login
         if "user" in shown and "granted" in shown:
             key, granted_ns = shown.pop("granted")
-            seen.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
+            observation.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
             evidence.is_fixed = True
 
 
@@ -377,16 +377,16 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
     """
     ids = rows["f.message_id"].combine_chunks()
-    whole = is_in(rows["op"], "message") & true_mask(pc.is_valid(ids))
+    is_message = is_in(rows["op"], "message") & true_mask(pc.is_valid(ids))
     client = is_in(rows["direction"], "c2s")
     key = prints(pc.binary_slice(ids, 0, 8))
     for name in ("destination", "f.route", "f.body"):
         key = key * 1_000_003 + prints(rows[name])
-    out, back = np.flatnonzero(whole & client), np.flatnonzero(whole & ~client)
+    published, delivered = np.flatnonzero(is_message & client), np.flatnonzero(is_message & ~client)
     # What a disk queue may have rewritten is told as it was published.
-    tail = pc.binary_slice(ids.take(pa.array(out)), 8, 16).cast(pa.binary(8))
-    note = np.frombuffer(tail.buffers()[1] or b"", np.int64, len(out), 8 * tail.offset)
-    return Keys(out, key[out], note), Keys(back, key[back])
+    tail = pc.binary_slice(ids.take(pa.array(published)), 8, 16).cast(pa.binary(8))
+    note = np.frombuffer(tail.buffers()[1] or b"", np.int64, len(published), 8 * tail.offset)
+    return Keys(published, key[published], note), Keys(delivered, key[delivered])
 
 
 def id_head(rows: pa.Table, _: NDArray[np.int64]) -> pa.Array:

@@ -76,10 +76,10 @@ class BlipMQ(Message):
     ]
 
 
-def _body(title: str, about: str, *fields: Kind, **own: Any) -> type[Message]:
+def _body(title: str, about: str, *fields: Kind, **options: Any) -> type[Message]:
     """The class of a body: of version 1 or of both, where the title does not say version 2."""
     name = f"BlipMQ{title.title().replace(' ', '')}"
-    return message_class(__name__, name, f"BlipMQ {title}", about, *fields, **own)
+    return message_class(__name__, name, f"BlipMQ {title}", about, *fields, **options)
 
 
 _TOPIC = (U16("topic_len"), Text("topic", length="topic_len", strict=True))
@@ -338,19 +338,27 @@ def claims(opening: Opening) -> Claim:
 
 def _late_claim(opening: Opening) -> Claim:
     """What frames in a row prove; where no SYN shows who is the client, the types do."""
-    one, two = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
-    frames, ended = one.frames + two.frames, opening.c2s_ended and opening.s2c_ended
-    if ended and not frames and one.neutral + two.neutral and not one.misfits + two.misfits:
+    client_side, server_side = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
+    frames, ended = client_side.frames + server_side.frames, opening.c2s_ended and opening.s2c_ended
+    if (
+        ended
+        and not frames
+        and client_side.neutral + server_side.neutral
+        and not client_side.misfits + server_side.misfits
+    ):
         return Claim(Verdict.LIKELY, "c2s", "s2c")
     if not frames or (frames < IN_A_ROW and not opening.on_port and not ended):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
-    verdict = _soundness(opening, one, two, frames)
+    verdict = _soundness(opening, client_side, server_side, frames)
     if verdict in (Verdict.NO, Verdict.WAIT):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
     if not (opening.c2s_start or opening.s2c_start):
-        client_proved, server_proved = one.client, two.client
+        client_proved, server_proved = client_side.client, server_side.client
         if client_proved == server_proved and verdict is Verdict.YES and not opening.on_port:
-            client_proved, server_proved = two.server and not one.server, one.server and not two.server
+            client_proved, server_proved = (
+                server_side.server and not client_side.server,
+                client_side.server and not server_side.server,
+            )
         if server_proved and not client_proved:
             return Claim(Verdict.NO)
         if not client_proved and not opening.on_port:
@@ -370,19 +378,23 @@ def _answer_count(client: _SideEvidence, server: _SideEvidence) -> int:
     )
 
 
-def _soundness(opening: Opening, one: _SideEvidence, two: _SideEvidence, frames: int) -> Verdict:
+def _soundness(opening: Opening, client_side: _SideEvidence, server_side: _SideEvidence, frames: int) -> Verdict:
     """How far the frames of both sides prove a connection that is not seen from its start.
 
     On the port half of the bytes must be in frames. Elsewhere nearly all frames of both sides must fit, and a side with
     bytes but without frames is waited for.
     """
     enough = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
-    sides = ((one, opening.c2s), (two, opening.s2c))
-    if one.is_certain or two.is_certain or (not two.misfits and _answer_count(one, two) >= 2):
+    sides = ((client_side, opening.c2s), (server_side, opening.s2c))
+    if (
+        client_side.is_certain
+        or server_side.is_certain
+        or (not server_side.misfits and _answer_count(client_side, server_side) >= 2)
+    ):
         return enough
-    is_sound = one.is_sound and two.is_sound
+    is_sound = client_side.is_sound and server_side.is_sound
     if opening.on_port:
-        is_half = 2 * (one.decoded + two.decoded) >= len(opening.c2s) + len(opening.s2c)
+        is_half = 2 * (client_side.decoded + server_side.decoded) >= len(opening.c2s) + len(opening.s2c)
         return enough if is_sound else Verdict.LIKELY if is_half else Verdict.NO
     if not is_sound:
         return Verdict.NO
@@ -390,24 +402,26 @@ def _soundness(opening: Opening, one: _SideEvidence, two: _SideEvidence, frames:
         return Verdict.WAIT
     # A side of frames without a payload is a length, a number and an id: so are many others' messages.
     has_payload = any(side.decoded > HEADER_BYTES * (side.frames + side.neutral) for side, _ in sides)
-    return enough if has_payload or (one.frames and two.frames) else Verdict.LIKELY
+    return enough if has_payload or (client_side.frames and server_side.frames) else Verdict.LIKELY
 
 
-def observe(seen: Observation) -> None:
+def observe(observation: Observation) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    opened = np.array([not evidence.is_fixed for evidence in seen.evidence], np.bool_)
-    told = opened[seen.of] & np.where(seen.from_client, seen.op == FrameType.HELLO, seen.op == FrameType.ACK)
-    rows = seen.rows[told]
+    opened = np.array([not evidence.is_fixed for evidence in observation.evidence], np.bool_)
+    is_evidence = opened[observation.of] & np.where(
+        observation.from_client, observation.op == FrameType.HELLO, observation.op == FrameType.ACK
+    )
+    rows = observation.rows[is_evidence]
     columns = [
         column[rows].tolist()
         for name in ("correlation_id", "subscription_id", "protocol_version")
-        for column in seen.raw.numbers(name)
+        for column in observation.raw.numbers(name)
     ]
     # As lists: connections are many, and each has but few such rows.
-    for of, asked, number, _, subscription, acknowledges, version, says_version in zip(
-        seen.of[told].tolist(), seen.from_client[told].tolist(), *columns, strict=True
+    for connection, asked, number, _, subscription, acknowledges, version, says_version in zip(
+        observation.of[is_evidence].tolist(), observation.from_client[is_evidence].tolist(), *columns, strict=True
     ):
-        evidence = seen.evidence[of]
+        evidence = observation.evidence[connection]
         shown = evidence.shown
         if evidence.is_fixed:
             continue

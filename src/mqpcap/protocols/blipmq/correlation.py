@@ -94,21 +94,21 @@ _FAULTS_TWO: Mapping[int, tuple[str, ...]] = {
 _OPTIONAL = {Code.PUBLISH_ONCE: _bits("refused"), ACK: _bits("not found"), POLL: _bits("delivery", "tagged")}
 
 
-def _ready(two: bool) -> tuple[list[int], list[int]]:
+def _ready(is_version_2: bool) -> tuple[list[int], list[int]]:
     """RequestKind and possible replies of each code in a connection that is ready."""
     kind: list[int] = [RequestKind.NOT_A_REQUEST] * CODES
     accepted = [0] * CODES
     for code in _FIXED:
         kind[code], accepted[code] = RequestKind.ONE_REPLY, _bits(_FIXED[code])
-    for code in _FAULTS_TWO if two else ():
+    for code in _FAULTS_TWO if is_version_2 else ():
         kind[code], accepted[code] = RequestKind.ONE_REPLY, accepted[code] | _bits(*_FAULTS_TWO[code])
     for code, bits in _OPTIONAL.items():
         kind[code], accepted[code] = RequestKind.OPTIONAL_REPLY, bits
-    for code in (PUBLISH, POLL) if two else (PUBLISH, Code.ODD_PUBLISH):
+    for code in (PUBLISH, POLL) if is_version_2 else (PUBLISH, Code.ODD_PUBLISH):
         kind[code], accepted[code] = RequestKind.SILENT_SUCCESS, 0
     for code in (NACK, PONG, Code.BAD + NACK, Code.BAD + PONG):
         kind[code] = RequestKind.ONE_WAY
-    for code in (Code.UNKNOWN,) if two else (Code.UNKNOWN, DELIVER):
+    for code in (Code.UNKNOWN,) if is_version_2 else (Code.UNKNOWN, DELIVER):
         kind[code] = RequestKind.CLOSES
     kind[Code.CUT] = RequestKind.TRUNCATED
     return kind, accepted
@@ -220,10 +220,10 @@ def codes(rows: pa.Table) -> Int64Array:
     cut = is_in(flaws, "truncated")
     bad = true_mask(pc.is_valid(rows["flaw"])) & ~cut
     publish, subscribe = op == PUBLISH, op == SUBSCRIBE
-    known = (op >= HELLO) & (op <= DELIVER)
-    code = np.where(known, op, int(Code.UNKNOWN))
+    has_type = (op >= HELLO) & (op <= DELIVER)
+    code = np.where(has_type, op, int(Code.UNKNOWN))
     # The later rules win, as the server checks them first.
-    for where, what in (
+    for where, value in (
         (publish & (qos == 1), Code.PUBLISH_ONCE),
         ((op == HELLO) & (version == 2), Code.HELLO_TWO),
         (publish & (qos > 1), Code.BAD_QOS_PUBLISH),
@@ -232,8 +232,8 @@ def codes(rows: pa.Table) -> Int64Array:
         ((publish | subscribe) & empty, Code.EMPTY_TOPIC),
         (((op == ACK) | (op == POLL)) & (sub == 0), Code.ZERO_ID),
     ):
-        code[where] = what
-    unread = bad & known & (op != DELIVER)
+        code[where] = value
+    unread = bad & has_type & (op != DELIVER)
     code[unread] = Code.BAD + op[unread]
     code[cut] = Code.CUT
     code[~client] = _replies(rows, op, qos, sub, cut | bad)[~client]
@@ -243,12 +243,12 @@ def codes(rows: pa.Table) -> Int64Array:
 def _replies(rows: pa.Table, op: Int64Array, qos: Int64Array, sub: Int64Array, odd: NDArray[np.bool_]) -> Int64Array:
     """The codes of rows as replies."""
     texts = dictionary(rows["f.error_text"])
-    said = [_CODE_OF[text if text in TEXTS else "other"] for text in (*texts.dictionary.to_pylist(), None)]
-    text = pc.fill_null(texts.indices, len(said) - 1).to_numpy(zero_copy_only=False)
+    code_by_text = [_CODE_OF[text if text in TEXTS else "other"] for text in (*texts.dictionary.to_pylist(), None)]
+    text = pc.fill_null(texts.indices, len(code_by_text) - 1).to_numpy(zero_copy_only=False)
     error = numbers(rows["error_code"], -1)
     nack, publish = op == NACK, op == PUBLISH
-    code = np.where(nack, np.array(said, np.int64)[text], int(Code.ODD_REPLY))
-    for where, what in (
+    code = np.where(nack, np.array(code_by_text, np.int64)[text], int(Code.ODD_REPLY))
+    for where, value in (
         (nack & (error == 404), _CODE_OF["not found"]),
         (nack & ((error == 500) | (error == 503)), _CODE_OF["refused"]),
         (op == PONG, _CODE_OF["pong"]),
@@ -259,7 +259,7 @@ def _replies(rows: pa.Table, op: Int64Array, qos: Int64Array, sub: Int64Array, o
         (op == DELIVER, int(Code.PUSH)),
         (odd, int(Code.ODD_REPLY)),
     ):
-        code[where] = what
+        code[where] = value
     return code
 
 
@@ -267,9 +267,9 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     """Publishes and deliveries by topic and body: a delivery carries both unchanged."""
     message = is_in(rows["op"], "PUBLISH", "DELIVER") & ~true_mask(pc.is_valid(rows["flaw"]))
     client = from_client(rows)
-    out, back = (np.flatnonzero(message & side) for side in (client, ~client))
+    published, delivered = (np.flatnonzero(message & side) for side in (client, ~client))
     key = _print(rows, prints)
-    return Keys(out, key[out]), Keys(back, key[back])
+    return Keys(published, key[published]), Keys(delivered, key[delivered])
 
 
 def body_hash(rows: pa.Table, *_: Int64Array) -> pa.Array:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from mqpcap.arrays import case_when, factorize, true_mask, with_list_values
 from mqpcap.protocols.kokaq import splitter
 from mqpcap.protocols.kokaq.splitter import (
-    ENDS,
-    FOLLOWED_BY,
+    END_CONDITIONS,
+    END_RULES,
     FORMS,
     HEADER_BYTES,
     MAX_LEAN_PAYLOAD_BYTES,
@@ -164,8 +164,8 @@ class Kokaq(Message):
         if len(_pkt) < HEADER_BYTES:
             return _HEADERS[0]
         answers = _pkt[3] & 0x03 == 1 if _pkt[:2] == MAGIC.to_bytes(2, "big") else _pkt[9] >= 0x11
-        known = read_direction()
-        direction: Direction = "s2c" if known == "s2c" or (known is None and answers) else "c2s"
+        direction_read = read_direction()
+        direction: Direction = "s2c" if direction_read == "s2c" or (direction_read is None and answers) else "c2s"
         form = split_frames(_pkt, len(_pkt), True).one(0)[3]
         header = PROTOCOL.layout(SPLITS[direction][form]).header if form >= 0 else None
         return _HEADERS[0] if header is None else header
@@ -174,9 +174,9 @@ class Kokaq(Message):
         """The frame's own bytes and what follows it. No field says how long a frame is: the splitter finds its end."""
         if read_direction() is not None or not self.fields or not self.layouts:
             return s, None
-        whole = self.raw_packet_cache + s
-        at = split_frames(whole, len(whole), True).one(0)[1] - len(self.raw_packet_cache)
-        return (s[:at], s[at:] or None) if at >= 0 else (s, None)
+        data = self.raw_packet_cache + s
+        end = split_frames(data, len(data), True).one(0)[1] - len(self.raw_packet_cache)
+        return (s[:end], s[end:] or None) if end >= 0 else (s, None)
 
 
 class _Begin(NamedTuple):
@@ -340,7 +340,7 @@ RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
 _WORDS = np.full((len(RULE_OF_ENDS), max(map(len, RULE_OF_ENDS.values())), 3), -1, np.int32)
 for _i, _variants in enumerate(RULE_OF_ENDS.values()):
     for _k, (_form, _end, _follower) in enumerate(_variants):
-        _WORDS[_i, _k] = FORMS.index(_form), ENDS.index(_end), FOLLOWED_BY.index(_follower)
+        _WORDS[_i, _k] = FORMS.index(_form), END_RULES.index(_end), END_CONDITIONS.index(_follower)
 _RULE = memoryview(_WORDS)
 
 
@@ -362,7 +362,7 @@ Echo = tuple[bytes, bytes, int]
 """What an answer repeats: magic, opaque, opcode."""
 
 
-class _First(NamedTuple):
+class _FirstFrames(NamedTuple):
     """What the first frames of a direction say, MAX_VOTES at most.
 
     echoes         what answers repeat of them
@@ -375,34 +375,34 @@ class _First(NamedTuple):
     server_votes: int = 0
 
 
-def _first(opening: Opening, direction: Direction) -> _First:
+def _first_frames(opening: Opening, direction: Direction) -> _FirstFrames:
     """What the first frames of a direction say."""
     data, started, ended = opening.side(direction)
-    at = 0 if started else opening.find_run(direction, f"{direction}_doc", 2)
-    if at is not None and data[at : at + 3] not in _BEGINNINGS:
-        return _First(Verdict.NO)
-    if at is None or len(data) - at < HEADER_BYTES:
-        return _First(Verdict.NO if ended else Verdict.WAIT)
+    offset = 0 if started else opening.find_run(direction, f"{direction}_doc", 2)
+    if offset is not None and data[offset : offset + 3] not in _BEGINNINGS:
+        return _FirstFrames(Verdict.NO)
+    if offset is None or len(data) - offset < HEADER_BYTES:
+        return _FirstFrames(Verdict.NO if ended else Verdict.WAIT)
     frames = split_frames(data, len(data), ended)
     echoes: list[Echo] = []
     votes, is_plausible, is_proven, first_end = 0, False, False, -1
     while len(echoes) < MAX_VOTES:
-        _, end, _, form, op, _ = frames.one(at)
+        _, end, _, form, op, _ = frames.one(offset)
         if form < 0:
             break
-        head, is_lean = data[at : at + HEADER_BYTES], FORMS[form] == "lean"
+        head, is_lean = data[offset : offset + HEADER_BYTES], FORMS[form] == "lean"
         fits = op <= 8 and legal(head[3], head[0] == LITTLE[0])
         if not echoes:
             is_plausible, first_end = fits, end
         echoes.append((head[:2], head[4:8], op))
-        is_proven = is_proven or (fits and not is_lean and _repeats(data, at))
+        is_proven = is_proven or (fits and not is_lean and _repeats(data, offset))
         if end < 0 or (started and is_plausible and is_proven):
             break
         # A lean reply copies byte 3, and its status has a client's numbers.
         votes += 0 if started or is_lean else _server_vote(head)
-        at = end
+        offset = end
     if not echoes:
-        return _First(Verdict.NO)
+        return _FirstFrames(Verdict.NO)
     follows = frames.follows(first_end) if first_end >= 0 else splitter.WAIT
     # Found by a search, it is ours if another follows it.
     if is_plausible and (is_proven or (not started and follows == splitter.YES and first_end < len(data))):
@@ -412,13 +412,13 @@ def _first(opening: Opening, direction: Direction) -> _First:
         judged = Verdict.LIKELY
     else:
         judged = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
-    return _First(judged, echoes, votes)
+    return _FirstFrames(judged, echoes, votes)
 
 
-def _repeats(data: bytes, at: int) -> bool:
+def _repeats(data: bytes, offset: int) -> bool:
     """Whether a component follows the header: it repeats tag and magic, so about 60 bits are known."""
-    tag, magic = data[at + 11], data[at : at + 2]
-    return data[at + 12 : at + 15] == bytes([tag]) + magic and (magic == LITTLE or tag in (METADATA, PAYLOAD))
+    tag, magic = data[offset + 11], data[offset : offset + 2]
+    return data[offset + 12 : offset + 15] == bytes([tag]) + magic and (magic == LITTLE or tag in (METADATA, PAYLOAD))
 
 
 def _server_vote(head: bytes) -> int:
@@ -439,23 +439,26 @@ def claims(opening: Opening) -> Claim:
     """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
         return Claim(Verdict.NO)
-    one = _first(opening, "c2s")
-    if opening.c2s_start and opening.c2s and one.verdict is Verdict.NO:
+    client = _first_frames(opening, "c2s")
+    if opening.c2s_start and opening.c2s and client.verdict is Verdict.NO:
         return Claim(Verdict.NO)
     oriented = opening.c2s_start or opening.s2c_start
-    if oriented and one.verdict is Verdict.YES:
+    if oriented and client.verdict is Verdict.YES:
         return Claim(Verdict.YES, "c2s_doc", "s2c_doc")
-    two = _first(opening, "s2c")
+    server = _first_frames(opening, "s2c")
     # A lone frame without a component may look as if the other side sent it; the port or a known server outweighs that.
-    lone = max(one.verdict, two.verdict) is Verdict.LIKELY and abs(one.server_votes) + abs(two.server_votes) == 1
-    if not oriented and not lone and (one.server_votes > 0 or two.server_votes < 0):
+    lone = (
+        max(client.verdict, server.verdict) is Verdict.LIKELY
+        and abs(client.server_votes) + abs(server.server_votes) == 1
+    )
+    if not oriented and not lone and (client.server_votes > 0 or server.server_votes < 0):
         return Claim(Verdict.NO)
-    proven = oriented or one.server_votes < 0 or two.server_votes > 0
-    answered = oriented and any(echo in one.echoes for echo in two.echoes[:1])
-    best = max(one.verdict, two.verdict)
-    if best is Verdict.YES or (answered and Verdict.NO not in (one.verdict, two.verdict)):
+    proven = oriented or client.server_votes < 0 or server.server_votes > 0
+    answered = oriented and any(echo in client.echoes for echo in server.echoes[:1])
+    best = max(client.verdict, server.verdict)
+    if best is Verdict.YES or (answered and Verdict.NO not in (client.verdict, server.verdict)):
         return Claim(Verdict.YES if proven or opening.on_port else Verdict.LIKELY, "c2s_doc", "s2c_doc")
-    if best is Verdict.LIKELY and Verdict.WAIT not in (one.verdict, two.verdict):
+    if best is Verdict.LIKELY and Verdict.WAIT not in (client.verdict, server.verdict):
         return Claim(Verdict.LIKELY, "c2s_doc", "s2c_doc")
     if best is Verdict.NO:
         return Claim(Verdict.NO)
@@ -478,13 +481,13 @@ _LSB_ONLY = _set_of(lambda byte: byte >= 0x40 and byte & 0x3C == 0)
 _TYPE_0_MSB, _TYPE_0_LSB = _set_of(lambda byte: byte >> 2 == 0), _set_of(lambda byte: byte & 0x3F == 0)
 
 
-def observe(seen: Observation) -> None:
+def observe(observation: Observation) -> None:
     """Collects what big-endian frames prove, but for lean ones (2.0). No other layout is observed."""
-    raw, rows = seen.raw, seen.rows
+    raw, rows = observation.raw, observation.rows
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
-    for key in factorize(seen.of << 8 | bytes_3)[0].tolist():
-        shown = seen.evidence[key >> 8].shown
+    for key in factorize(observation.of << 8 | bytes_3)[0].tolist():
+        shown = observation.evidence[key >> 8].shown
         shown["bytes_3"] = shown.get("bytes_3", 0) | 1 << (key & 0xFF)
 
     def says(name: str, value: int) -> NDArray[np.bool_]:
@@ -494,17 +497,17 @@ def observe(seen: Observation) -> None:
     item_row, tag = raw.items("entries", "tag")
     handled = np.zeros(raw.n, np.bool_)
     handled[item_row[tag == 10]] = True  # Request Handling Time
-    carries = seen.from_client & (seen.op == 7) & (raw.spans("body")[1][rows] > 0)
+    carries = observation.from_client & (observation.op == 7) & (raw.spans("body")[1][rows] > 0)
     proofs = {
-        "codec opcode": seen.op == 6,
+        "codec opcode": observation.op == 6,
         "doc": says("client", 0) | says("status", 0) | carries | handled[rows],
         "codec": says("client", 5) | says("status", 4),
         "codec answer": says("status", 1) & says("reason", 1),
     }
     for name, proven in proofs.items():
-        for place in factorize(seen.of[proven])[0].tolist():
-            seen.evidence[place].shown[name] = True
-    for evidence in seen.evidence:
+        for place in factorize(observation.of[proven])[0].tolist():
+            observation.evidence[place].shown[name] = True
+    for evidence in observation.evidence:
         evidence.is_fixed = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
 
 
@@ -547,9 +550,9 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     """Names of operations, the reading of the types, and of what `derive` names."""
     if "bytes_3" not in evidence.shown:
         return ConnectionFacts()
-    found = Meaning(numbering(evidence), bit_order(evidence))
-    names = CODEC_NAMED if found.numbering == "codec" else DOC_NAMED
-    return ConnectionFacts(op_names=names, own=found, columns={"type_reading": types(evidence)})
+    meaning = Meaning(numbering(evidence), bit_order(evidence))
+    names = CODEC_NAMED if meaning.numbering == "codec" else DOC_NAMED
+    return ConnectionFacts(op_names=names, own=meaning, columns={"type_reading": types(evidence)})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------
@@ -582,8 +585,8 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
 
 def _each(values: Sequence[Any], place: NDArray[Any], holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
     """For each row whether something holds of the value at its place."""
-    said: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
-    return said
+    mask: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
+    return mask
 
 
 def _named(
@@ -607,8 +610,8 @@ def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
     if not names:
         return number
     texts = pa.array([readable(x, order) for order in (False, True) for x in names], pa.string())
-    at = pc.fill_null(encoded.indices, 0).to_numpy() + len(names) * little
-    return pc.coalesce(number, texts.take(pa.array(at, mask=pc.is_null(encoded).to_numpy(zero_copy_only=False))))
+    index = pc.fill_null(encoded.indices, 0).to_numpy() + len(names) * little
+    return pc.coalesce(number, texts.take(pa.array(index, mask=pc.is_null(encoded).to_numpy(zero_copy_only=False))))
 
 
 def readable(name: bytes, little: bool = False) -> str:
@@ -630,8 +633,8 @@ def _metadata(entries: pa.Array, codec: NDArray[np.bool_]) -> pa.Array:
     """The entries with their names."""
     items = entries.flatten()
     tags = items.field("tag")
-    values, of = tags.to_numpy().astype(np.int64), pc.list_parent_indices(entries).to_numpy()
-    names = _named((values, np.ones(len(values), np.bool_)), codec[of], DOC_METADATA, CODEC_METADATA)
+    values, row = tags.to_numpy().astype(np.int64), pc.list_parent_indices(entries).to_numpy()
+    names = _named((values, np.ones(len(values), np.bool_)), codec[row], DOC_METADATA, CODEC_METADATA)
     named = pa.StructArray.from_arrays([tags, names, items.field("value")], names=["tag", "name", "value"])
     return with_list_values(entries, named)
 
@@ -649,10 +652,10 @@ def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is
     is_open = is_doc & _each(meanings, raw.of, lambda x: x.numbering == "open")
     no_codec = is_doc & _each(meanings, raw.of, lambda x: x.numbering != "codec")
     words = [f"metadata:{number}" for number in range(max(_AMBIGUOUS_TAGS) + 1)]
-    said: list[tuple[NDArray[np.int64], Any]] = []  # rows, and the index of the word of all or of each
+    rows_and_words: list[tuple[NDArray[np.int64], Any]] = []  # rows, and the index of the word of all or of each
 
     def say(word: str, where: NDArray[np.bool_]) -> None:
-        said.append((np.flatnonzero(where), len(words)))
+        rows_and_words.append((np.flatnonzero(where), len(words)))
         words.append(word)
 
     for name, numbers in _AMBIGUOUS.items():
@@ -661,9 +664,11 @@ def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is
             doubtful = no_codec if (name, number) in _GIVEN_TWICE else is_open
             say(f"{name}:{number}", doubtful & present & (value == number))
     row, tag = raw.items("entries", "tag")
-    at = np.flatnonzero(np.isin(tag, _AMBIGUOUS_TAGS) & is_open[row])
-    at = at[np.sort(np.unique(row[at] << 8 | tag[at], return_index=True)[1])]  # each tag once, where it is first
-    said.append((row[at], tag[at]))
+    first_items = np.flatnonzero(np.isin(tag, _AMBIGUOUS_TAGS) & is_open[row])
+    first_items = first_items[
+        np.sort(np.unique(row[first_items] << 8 | tag[first_items], return_index=True)[1])
+    ]  # each tag once, where it is first
+    rows_and_words.append((row[first_items], tag[first_items]))
     # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
     (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
     either = is_doc & _each(meanings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
@@ -672,9 +677,11 @@ def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is
         say(f"rq:{number}", either & (rq == number))
     say("tag", _each(forms, raw.layout, lambda form: form.startswith("doc_swapped")))
     say("field_count", _each(forms, raw.layout, lambda form: form.startswith("doc_bytes")))
-    of = np.concatenate([rows for rows, _ in said])
-    word = np.concatenate([np.broadcast_to(code, rows.shape) for rows, code in said])[np.argsort(of, kind="stable")]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=raw.n))]).astype(np.int32)
+    word_rows = np.concatenate([rows for rows, _ in rows_and_words])
+    word = np.concatenate([np.broadcast_to(code, rows.shape) for rows, code in rows_and_words])[
+        np.argsort(word_rows, kind="stable")
+    ]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(word_rows, minlength=raw.n))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(words).take(pa.array(word)))
 
 

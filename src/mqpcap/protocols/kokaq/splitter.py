@@ -15,7 +15,7 @@ from mqpcap.schema.flaws import Flaw
 
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
 """What a frame may be read as; each direction has a layout for each."""
-ENDS = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next header")
+END_RULES = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next header")
 """How the end of a variant is computed.
 
 header        the frame is a header and nothing else
@@ -27,7 +27,7 @@ entries       the metadata component's count of entries
 block         the metadata component's size in bytes; whole entries must fill it
 next header   unknown: the frame goes on up to the next header
 """
-FOLLOWED_BY = ("anything", "boundary", "three bytes", "boundary, uncut", "padding", "tail")
+END_CONDITIONS = ("anything", "boundary", "three bytes", "boundary, uncut", "padding", "tail")
 """What must follow that end. A boundary is a header or the end of the stream.
 
 anything          no condition
@@ -68,7 +68,7 @@ YES = cython.declare(cython.const[cython.int], 2)
 # What an end may be instead of an offset.
 NO_FIT = cython.declare(cython.const[cython.longlong], -1)  # the variant does not fit
 UNDECIDED = cython.declare(cython.const[cython.longlong], -2)  # the bytes to tell are not here yet
-CUT = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
+TRUNCATED = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
 NO_VARIANT = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
 
 # Indices into FORMS, ENDS and FOLLOWED_BY. A frame is DOC or GO1, by its magic, until its variant is decided.
@@ -83,7 +83,7 @@ BLOCK = cython.declare(cython.const[cython.int], 6)
 NEXT_HEADER = cython.declare(cython.const[cython.int], 7)
 ANYTHING = cython.declare(cython.const[cython.int], 0)
 THREE = cython.declare(cython.const[cython.int], 2)
-UNCUT = cython.declare(cython.const[cython.int], 3)
+UNLESS_LONGER = cython.declare(cython.const[cython.int], 3)
 PADDING = cython.declare(cython.const[cython.int], 4)
 TAIL = cython.declare(cython.const[cython.int], 5)
 
@@ -126,9 +126,9 @@ class SplitFrames:
     buf: cython.const[cython.uchar][::1]
     limit: cython.longlong
     ended: cython.bint
-    at: cython.longlong
+    offset: cython.longlong
     little: cython.bint
-    is_cut: cython.bint
+    is_longer_truncated: cython.bint
     tail_end: cython.longlong
     verdict: cython.int
     end: cython.longlong
@@ -164,46 +164,46 @@ class SplitFrames:
     # -- what stands at an offset
 
     @cython.cfunc
-    def _header_at(self, at: cython.longlong) -> cython.int:
+    def _header_at(self, offset: cython.longlong) -> cython.int:
         """Whether a header stands there: magic, version 1 and a legal byte 3."""
-        n: cython.longlong = self.limit - at
+        n: cython.longlong = self.limit - offset
         little: cython.bint
         if n <= 0:
             return WAIT
-        little = self.buf[at] == BIG_1
-        if not little and self.buf[at] != BIG_0:
+        little = self.buf[offset] == BIG_1
+        if not little and self.buf[offset] != BIG_0:
             return NO
-        if n > 1 and self.buf[at + 1] != (BIG_0 if little else BIG_1):
+        if n > 1 and self.buf[offset + 1] != (BIG_0 if little else BIG_1):
             return NO
-        if n > 2 and self.buf[at + 2] != VERSION:
+        if n > 2 and self.buf[offset + 2] != VERSION:
             return NO
         if n < 4:
             return WAIT
-        return YES if legal(self.buf[at + 3], little) else NO
+        return YES if legal(self.buf[offset + 3], little) else NO
 
     @cython.cfunc
-    def _boundary_at(self, at: cython.longlong) -> cython.int:
+    def _boundary_at(self, offset: cython.longlong) -> cython.int:
         """Whether a header or the end of the stream is there. A header that the end cuts counts."""
         answer: cython.int
-        if at > self.limit:
+        if offset > self.limit:
             return NO if self.ended else WAIT
-        answer = self._header_at(at)
+        answer = self._header_at(offset)
         return YES if answer == WAIT and self.ended else answer
 
     @cython.cfunc
-    def _zero_count(self, at: cython.longlong, most: cython.longlong) -> cython.longlong:
+    def _zero_count(self, offset: cython.longlong, max_count: cython.longlong) -> cython.longlong:
         """The number of zero bytes there, at most ``most``."""
         n: cython.longlong = 0
-        while n < most and at + n < self.limit and self.buf[at + n] == 0:
+        while n < max_count and offset + n < self.limit and self.buf[offset + n] == 0:
             n += 1
         return n
 
     @cython.cfunc
-    def _integer(self, at: cython.longlong, size: cython.int) -> cython.longlong:
+    def _integer(self, offset: cython.longlong, size: cython.int) -> cython.longlong:
         value: cython.longlong = 0
         i: cython.int
         for i in range(size):
-            value = value * 256 + self.buf[at + (size - 1 - i if self.little else i)]
+            value = value * 256 + self.buf[offset + (size - 1 - i if self.little else i)]
         return value
 
     # -- the end of a variant
@@ -214,17 +214,17 @@ class SplitFrames:
         i: cython.int
         self.known_end = -1
         if how == HEADER:
-            return self.at + HEADER_BYTES
+            return self.offset + HEADER_BYTES
         if how == LEAN:
             return self._lean_end()
         # A component begins with the tag and the magic of the header.
         for i in range(3):
-            if self.at + HEADER_BYTES + i >= self.limit:
+            if self.offset + HEADER_BYTES + i >= self.limit:
                 return UNDECIDED
-            if self.buf[self.at + HEADER_BYTES + i] != self.buf[self.at + (11 if i == 0 else i - 1)]:
+            if self.buf[self.offset + HEADER_BYTES + i] != self.buf[self.offset + (11 if i == 0 else i - 1)]:
                 return NO_FIT
-        if self.limit - self.at < COMPONENT_BYTES:
-            return CUT if how == NEXT_HEADER else UNDECIDED
+        if self.limit - self.offset < COMPONENT_BYTES:
+            return TRUNCATED if how == NEXT_HEADER else UNDECIDED
         if how == NEXT_HEADER:
             return self._next_header()
         if how == ENTRIES:
@@ -233,36 +233,36 @@ class SplitFrames:
 
     @cython.cfunc
     def _lean_end(self) -> cython.longlong:
-        here: cython.longlong = self.limit - self.at
-        op: cython.int = self.buf[self.at + 12] if here > 12 else 0
-        if self._integer(self.at + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
+        available: cython.longlong = self.limit - self.offset
+        op: cython.int = self.buf[self.offset + 12] if available > 12 else 0
+        if self._integer(self.offset + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
             return NO_FIT
-        if here < 14:
+        if available < 14:
             return UNDECIDED  # a Nop without anything looks the same so far
-        if op == BIG_0 and self.buf[self.at + 13] == BIG_1:
+        if op == BIG_0 and self.buf[self.offset + 13] == BIG_1:
             return NO_FIT
-        if here >= LEAN_BYTES:
-            self.known_end = self._integer(self.at + 24, 4)
+        if available >= LEAN_BYTES:
+            self.known_end = self._integer(self.offset + 24, 4)
             if self.known_end > MAX_LEAN_PAYLOAD_BYTES:
                 return NO_FIT
-            self.known_end += self.at + LEAN_BYTES
+            self.known_end += self.offset + LEAN_BYTES
         self.op = op
-        return self.known_end if 0 <= self.known_end <= self.limit else CUT
+        return self.known_end if 0 <= self.known_end <= self.limit else TRUNCATED
 
     @cython.cfunc
     def _payload_end(self, how: cython.int) -> cython.longlong:
-        plain: cython.longlong = self.at + COMPONENT_BYTES + self._integer(self.at + 18, 2)
+        plain: cython.longlong = self.offset + COMPONENT_BYTES + self._integer(self.offset + 18, 2)
         end: cython.longlong = plain
         size: cython.int
         i: cython.int
         for i in range(16, 18):
-            size = self.buf[self.at + i]
+            size = self.buf[self.offset + i]
             plain += size
             end += 4 if size else 0
         self.tail_end = plain + TRAILER_BYTES  # the codec reserves what the lengths say
         if how == NUMBERED:
             self.known_end = self.tail_end
-            return end if end <= self.limit else CUT
+            return end if end <= self.limit else TRUNCATED
         if how == ODD_PAYLOAD and end == plain:
             return NO_FIT
         self.known_end = plain
@@ -270,78 +270,78 @@ class SplitFrames:
 
     @cython.cfunc
     def _entries_end(self) -> cython.longlong:
-        count: cython.longlong = self._integer(self.at + 16, 4)
-        at: cython.longlong = self.at + COMPONENT_BYTES
+        count: cython.longlong = self._integer(self.offset + 16, 4)
+        offset: cython.longlong = self.offset + COMPONENT_BYTES
         i: cython.longlong
         if count > MAX_METADATA_ENTRIES:
             return NO_FIT
         for i in range(count):
-            if at + 2 > self.limit:
+            if offset + 2 > self.limit:
                 return UNDECIDED
-            at += 2 + self.buf[at + 1]
-            if at - self.at > MAX_METADATA_BYTES:
+            offset += 2 + self.buf[offset + 1]
+            if offset - self.offset > MAX_METADATA_BYTES:
                 return NO_FIT
-        self.tail_end = at + TRAILER_BYTES
-        return at if at <= self.limit else UNDECIDED
+        self.tail_end = offset + TRAILER_BYTES
+        return offset if offset <= self.limit else UNDECIDED
 
     @cython.cfunc
     def _block_end(self) -> cython.longlong:
-        at: cython.longlong = self.at + COMPONENT_BYTES
-        end: cython.longlong = at + self._integer(self.at + 16, 4)
+        offset: cython.longlong = self.offset + COMPONENT_BYTES
+        end: cython.longlong = offset + self._integer(self.offset + 16, 4)
         count: cython.longlong = 0
-        if end - at > MAX_METADATA_BYTES:
+        if end - offset > MAX_METADATA_BYTES:
             return NO_FIT
         if end > self.limit:
             return UNDECIDED
-        while at + 2 <= end and count < MAX_METADATA_ENTRIES:
-            at += 2 + self.buf[at + 1]
+        while offset + 2 <= end and count < MAX_METADATA_ENTRIES:
+            offset += 2 + self.buf[offset + 1]
             count += 1
-        return end if at == end else NO_FIT
+        return end if offset == end else NO_FIT
 
     @cython.cfunc
     def _next_header(self) -> cython.longlong:
-        at: cython.longlong = self.at + HEADER_BYTES
-        last: cython.longlong = min(self.limit, self.at + MAX_UNKNOWN_BYTES)
+        offset: cython.longlong = self.offset + HEADER_BYTES
+        search_end: cython.longlong = min(self.limit, self.offset + MAX_UNKNOWN_BYTES)
         answer: cython.int = NO
-        if self.searched_from <= at <= self.searched_to:
-            at = min(self.searched_to, last)  # what an earlier frame's search has passed is not read again
+        if self.searched_from <= offset <= self.searched_to:
+            offset = min(self.searched_to, search_end)  # what an earlier frame's search has passed is not read again
         else:
-            self.searched_from = at
-            self.searched_to = at
-        while at < last:
-            if self.buf[at] == BIG_0 or self.buf[at] == BIG_1:
-                answer = self._boundary_at(at)
+            self.searched_from = offset
+            self.searched_to = offset
+        while offset < search_end:
+            if self.buf[offset] == BIG_0 or self.buf[offset] == BIG_1:
+                answer = self._boundary_at(offset)
                 if answer != NO:
                     break
-            at += 1
-        self.searched_to = max(self.searched_to, at)
-        if at == last and last < self.limit:
+            offset += 1
+        self.searched_to = max(self.searched_to, offset)
+        if offset == search_end and search_end < self.limit:
             return NO_VARIANT
-        if (answer if at < last else self._boundary_at(at)) == WAIT:
+        if (answer if offset < search_end else self._boundary_at(offset)) == WAIT:
             return UNDECIDED
         self.flaw = UNKNOWN
-        return at
+        return offset
 
     # -- what follows it
 
     @cython.cfunc
-    def _is_followed_by(self, what: cython.int, end: cython.longlong) -> cython.int:
+    def _is_followed_by(self, condition: cython.int, end: cython.longlong) -> cython.int:
         """Whether one of FOLLOWED_BY follows ``end``. Sets ``self.end``: padding and tail belong to the frame."""
         n: cython.longlong
         self.end = end
-        if what == ANYTHING:
+        if condition == ANYTHING:
             return YES
-        if what == THREE and self.limit - end < 3:
+        if condition == THREE and self.limit - end < 3:
             return WAIT if self._header_at(end) == WAIT else NO
-        if what == UNCUT and self.is_cut and end == self.limit:
+        if condition == UNLESS_LONGER and self.is_longer_truncated and end == self.limit:
             return NO
-        if what == TAIL:
+        if condition == TAIL:
             return self._tail_follows(end)
-        if what == PADDING:
+        if condition == PADDING:
             n = self._zero_count(end, TRAILER_BYTES + 1)
             if end + n == self.limit and n <= TRAILER_BYTES and not self.ended:
                 return WAIT
-            if n > 0 and (n == (4 - (end - self.at) % 4) % 4 or n == TRAILER_BYTES):
+            if n > 0 and (n == (4 - (end - self.offset) % 4) % 4 or n == TRAILER_BYTES):
                 self.end = end + n
         return self._boundary_at(self.end)
 
@@ -365,28 +365,28 @@ class SplitFrames:
     # -- the frame at an offset
 
     @cython.cfunc
-    def _find_frame(self, at: cython.longlong) -> cython.void:
+    def _find_frame(self, offset: cython.longlong) -> cython.void:
         """Finds the frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
-        here: cython.longlong = self.limit - at
+        available: cython.longlong = self.limit - offset
         tag: cython.int
         k: cython.Py_ssize_t
         undecided: cython.int
         follower: cython.int
         answer: cython.int
         end: cython.longlong = NO_FIT
-        self.at = at
-        self.is_cut = False
+        self.offset = offset
+        self.is_longer_truncated = False
         self._set_result(BAD, -1, -1)
-        self.little = here > 0 and self.buf[at] == BIG_1
-        if here > 0 and self.buf[at] != (BIG_1 if self.little else BIG_0):
+        self.little = available > 0 and self.buf[offset] == BIG_1
+        if available > 0 and self.buf[offset] != (BIG_1 if self.little else BIG_0):
             return
-        if here > 1 and self.buf[at + 1] != (BIG_0 if self.little else BIG_1):
+        if available > 1 and self.buf[offset + 1] != (BIG_0 if self.little else BIG_1):
             return
-        if here < HEADER_BYTES:
+        if available < HEADER_BYTES:
             self._set_result(MORE, -1, -1)
             return
-        self.op = self.buf[at + 8]
-        tag = min(self.buf[at + 11], OTHER) + (OTHER + 1 if self.little else 0)
+        self.op = self.buf[offset + 8]
+        tag = min(self.buf[offset + 11], OTHER) + (OTHER + 1 if self.little else 0)
         undecided = GO1 if self.little else DOC
         for k in range(self.rule.shape[1]):
             if self.rule[tag, k, 0] < 0 or end == NO_VARIANT:
@@ -400,7 +400,7 @@ class SplitFrames:
                 if answer == WAIT:
                     self._set_result(MORE, undecided, -1)
                     return
-            elif end == CUT:
+            elif end == TRUNCATED:
                 self._set_result(MORE, self.rule[tag, k, 0], self.known_end)
                 return
             elif end == UNDECIDED and not self.ended:
@@ -408,7 +408,7 @@ class SplitFrames:
                 self._set_result(MORE, undecided, self.known_end if follower == PADDING else -1)
                 return
             elif end == UNDECIDED and follower == PADDING:
-                self.is_cut = True
+                self.is_longer_truncated = True
         if end == UNDECIDED:
             self._set_result(MORE, undecided, self.known_end)
         else:
@@ -417,9 +417,9 @@ class SplitFrames:
     @cython.cfunc
     def _find_unknown(self, form: cython.int) -> cython.void:
         """A frame that no variant reads. Admin and Control messages may hold anything, up to the next header (2.14)."""
-        kind: cython.int = self.buf[self.at + 3] >> 2
+        kind: cython.int = self.buf[self.offset + 3] >> 2
         end: cython.longlong = NO_VARIANT
-        if self.buf[self.at + 2] == VERSION and (kind == 2 or kind == 3):
+        if self.buf[self.offset + 2] == VERSION and (kind == 2 or kind == 3):
             end = self._next_header()
         if end >= 0:
             self.end = end
@@ -429,18 +429,18 @@ class SplitFrames:
 
     # -- for the package
 
-    def follows(self, at: cython.longlong) -> int:
+    def follows(self, offset: cython.longlong) -> int:
         """Whether a header or the end of the stream is at ``at``: YES, NO or WAIT."""
-        return self._boundary_at(at)
+        return self._boundary_at(offset)
 
-    def one(self, at: cython.longlong) -> tuple[int, int, int, int, int, int]:
+    def one(self, offset: cython.longlong) -> tuple[int, int, int, int, int, int]:
         """The frame at ``at``: verdict, end, known_end, form, op and flaw."""
-        self._find_frame(at)
+        self._find_frame(offset)
         return self.verdict, self.end, self.known_end, self.form, self.op, self.flaw
 
     def scan(
         self,
-        at: cython.longlong,
+        offset: cython.longlong,
         starts: cython.longlong[::1],
         ends: cython.longlong[::1],
         forms: cython.longlong[::1],
@@ -453,53 +453,53 @@ class SplitFrames:
         frames, the verdict, the offset of the next frame, its known_end and its form.
         """
         n: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = len(starts)
+        capacity: cython.Py_ssize_t = len(starts)
         self._set_result(MORE, -1, -1)
-        while at < self.limit and n < room:
-            self._find_frame(at)
+        while offset < self.limit and n < capacity:
+            self._find_frame(offset)
             if self.verdict != MESSAGE:
                 break
-            starts[n] = at
+            starts[n] = offset
             ends[n] = self.end
             forms[n] = self.form
             ops[n] = self.op
             flaws[n] = self.flaw
             n += 1
-            at = self.end
-        return n, self.verdict, at, self.known_end, self.form
+            offset = self.end
+        return n, self.verdict, offset, self.known_end, self.form
 
     @cython.cfunc
-    def _run_at(self, at: cython.longlong, in_a_row: cython.int) -> cython.int:
+    def _run_at(self, offset: cython.longlong, min_consecutive: cython.int) -> cython.int:
         """Whether so many frames follow each other there, or fewer that end exactly at the end of the stream.
 
         The end may cut the last of them.
         """
         k: cython.int = 0
-        while at < self.limit:
-            self._find_frame(at)
+        while offset < self.limit:
+            self._find_frame(offset)
             k += 1
-            if self.verdict == MORE and self.ended and k > 1 and in_a_row <= k and self.known_end >= 0:
+            if self.verdict == MORE and self.ended and k > 1 and min_consecutive <= k and self.known_end >= 0:
                 return YES
             if self.verdict != MESSAGE:
                 return WAIT if self.verdict == MORE else NO
-            at = self.end
-            if k >= in_a_row or (self.ended and at == self.limit):
+            offset = self.end
+            if k >= min_consecutive or (self.ended and offset == self.limit):
                 return YES
         return WAIT
 
-    def search(self, at: cython.longlong, in_a_row: cython.int) -> tuple[int, bool]:
+    def search(self, offset: cython.longlong, min_consecutive: cython.int) -> tuple[int, bool]:
         """The first offset from which ``in_a_row`` frames follow, see ``_run_at``.
 
         If there is no such offset (False), the first at which frames may still begin when more bytes come.
         """
         answer: cython.int
-        while at + 2 < self.limit:
-            if self.buf[at + 2] == VERSION and (
-                (self.buf[at] == BIG_0 and self.buf[at + 1] == BIG_1)
-                or (self.buf[at] == BIG_1 and self.buf[at + 1] == BIG_0)
+        while offset + 2 < self.limit:
+            if self.buf[offset + 2] == VERSION and (
+                (self.buf[offset] == BIG_0 and self.buf[offset + 1] == BIG_1)
+                or (self.buf[offset] == BIG_1 and self.buf[offset + 1] == BIG_0)
             ):
-                answer = self._run_at(at, in_a_row)
+                answer = self._run_at(offset, min_consecutive)
                 if answer == YES or (answer == WAIT and not self.ended):
-                    return at, answer == YES
-            at += 1
-        return (self.limit if self.ended else at), False
+                    return offset, answer == YES
+            offset += 1
+        return (self.limit if self.ended else offset), False

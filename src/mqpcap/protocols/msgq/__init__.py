@@ -149,9 +149,9 @@ class MsgQSplit(MsgQForm):
     def parts(self) -> tuple[Mapping[str, object], object]:
         """Header and body."""
         body: bytes = self.getfieldval("body")
-        told = _text(body[len(MAGIC) :]) if body.startswith(MAGIC) else None
+        shown_side = _text(body[len(MAGIC) :]) if body.startswith(MAGIC) else None
         words = _object(_text(self.getfieldval("header").getfieldval("tree")))
-        return words, (body or None) if told is None else json.loads(told)
+        return words, (body or None) if shown_side is None else json.loads(shown_side)
 
     def write(self, word: str, value: Any) -> None:
         """A pair of the header."""
@@ -192,11 +192,11 @@ def _text(pairs: bytes) -> str | None:
     return tree.text(pairs)
 
 
-def _is_typed(whole: bytes) -> bool:
+def _is_typed(message_bytes: bytes) -> bool:
     """``tree.has_typed_items``."""
     from mqpcap.protocols.msgq import tree
 
-    return tree.has_typed_items(whole)
+    return tree.has_typed_items(message_bytes)
 
 
 def _object(text: str | None) -> Mapping[str, object]:
@@ -250,10 +250,10 @@ class MsgQMessage(Message):
     def in_form(self) -> MsgQForm:
         """The same message as its form has it. Raises ValueError for a form that there is not."""
         form = self.getfieldval("form")
-        said = {f.name: self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
+        values = {f.name: self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
         words = {
             name.removesuffix("_"): value
-            for name, value in said.items()
+            for name, value in values.items()
             if value is not None and (value != "" or name in self.fields)
         }
         if form in ("flat", "typed"):
@@ -290,11 +290,11 @@ class MsgQMessage(Message):
         raise Broken
 
 
-def _words(title: str, about: str, *words: str, **own: Any) -> type[Message]:
+def _words(title: str, about: str, *words: str, **options: Any) -> type[Message]:
     """A message with these words; ``type=getlname`` has a value where none is given."""
     fields = [Word(name, value) for name, _, value in (word.partition("=") for word in words)]
     name = "MsgQ" + title.title().replace(" ", "")
-    return message_class(__name__, name, f"msgq {title}", about, _FORM, *fields, like=MsgQMessage, **own)
+    return message_class(__name__, name, f"msgq {title}", about, _FORM, *fields, like=MsgQMessage, **options)
 
 
 MsgQGetlname = _words("getlname", "The first message of a client: it asks for its name.", "type=getlname")
@@ -345,12 +345,12 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
 
     parts = ("tree", "header", "body")
     groups = group_ids([*map(raw.array, parts), pa.array(raw.flaw)], raw.n)
-    _, first, place = np.unique(groups, return_index=True, return_inverse=True)
-    flaw = raw.flaw[first]
-    trees, headers, bodies = ((start[first], length[first]) for start, length in map(raw.spans, parts))
-    found = columns(raw.buffer, trees, headers, bodies, flaw, raw.keep_bodies)
+    _, first_rows, place = np.unique(groups, return_index=True, return_inverse=True)
+    flaw = raw.flaw[first_rows]
+    trees, headers, bodies = ((start[first_rows], length[first_rows]) for start, length in map(raw.spans, parts))
+    columns_by_name = columns(raw.buffer, trees, headers, bodies, flaw, raw.keep_bodies)
     raw.flaw[:] = flaw[place]
-    return {name: column.take(pa.array(place)) for name, column in found.items()}
+    return {name: column.take(pa.array(place)) for name, column in columns_by_name.items()}
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
@@ -372,12 +372,12 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class _SideVerdict:
+class _SideEvidence:
     """What one direction shows: a verdict, the generation and its first whole message with the length in front."""
 
     verdict: Verdict
     generation: str = ""
-    first: bytes = b""
+    first_message: bytes = b""
 
 
 def _generation(data: bytes) -> str | None:
@@ -396,42 +396,44 @@ def _generation(data: bytes) -> str | None:
     return "json" if data[6:7] == b"{" and 2 <= header_len <= length - 2 else None
 
 
-def _side(opening: Opening, direction: Direction) -> _SideVerdict:
+def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     """What a direction shows, from its first byte or, where that was not captured, from two messages in a row."""
     data, start, ended = opening.side(direction)
-    found = [0] if start else [opening.find_run(direction, f"{g}_{direction}", 2) for g in _GENERATIONS]
-    at = min((x for x in found if x is not None), default=None)
-    generation = "" if at is None else _generation(data[at:])
+    offsets = [0] if start else [opening.find_run(direction, f"{g}_{direction}", 2) for g in _GENERATIONS]
+    offset = min((x for x in offsets if x is not None), default=None)
+    generation = "" if offset is None else _generation(data[offset:])
     if generation is None:
-        return _SideVerdict(Verdict.NO)
-    if at is None or not generation:
-        return _SideVerdict(Verdict.NO if ended else Verdict.WAIT)
-    data = data[at:]
+        return _SideEvidence(Verdict.NO)
+    if offset is None or not generation:
+        return _SideEvidence(Verdict.NO if ended else Verdict.WAIT)
+    data = data[offset:]
     end = 4 + int.from_bytes(data[:4], "big")
     header_end = 6 + int.from_bytes(data[4:6], "big")
     if len(data) < (header_end if generation == "json" else end) and not ended:
-        return _SideVerdict(Verdict.WAIT)
-    first = data[:end] if len(data) >= end else b""
+        return _SideEvidence(Verdict.WAIT)
+    first_message = data[:end] if len(data) >= end else b""
     if generation == "json" and not (data[header_end - 1 : header_end] == b"}" and b'"type"' in data[:header_end]):
-        return _SideVerdict(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first)
-    return _SideVerdict(Verdict.YES, generation, first)
+        return _SideEvidence(Verdict.LIKELY if opening.on_port else Verdict.NO, generation, first_message)
+    return _SideEvidence(Verdict.YES, generation, first_message)
 
 
-def _speaker(side: _SideVerdict) -> Direction | None:
+def _speaker(side: _SideEvidence) -> Direction | None:
     """Who says a message, where it can only be one of the two."""
     from mqpcap.protocols.msgq.documents import of_json, of_tree
 
-    first, head = side.first, 6 + int.from_bytes(side.first[4:6], "big")
-    if not first:
+    message_bytes, head = side.first_message, 6 + int.from_bytes(side.first_message[4:6], "big")
+    if not message_bytes:
         return None
-    if side.generation != "flat" and head > len(first):
+    if side.generation != "flat" and head > len(message_bytes):
         return "c2s"  # the library with the wrong lengths was a client
     try:
         if side.generation == "json":
-            words, *_ = of_json(first[6:head], first[head:])
+            words, *_ = of_json(message_bytes[6:head], message_bytes[head:])
         else:
-            start, end, body = (8, len(first), None) if side.generation == "flat" else (10, head, first[head:])
-            words, *_ = of_tree(first, start, end, body)
+            start, end, body = (
+                (8, len(message_bytes), None) if side.generation == "flat" else (10, head, message_bytes[head:])
+            )
+            words, *_ = of_tree(message_bytes, start, end, body)
     except (ValueError, RecursionError):
         return None
     op = words.get("type")
@@ -446,7 +448,7 @@ _FROM_CLIENT = frozenset({"getlname", "subscribe", "unsubscribe", "stats", "ping
 
 def claims(opening: Opening) -> Claim:
     """The magic at its place with plausible lengths, or a JSON header with a type (section 2 of the protocol notes)."""
-    client, server = _side(opening, "c2s"), _side(opening, "s2c")
+    client, server = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
     sure = (Verdict.LIKELY, Verdict.YES)
     oriented = opening.c2s_start or opening.s2c_start
     if not oriented and (_speaker(client) == "s2c" or _speaker(server) == "c2s"):
@@ -457,14 +459,14 @@ def claims(opening: Opening) -> Claim:
     patient = oriented and len(opening.c2s) > 0
     if client.verdict is Verdict.WAIT and (patient or server.verdict not in sure):
         return Claim(Verdict.WAIT)
-    told = client if client.verdict in sure else server
-    if told.verdict not in sure:
+    shown_side = client if client.verdict in sure else server
+    if shown_side.verdict not in sure:
         return Claim(Verdict.WAIT if server.verdict is Verdict.WAIT else Verdict.NO)
 
-    is_typed = _is_typed(told.first[4:])
+    is_typed = _is_typed(shown_side.first_message[4:])
 
-    def layout(side: _SideVerdict, direction: Direction) -> str:
-        generation = side.generation if side.verdict in sure else told.generation
+    def layout(side: _SideEvidence, direction: Direction) -> str:
+        generation = side.generation if side.verdict in sure else shown_side.generation
         return f"{'typed' if generation == 'flat' and is_typed else generation}_{direction}"
 
     return Claim(max(client.verdict, server.verdict), layout(client, "c2s"), layout(server, "s2c"))
@@ -494,8 +496,8 @@ def _named(rows: pa.Table, prints: Prints) -> Int64Array:
     is_reply = pc.is_valid(answers)
     name = pc.if_else(is_reply, rows["f.to"], rows["f.from"])
     number = pc.if_else(is_reply, answers, rows["f.seq"])
-    known = true_mask(pc.is_valid(name)) & true_mask(pc.is_valid(number))
-    return np.where(known, (prints(name) * 1_000_003 + prints(number)) | 1, 0)
+    has_both = true_mask(pc.is_valid(name)) & true_mask(pc.is_valid(number))
+    return np.where(has_both, (prints(name) * 1_000_003 + prints(number)) | 1, 0)
 
 
 _HABITS = ServerHabits(shortest_bytes=9, pause_ns=200_000_000, answers_all="likely")
@@ -524,8 +526,8 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     read &= true_mask(pc.is_valid(sender)) & true_mask(pc.is_valid(number))
     client = is_in(rows["direction"], "c2s")
     key = (prints(sender) * 1_000_003 + prints(number)) * 1_000_003 + prints(rows["f.msg"])
-    out, back = np.flatnonzero(read & client), np.flatnonzero(read & ~client)
-    return Keys(out, key[out]), Keys(back, key[back])
+    published, delivered = np.flatnonzero(read & client), np.flatnonzero(read & ~client)
+    return Keys(published, key[published]), Keys(delivered, key[delivered])
 
 
 def sender_and_number(rows: pa.Table, *_: Int64Array) -> pa.Array:
@@ -547,13 +549,15 @@ def _routing(message: Message) -> Mapping[str, object]:
 
 def answers(reply: Message, request: Message) -> bool:
     """Whether a message may answer another: the daemon's own replies by their word, a send by names and number."""
-    said, asked = _routing(reply), _routing(request)
-    if said.get("type") == asked.get("type") == "send":
-        number = said.get("reply", said.get("repl"))
-        named = asked.get("from") is not None and asked.get("seq") is not None
-        return named and (said.get("to"), number) == (asked["from"], asked["seq"])
-    word = said.get("type") or ("lname" if "lname" in said else "stats" if "stats" in said else None)
-    op = asked.get("type")
+    reply_words, request_words = _routing(reply), _routing(request)
+    if reply_words.get("type") == request_words.get("type") == "send":
+        number = reply_words.get("reply", reply_words.get("repl"))
+        named = request_words.get("from") is not None and request_words.get("seq") is not None
+        return named and (reply_words.get("to"), number) == (request_words["from"], request_words["seq"])
+    word = reply_words.get("type") or (
+        "lname" if "lname" in reply_words else "stats" if "stats" in reply_words else None
+    )
+    op = request_words.get("type")
     return any(queue.fits(op, word) for queue in RULE.queues if isinstance(op, str) and isinstance(word, str))
 
 

@@ -50,8 +50,8 @@ def columns(
     than ``keep`` bytes is null.
     """
     n, data = len(flaw), buffer.tobytes()
-    said: dict[str, list[str | None]] = {name: [None] * n for name in (*ROUTING, "msg", "document")}
-    words = {name: said[name] for name in ROUTING}
+    values: dict[str, list[str | None]] = {name: [None] * n for name in (*ROUTING, "msg", "document")}
+    words = {name: values[name] for name in ROUTING}
     lengths: list[int | None] = [None] * n
     wants_answer: list[bool | None] = [None] * n
     has_stats = [False] * n
@@ -77,26 +77,26 @@ def columns(
             column = words.get(name)
             if column is not None and word is not None:
                 column[row] = word if type(word) is str else _word(word, write)
-        said["msg"][row], said["document"][row] = msg, document
+        values["msg"][row], values["document"][row] = msg, document
         if msg is not None:
             lengths[row] = length
         has_stats[row] = "stats" in value
         if tree_len < 0 and value.get("want_answer") is True:
             wants_answer[row] = True
-    out = {name: _strings(column, name == "document") for name, column in said.items()}
-    out["msg_len"] = pa.array(lengths, pa.int64())
-    out["has_stats"] = pa.array(has_stats, pa.bool_())
-    out["want_answer"] = pa.array(wants_answer, pa.bool_())
-    return out
+    parts = {name: _strings(column, name == "document") for name, column in values.items()}
+    parts["msg_len"] = pa.array(lengths, pa.int64())
+    parts["has_stats"] = pa.array(has_stats, pa.bool_())
+    parts["want_answer"] = pa.array(wants_answer, pa.bool_())
+    return parts
 
 
 Message = tuple[dict[str, Any], str | None, str, int]
 """The words of a message, its ``msg`` and ``document``, and how many bytes the first of these has on the wire."""
 
 
-def of_tree(data: bytes, at: int, end: int, body: bytes | None, keep: int | None = None) -> Message:
+def of_tree(data: bytes, offset: int, end: int, body: bytes | None, keep: int | None = None) -> Message:
     """A message that is one tree, or has one as its header and a body."""
-    reader = TreeReader(data, at, end)
+    reader = TreeReader(data, offset, end)
     value = reader.read()
     if body is not None:
         return value, *_with_body(value, _tree_text(value), body, keep, may_be_tree=True)

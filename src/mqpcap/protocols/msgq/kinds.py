@@ -63,31 +63,31 @@ _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
 _DATA, _HASH, _LIST, _NULL, _BOOL, _INT, _REAL, _UTF8 = _TYPES
 
 
-def _head(data: bytes, at: int, end: int) -> tuple[int, int, int] | None:
+def _head(data: bytes, offset: int, end: int) -> tuple[int, int, int] | None:
     """The type of the item at a place, and where its data begins and ends; None where no item is."""
-    if at >= end:
+    if offset >= end:
         return None
-    kind, size = data[at] & 0x0F, _LENGTH_SIZES.get(data[at] & 0x30)
+    kind, size = data[offset] & 0x0F, _LENGTH_SIZES.get(data[offset] & 0x30)
     if kind == _NULL:
-        return kind, at + 1, at + 1
-    if kind not in _TYPES or size is None or at + 1 + size > end:
+        return kind, offset + 1, offset + 1
+    if kind not in _TYPES or size is None or offset + 1 + size > end:
         return None
-    start = at + 1 + size
-    length = int.from_bytes(data[at + 1 : start], "big")
+    start = offset + 1 + size
+    length = int.from_bytes(data[offset + 1 : start], "big")
     return (kind, start, start + length) if start + length <= end else None
 
 
-def _parts(data: bytes, at: int, end: int, depth: int = 0, is_hash: bool = True) -> Iterator[Inside]:
+def _parts(data: bytes, offset: int, end: int, depth: int = 0, is_hash: bool = True) -> Iterator[Inside]:
     """The pairs of a hash or the items of a list between two places; they stop where none is."""
     for index in count():
-        item = at + 1 + data[at] if is_hash and at < end else at
+        item = offset + 1 + data[offset] if is_hash and offset < end else offset
         head = _head(data, item, end)
         if head is None:
             return
         kind, start, stop = head
-        name = data[at + 1 : item].decode("utf-8", "replace") if is_hash else f"[{index}]"
+        name = data[offset + 1 : item].decode("utf-8", "replace") if is_hash else f"[{index}]"
         if is_hash:
-            yield Inside(at, item - at, depth, "key", name, None, named=False)
+            yield Inside(offset, item - offset, depth, "key", name, None, named=False)
         if kind in (_HASH, _LIST) and depth <= MAX_SHOWN_DEPTH:
             meaning = f"{_TYPES[kind]} of {stop - start} bytes"
             yield Inside(item, stop - item, depth, name, None, meaning, named=True)
@@ -95,7 +95,7 @@ def _parts(data: bytes, at: int, end: int, depth: int = 0, is_hash: bool = True)
         else:
             value = data[start:stop] if kind != _NULL else None
             yield Inside(item, stop - item, depth, name, value, _TYPES[kind], named=True)
-        at = stop
+        offset = stop
 
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
@@ -110,11 +110,11 @@ def encode(value: dict[str, Value], typed: bool = False) -> bytes:
     >>> encode({"type": "getlname"}).hex(" ")
     '04 74 79 70 65 21 08 67 65 74 6c 6e 61 6d 65'
     """
-    out = b""
+    written = b""
     for key, item in value.items():
         tag = key.encode()
-        out += bytes([len(tag)]) + tag + _item(item, typed)
-    return out
+        written += bytes([len(tag)]) + tag + _item(item, typed)
+    return written
 
 
 def with_word(pairs: bytes, word: str, value: Value, typed: bool) -> bytes:
@@ -123,18 +123,18 @@ def with_word(pairs: bytes, word: str, value: Value, typed: bool) -> bytes:
     Raises ValueError if the pairs do not decode.
     """
     pair = b"" if value is None else encode({word: value}, typed)
-    out, at, is_written = b"", 0, False
-    while at < len(pairs):
-        key_end = at + 1 + pairs[at]
+    written, offset, is_written = b"", 0, False
+    while offset < len(pairs):
+        key_end = offset + 1 + pairs[offset]
         head = _head(pairs, key_end, len(pairs))
         if head is None:
             raise ValueError("the pairs of the message do not decode: set the field with its bytes")
-        if pairs[at + 1 : key_end] != word.encode():
-            out += pairs[at : head[2]]
+        if pairs[offset + 1 : key_end] != word.encode():
+            written += pairs[offset : head[2]]
         elif not is_written:
-            out, is_written = out + pair, True
-        at = head[2]
-    return out if is_written else out + pair
+            written, is_written = written + pair, True
+        offset = head[2]
+    return written if is_written else written + pair
 
 
 def message(value: dict[str, Value], typed: bool = False) -> bytes:

@@ -56,15 +56,15 @@ class TreeReader:
     data: bytes
     msg_len = cython.declare(cython.Py_ssize_t, visibility="readonly")
     kinds = cython.declare(cython.int, visibility="readonly")
-    at: cython.Py_ssize_t  # where the data of an item begins and ends
+    start: cython.Py_ssize_t  # where the data of an item begins and ends
     end: cython.Py_ssize_t
     met_long_null: cython.bint
     item_count: cython.longlong
     aside: list  # container, key and place of each string that may be a message
 
-    def __init__(self, data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t):
+    def __init__(self, data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t):
         self.data = data
-        self.at = at
+        self.start = start
         self.end = end
         self.msg_len = -1
         self.kinds = 0
@@ -73,20 +73,20 @@ class TreeReader:
 
     def read(self) -> dict[str, object]:
         """The hash. Raises ValueError where there is none, TooLong beyond the limits."""
-        found = self._reading(self.at, self.end, 1)
+        pairs = self._reading(self.start, self.end, 1)
         msg_len, kinds = self.msg_len, self.kinds
         for into, key, string in self.aside:  # it grows
             if into[key] is not string:
                 continue  # a later item had the same tag
-            at, end, level = string
+            start, end, level = string
             try:
-                into[key] = self._reading(at + len(MAGIC), end, level)
+                into[key] = self._reading(start + len(MAGIC), end, level)
             except TooLong:
                 raise
             except ValueError:
-                into[key] = self._text(at, end)
+                into[key] = self._text(start, end)
         self.msg_len, self.kinds = msg_len, kinds
-        return found
+        return pairs
 
     @cython.cfunc
     def _reading(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, level: cython.int) -> dict:
@@ -99,7 +99,7 @@ class TreeReader:
         why: object = None
         self.met_long_null = False
         if start < end and self.data[start] in (0x22, 0x12, 0x02) and self._head(start, end, False) and self.end == end:
-            explicit = self.at
+            explicit = self.start
         for i in range(4):
             p = start if i % 2 else explicit
             if p < 0 or (i >= 2 and not self.met_long_null):
@@ -116,8 +116,8 @@ class TreeReader:
     @cython.cfunc
     def _hash(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, level: cython.int) -> dict:
         """The hash whose pairs fill ``p`` to ``end``, as one of ``level`` levels."""
-        found: dict = {}
-        into: object = found
+        pairs: dict = {}
+        into: object = pairs
         is_hash: cython.bint = True
         key: object = None
         stack: list = []
@@ -128,7 +128,7 @@ class TreeReader:
         while True:
             if p == end:
                 if not stack:
-                    return found
+                    return pairs
                 into, is_hash, end = stack.pop()
                 continue
             if is_hash:
@@ -148,19 +148,19 @@ class TreeReader:
                     raise TooLong(f"more than {MAX_DEPTH} levels")
                 value = {} if kind == HASH else []
             elif (kind == DATA or kind == UTF8) and self._has_magic():
-                value = self.at, p, level + len(stack) + 1
+                value = self.start, p, level + len(stack) + 1
                 self.aside.append((into, key if is_hash else len(into), value))
             else:
                 value = self._scalar(kind)
             if is_hash:
                 cython.cast(dict, into)[key] = value
                 if level == 1 and not stack and key == "msg":
-                    self.msg_len = p - self.at
+                    self.msg_len = p - self.start
             else:
                 cython.cast(list, into).append(value)
             if kind == HASH or kind == LIST:
                 stack.append((into, is_hash, end))
-                into, is_hash, end, p = value, kind == HASH, p, self.at
+                into, is_hash, end, p = value, kind == HASH, p, self.start
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -194,27 +194,31 @@ class TreeReader:
         if n > (0 if kind == NULL else end - p):
             return 0
         self.kinds |= 1 << kind
-        self.at = p
+        self.start = p
         self.end = p + n
         return kind
 
     @cython.cfunc
     def _has_magic(self) -> cython.bint:
-        return self.end - self.at >= 4 and self.data[self.at] == 0x53 and self.data[self.at : self.at + 4] == MAGIC
+        return (
+            self.end - self.start >= 4
+            and self.data[self.start] == 0x53
+            and self.data[self.start : self.start + 4] == MAGIC
+        )
 
     @cython.cfunc
-    def _tag(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> str:
+    def _tag(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> str:
         try:
-            return self.data[at:end].decode("utf-8")
+            return self.data[start:end].decode("utf-8")
         except UnicodeDecodeError:
-            return "hex:" + self.data[at:end].hex()
+            return "hex:" + self.data[start:end].hex()
 
     @cython.cfunc
-    def _text(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
+    def _text(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
         try:
-            return self.data[at:end].decode("utf-8")
+            return self.data[start:end].decode("utf-8")
         except UnicodeDecodeError:
-            return _hex(self.data[at:end])
+            return _hex(self.data[start:end])
 
     @cython.cfunc
     def _scalar(self, kind: cython.int) -> object:
@@ -223,13 +227,13 @@ class TreeReader:
         if kind == NULL:
             return None
         if kind == BOOL:
-            content = self.data[self.at : self.end]
+            content = self.data[self.start : self.end]
             return _BOOLS[content] if content in _BOOLS else _hex(content)
         if kind == INT:
-            number = _integer(self.data[self.at : self.end])
-        elif kind == REAL and self.end - self.at <= MAX_REAL_BYTES:
-            number = _real(self.data[self.at : self.end])
-        return self._text(self.at, self.end) if number is None else msgspec.Raw(number)
+            number = _integer(self.data[self.start : self.end])
+        elif kind == REAL and self.end - self.start <= MAX_REAL_BYTES:
+            number = _real(self.data[self.start : self.end])
+        return self._text(self.start, self.end) if number is None else msgspec.Raw(number)
 
 
 def _hex(content: bytes) -> dict[str, str]:
@@ -239,10 +243,10 @@ def _hex(content: bytes) -> dict[str, str]:
 
 def _integer(content: bytes) -> bytes | None:
     """Decimal digits of any number as JSON has them; None for anything else."""
-    found = _INT.fullmatch(content)
-    if found is None:
+    match = _INT.fullmatch(content)
+    if match is None:
         return None
-    sign, digits = found.groups()
+    sign, digits = match.groups()
     return b"-" + digits if sign == b"-" and digits != b"0" else digits
 
 
