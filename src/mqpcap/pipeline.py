@@ -54,7 +54,7 @@ PART_MESSAGES = 1 << 16
 """Messages that are read, made into rows and paired together, as far as the bytes of those before tell."""
 PART_BYTES = 4 << 20
 """Bytes of streams that are read together before the first message."""
-MAX_PAIRED_BYTES = 128 << 20
+MAX_PAIRED_BYTES = 16 << 20
 """Bytes of decoded fields, inflated ones included, that are paired together, and those of one batch more."""
 FLOW_BYTES = 2048
 """What a live connection takes in all stages."""
@@ -144,6 +144,8 @@ class Pipeline:
         self._part_bytes = PART_BYTES
         self.span_ns = 0, 0
         """The times of the first and the last packet of the part of a window at hand."""
+        self.read_ns = 0
+        """Messages that were complete before this time are given out."""
         self._unrecognised: set[int] = set()
         self._late_since: dict[int, int] = {}
         self._waiting: dict[str, dict[int, list[Frames]]] = {}
@@ -457,14 +459,22 @@ class Tables(Pipeline):
 
     def take(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> None:
         """Have the messages of a window made into rows, exchanges and deliveries, and given out."""
+        for _ in self.pieces(found, files):
+            pass
+
+    def pieces(self, found: Iterator[tuple[Frames, Records]], files: Sequence[str]) -> Iterator[None]:
+        """The same; pauses where the fields are so many that the messages read so far are paired."""
         batches: dict[str, list[Batch]] = {}
         size_bytes = 0
         for frames, records in found:
-            if size_bytes > MAX_PAIRED_BYTES and self.options.pairs_up:
+            if size_bytes > MAX_PAIRED_BYTES:
                 # As if the window ended here; of what is in it only the begin counts as read.
-                behind = replace(self._behind(), now_ns=self.span_ns[0])
-                self.background.submit(partial(self._correlated, batches, behind, files))
+                if self.options.pairs_up:
+                    behind = replace(self._behind(), now_ns=self.span_ns[0])
+                    self.background.submit(partial(self._correlated, batches, behind, files))
                 batches, size_bytes = {}, 0
+                self.read_ns = self.span_ns[0]
+                yield
             size_bytes += records.table.nbytes
             protocol = self.protocols[frames.protocol]
             known = self._connections(protocol, frames)
@@ -626,19 +636,20 @@ class CapturePipeline(Tables):
             pass
 
     def steps(self, progress: Callable[[int], None] | None = None) -> Iterator[None]:
-        """The same window by window."""
+        """The same window by window; a window whose messages inflate to much in pieces."""
         any_read = False
         try:
             for window, segments in self._windows():
+                any_read = True
                 self._segments_read = segments
                 if self.first_ns is None:
                     self.first_ns = int(window.ts_ns[0])
                 if self.rows_of_captures is not None:
                     self.rows_of_captures.take(window, segments.counts)
                 for part in self.messages(window):
-                    self.take(part, self.capture.files)
+                    yield from self.pieces(part, self.capture.files)
                 self._make_room()
-                any_read = True
+                self.read_ns = self.span_ns[1]
                 if progress is not None:
                     progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
                 yield
@@ -648,7 +659,7 @@ class CapturePipeline(Tables):
             if not any_read:
                 raise
             self.failure = error
-        self._finish()
+        yield from self._finish()
         yield
 
     def _windows(self) -> Iterator[tuple[Window, Segments]]:
@@ -700,8 +711,8 @@ class CapturePipeline(Tables):
         self.close(over, self.capture.files, of_others=True)
         self.assembler.forget(over)
 
-    def _finish(self) -> None:
-        self.take(self.last_messages(), self.capture.files)
+    def _finish(self) -> Iterator[None]:
+        yield from self.pieces(self.last_messages(), self.capture.files)
         self.close(self.assembler.live, self.capture.files, of_others=False)
         self.background.wait()
         for correlation in self.correlations.values():

@@ -141,3 +141,20 @@ def test_rows_that_left_are_found_no_more() -> None:
     assert found(rows, [0, 1, 2, 3]) == [1]
     assert rows.take(np.array([1]), TAKEN)["offset"].to_pylist() == [1]
     assert list(WaitingRows().located(np.array([0, 5]))) == []
+
+
+def test_texts_that_inflated_to_much_take_little_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_rows, "MAX_WAITING_BYTES", 0)
+    rows = WaitingRows()
+    some = block(0, [1] * 10)
+    assert some.table is not None
+    topics = pa.array([f"{k}".ljust(60_000, "a") for k in range(10)])
+    some.table = some.table.append_column("destination", topics)
+    rows.add(some)
+
+    list(rows.opened(()))
+
+    assert some.table is None
+    assert some.place is not None
+    assert some.place[1] < 60_000
+    assert rows.take(np.arange(10), TAKEN)["destination"].to_pylist() == topics.to_pylist()

@@ -8,6 +8,8 @@ from typing import Any
 from running import ROOT
 from torture import ACK, SYN, Segment, pcap
 
+from mqpcap.schema.gzip_body import deflate
+
 HELLO, AUTH, PUBLISH, POSITIVE, PING, PONG = 1, 2, 3, 5, 7, 8
 
 
@@ -46,3 +48,20 @@ def pings(delays_ms: Sequence[int], topics: Sequence[str] = (), key: bytes = b"k
         out.append(Segment(body, seq, ack))
         seq += len(body)
     return pcap(out, 5555)
+
+
+def topic_of(number: int, length: int) -> str:
+    """The topic of a message of ``inflating``."""
+    return f"{number:06d}".ljust(length, "a")
+
+
+def inflating(count: int, topic_len: int) -> bytes:
+    """A capture of FlyMQ requests, a packet each, whose bodies inflate to topics of their own."""
+    segments, seq = [Segment(b"", 1000, 0, SYN), Segment(b"", 5000, 1001, SYN | ACK, from_server=True)], 1001
+    for number in range(count):
+        topic = topic_of(number, topic_len).encode()
+        body = deflate(struct.pack(">H", topic_len) + topic + bytes(4) + struct.pack(">I", 1) + b"v" + b"\xff" * 4)
+        message = struct.pack(">BBBBI", 0xAF, 1, 1, 3, len(body)) + body
+        segments.append(Segment(message, seq, 5001))
+        seq += len(message)
+    return pcap(segments, 9092)

@@ -27,10 +27,12 @@ LIVE_NS = 100_000_000
 """Rows of a capture that comes as it happens wait so long, of the capture's time or ours."""
 LOOKAHEAD_ROWS = 1 << 16
 """Rows of a capture that wait; with more the earliest do not wait any longer."""
-LOOKAHEAD_BYTES = 64 << 20
+LOOKAHEAD_BYTES = 32 << 20
 """The same in bytes."""
 SLICE_ROWS = 1024
 """Rows that are made Python's at a time."""
+SLICE_BYTES = 1 << 22
+"""The same in bytes; a row is made in any case."""
 _BEGIN = -(1 << 63)
 _KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "status", "error_code"]
 _KNOWN += [f"{end}_{what}" for end in ("request", "reply") for what in ("packet", "offset", "ts_ns")]
@@ -140,6 +142,16 @@ class HeldRows:
         return sum(len(part) - part.at for part in self._parts)
 
     @property
+    def size_bytes(self) -> int:
+        """The bytes of the rows."""
+        return sum((len(part) - part.at) * part.row_bytes for part in self._parts)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether the earliest rows wait no longer."""
+        return len(self) > LOOKAHEAD_ROWS or self.size_bytes > LOOKAHEAD_BYTES
+
+    @property
     def dropped_count(self) -> int:
         """Requests that waited for their outcome and were too many."""
         return self._selected.dropped_count
@@ -184,8 +196,7 @@ class HeldRows:
         """The time before which no row waits any longer, given the time in the capture."""
         until_ns = max(now_ns - LIVE_NS, self.overdue_ns()) if is_live else now_ns - LOOKAHEAD_NS
         left = [part.ts_ns[part.at :] for part in self._parts]
-        count = len(self)
-        size = sum((len(part) - part.at) * part.row_bytes for part in self._parts)
+        count, size = len(self), self.size_bytes
         room = LOOKAHEAD_ROWS if size <= LOOKAHEAD_BYTES else min(LOOKAHEAD_ROWS, count * LOOKAHEAD_BYTES // size)
         if count > room:
             until_ns = max(until_ns, int(np.partition(np.concatenate(left), count - room)[count - room]))
@@ -196,7 +207,9 @@ class HeldRows:
         due = [(part, int(np.searchsorted(part.ts_ns, until_ns))) for part in self._parts]
         due = [(part, stop) for part, stop in due if stop > part.at]
         at_once = max(SLICE_ROWS // max(len(due), 1), 32)
-        out = [self._rows(part, part.at, stop, at_once) for part, stop in due]
+        fit = (SLICE_BYTES // (max(len(due), 1) * max(part.row_bytes, 1)) for part, _ in due)
+        slices = [min(at_once, max(rows, 1)) for rows in fit]
+        out = [self._rows(part, part.at, stop, rows) for (part, stop), rows in zip(due, slices, strict=True)]
         for part, stop in due:
             part.at = stop
         self._parts = [part for part in self._parts if part.at < len(part)]

@@ -75,8 +75,8 @@ class Source:
         now_ns = _BEGIN
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
-                now_ns = max(now_ns, pipeline.span_ns[1])
-                if not self._is_small:
+                now_ns = max(now_ns, pipeline.read_ns)
+                if not self._is_small or self.held.are_many:
                     is_live = self._is_live(now_ns)
                     if is_live:
                         self._hurry()

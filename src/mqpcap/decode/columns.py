@@ -26,7 +26,7 @@ KEPT_ENTRIES = 1 << 22
 """A tape that has grown beyond this is not kept for the next batch."""
 BATCH_ROWS = 1 << 16
 """Messages read at once."""
-BATCH_BYTES = 64 << 20
+BATCH_BYTES = 12 << 20
 """Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
 UNSIGNED = pa.decimal128(20, 0)
 
