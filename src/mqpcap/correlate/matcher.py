@@ -1344,7 +1344,8 @@ class IdMatcher(TcpOrder):
         self.open.setdefault(q.echo_key, []).append(q)
         self.open_count += 1
         if self.open_count > MAX_OPEN_REQUESTS:
-            self._drop(next(iter(self.open)), True)
+            for name in list(self.open)[: len(self.open) // 2 or 1]:  # one by one, each would pass all that left
+                self._drop(name, True)
 
     @cython.cfunc
     def _drop(self, name: cython.longlong, is_full: cython.bint) -> cython.void:
