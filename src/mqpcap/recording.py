@@ -27,17 +27,19 @@ from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
-from mqpcap.cli.info import Report  # what the command says is what Python says; only there is it counted
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
-from mqpcap.numbered_pipeline import LAYOUT, VARIANT
-from mqpcap.packet_locator import LocatingPipeline, PacketLocator
+from mqpcap.listing.numbered_pipeline import LAYOUT, VARIANT
+from mqpcap.listing.packet_locator import LocatingPipeline, PacketLocator
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
+from mqpcap.statistics.capture_quality import (
+    Report,  # what the command says is what Python says; only there is it counted
+)
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import TABLES
 

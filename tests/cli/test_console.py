@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 from running import lines_on_terminal, on_terminal, run
 
-from mqpcap.cli.console import BarMeter, coloured, error_line, folded, plural, shown, size, width_of
+from mqpcap.cli.console import BarMeter, coloured, folded, width_of
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ESCAPES = re.compile(r"\x1b\[[\d;]*m")
@@ -52,13 +52,6 @@ def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
     assert (said.exit_code, said.stderr) == (0, "")
     assert len(said.stdout.splitlines()) == 2
     assert "\x1b" not in said.stdout
-
-
-@given(st.text())
-def test_what_a_terminal_would_obey_is_escaped(text: str) -> None:
-    assert shown("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
-    assert shown(text).isprintable()
-    assert not text.isprintable() or shown(text) == text
 
 
 @pytest.mark.parametrize(
@@ -136,27 +129,6 @@ def test_what_is_no_terminal_has_no_width_and_no_colours(monkeypatch: pytest.Mon
     assert [coloured(stream) for stream in (io.StringIO(), Terminal())] == [False, True]
     monkeypatch.setenv("TERM", "dumb")
     assert [coloured(Terminal(), when) for when in ("auto", "always", "never")] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (FileNotFoundError(2, "No such file or directory", "a.pcap"), "a.pcap: No such file or directory"),
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (MemoryError(), "out of memory; --max-memory and --jobs bound what is held"),
-        (ValueError("two\n  lines"), "two lines"),
-        (ValueError(), "ValueError"),
-    ],
-)
-def test_an_error_is_one_line(error: Exception, said: str) -> None:
-    assert error_line(error) == said
-
-
-def test_sizes_change_their_unit_where_the_digits_would_be_four() -> None:
-    sizes = (0, 999, 1000, 999_949, 999_950, 10**9, 10**15)
-
-    assert [*map(size, sizes)] == ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB", "1.0 GB", "1000.0 TB"]
-    assert (plural(0, "byte"), plural(1, "is", "are"), plural(2, "is", "are")) == ("0 bytes", "1 is", "2 are")
 
 
 def test_a_bar_has_no_end_behind_what_was_expected() -> None:

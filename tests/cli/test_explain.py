@@ -71,8 +71,8 @@ def test_a_login_that_does_not_decode_is_hidden_whole() -> None:
 def test_explanation_and_tables_agree_on_every_message() -> None:
     names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
     from mqpcap.capture import captures
-    from mqpcap.explain import explanation
-    from mqpcap.numbered_pipeline import BytesPipeline
+    from mqpcap.listing.explanation import explanation
+    from mqpcap.listing.numbered_pipeline import BytesPipeline
     from mqpcap.pipeline import Options, Output
     from mqpcap.protocols import protocols
 

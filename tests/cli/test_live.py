@@ -27,8 +27,7 @@ from running import COMMAND, ROOT, environment, run
 
 from mqpcap.capture import Window
 from mqpcap.cli.live import EndOfInput, captures_of, listening
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
+from mqpcap.reading import Choices, Outcome
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
 DIALECTS = ROOT / "pcaps/kokaq/doc_session.pcap"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from running import ROOT, objects, run
 
 from mqpcap.cli import main
-from mqpcap.cli.options import SMALLEST_MEMORY_BYTES, Choices, _any_glob, common, misuse_of, period_s
+from mqpcap.cli.options import _any_glob, common, misuse_of, period_s
 from mqpcap.errors import QueryError
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 

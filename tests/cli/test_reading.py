@@ -9,13 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from message_rows import capture_of
 from running import COMMAND, ROOT, environment, run, script
 
-from mqpcap.capture import Capture
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import MAX_NOTES, Outcome, size_bytes
-from mqpcap.pipeline import caps
+from mqpcap.cli.reading import MAX_NOTES, exit_code
+from mqpcap.reading import Choices, Outcome
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -173,17 +170,6 @@ def test_decode_as_the_wrong_protocol_says_so() -> None:
     assert run("show", "-d", "tcp.port==5555,blipmq", QOS1).stderr == ""
 
 
-def test_parts_of_an_export_add_up() -> None:
-    whole, part = Outcome(Choices(), flaws=Counter(truncated=1)), Outcome(Choices(), notes=["n"], dissected_count=2)
-    part.flaws, part.unreadable = Counter(truncated=2, malformed=1), [("a", "gone")]
-
-    whole.add(part)
-    whole.add(part)
-
-    assert (whole.flaws, whole.dissected_count) == (Counter(truncated=5, malformed=2), 4)
-    assert (whole.notes, whole.unreadable) == (["n", "n"], [("a", "gone")] * 2)
-
-
 @pytest.mark.parametrize(
     ("choices", "flaws", "unreadable", "code"),
     [
@@ -195,31 +181,14 @@ def test_the_exit_code_is_of_what_happened(choices: Choices, flaws: int, unreada
     outcome = Outcome(choices, flaws=Counter(truncated=flaws) if flaws else Counter())
     outcome.unreadable = [("a", "gone")] * unreadable
 
-    assert outcome.close() == code
+    assert exit_code(outcome) == code
 
 
 def test_many_notes_are_counted_and_quiet_says_none(capsys: pytest.CaptureFixture[str]) -> None:
     notes = [f"n{k}" for k in range(MAX_NOTES + 2)]
 
-    Outcome(Choices(), notes=list(notes)).close()
-    Outcome(Choices(quiet=True), notes=list(notes)).close()
+    exit_code(Outcome(Choices(), notes=list(notes)))
+    exit_code(Outcome(Choices(quiet=True), notes=list(notes)))
 
     said = capsys.readouterr().err.splitlines()
     assert said == [*(f"note: n{k}" for k in range(MAX_NOTES)), "note: 2 more notes"]
-
-
-def test_a_bound_that_bit_is_told_with_its_count() -> None:
-    assert caps("a.pcap", {"held_cap": 0, "too_deep": 7, "tcp": 9}) == [
-        "a.pcap: 7 packets have more headers inside each other than are read"
-    ]
-
-
-def test_what_is_gone_has_no_size(tmp_path: Path) -> None:
-    path = tmp_path / "gone.pcap"
-    path.write_bytes((ROOT / QOS1).read_bytes())
-    some: list[Capture] = [capture_of(path), capture_of("blipmq/qos1")]
-    assert size_bytes(some) == 2 * (ROOT / QOS1).stat().st_size
-
-    path.unlink()
-
-    assert size_bytes(some) == (ROOT / QOS1).stat().st_size

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import captures
-from mqpcap.cli.console import shown
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
 from mqpcap.cli.report_page import MARK, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
-from mqpcap.cli.rows import Column
+from mqpcap.reading import Choices, Outcome
+from mqpcap.statistics.report_columns import Column
+from mqpcap.wording import shown
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 

@@ -11,8 +11,6 @@ from running import lines_on_terminal
 
 from mqpcap.cli.rows import (
     LEAST_CELL,
-    Cells,
-    Column,
     cell,
     cell_width,
     fitted,
@@ -22,6 +20,7 @@ from mqpcap.cli.rows import (
     with_files,
     write,
 )
+from mqpcap.statistics.report_columns import Cells, Column
 
 
 def test_one_long_name_does_not_pull_a_table_apart() -> None:

@@ -70,7 +70,7 @@ import sys
 {first}
 from mqpcap.capture import captures
 from mqpcap.cli import main
-from mqpcap.numbered_pipeline import BytesPipeline
+from mqpcap.listing.numbered_pipeline import BytesPipeline
 from mqpcap.pipeline import Options
 
 seen = set()

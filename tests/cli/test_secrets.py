@@ -34,7 +34,7 @@ from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
 from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
-from mqpcap.explain import MAX_ITEMS, explanation, secret_spans
+from mqpcap.listing.explanation import MAX_ITEMS, explanation, secret_spans
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Text
 from mqpcap.schema.message import Message
@@ -232,8 +232,8 @@ SECRET_LENGTHS = range(7, 128)
 @cache
 def captured_sessions(name: str) -> tuple[Session, ...]:
     """The connections of a sample capture that have secrets, message by message."""
-    from mqpcap.cli.dumps import row_secrets
-    from mqpcap.cli.options import Choices
+    from mqpcap.listing.row_bytes import row_secrets
+    from mqpcap.reading import Choices
 
     said: dict[object, list[tuple[bool, bytes]]] = {}
     found: dict[object, list[bytes]] = {}
@@ -355,14 +355,13 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
-    from mqpcap.cli.dumps import explanation_of, row_secrets
     from mqpcap.cli.explain import Look, Telling
-    from mqpcap.cli.held_rows import MessageRow
-    from mqpcap.cli.options import Choices
-    from mqpcap.cli.reading import Outcome
     from mqpcap.decode.detection import DecodeAs
-    from mqpcap.numbered_pipeline import BytesPipeline
+    from mqpcap.listing.numbered_pipeline import BytesPipeline
+    from mqpcap.listing.reorder_buffer import MessageRow
+    from mqpcap.listing.row_bytes import explanation_of, row_secrets
     from mqpcap.pipeline import Output
+    from mqpcap.reading import Choices, Outcome
 
     rules = [re.fullmatch(r"tcp.port==(\d+),(\w+)", option) for option in options[1::2]]
     outcome = Outcome(Choices(decode_as=tuple(DecodeAs(int(x[1]), x[2]) for x in rules if x), quiet=True))

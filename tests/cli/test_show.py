@@ -7,8 +7,8 @@ import pyarrow.dataset as ds
 import pytest
 from running import ROOT, objects, run
 
-from mqpcap.cli.held_rows import MessageRow
 from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _writer
+from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.tables.schemas import KEYS
 
 QOS1 = "pcaps/blipmq/qos1.pcap"

@@ -22,11 +22,11 @@ from rows import rotated
 from running import COMMAND, ROOT, Ended, environment
 
 from mqpcap.capture import captures
-from mqpcap.cli import questions
-from mqpcap.cli.questions import LATENCY, by_group
 from mqpcap.cli.rows import write
 from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.statistics import reports
 from mqpcap.statistics.groups import OTHER
+from mqpcap.statistics.reports import LATENCY, by_group
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ERRORS = "pcaps/blipmq/errors.pcap"
@@ -436,7 +436,7 @@ def test_nothing_of_ours_is_a_note() -> None:
 
 
 def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "MAX_GROUPS", 3)
+    monkeypatch.setattr(reports, "MAX_GROUPS", 3)
     question = by_group(("op",), ("count",))
     (capture,) = captures([str(ROOT / QOS1)]).captures
     CapturePipeline(capture, Options(), question.counters.take).run()
@@ -475,16 +475,6 @@ def test_lines_fit_the_terminal(columns: int, options: str) -> None:
     said = on_a_terminal(columns, "-q", *options.split(), SESSION, ERRORS)
 
     assert max(map(len, said.splitlines())) <= columns
-
-
-def test_a_terminal_shows_a_bar_for_each_interval() -> None:
-    """Of 242 messages in 8 seconds, 53 came in the first and 135 in the seventh: 53 * 8 // 135 = 3 eighths."""
-    title, line = on_a_terminal(160, "-q", "-u", "--interval", "1s", QOS1).splitlines()
-
-    assert title.endswith("messages per 1s, 05:24:09.000000Z to 05:24:17.000000Z")
-    assert line.split()[0] == "242"
-    bars = line[title.index("messages per") :]
-    assert (len(bars), bars[0], bars[6]) == (8, "▃", "█")
 
 
 def test_the_example_of_the_help_runs() -> None:

@@ -15,7 +15,7 @@ from shapes import message, protocol, protocol_of
 from mqpcap.decode import bytecode
 from mqpcap.decode.columns import ColumnReader, Spans
 from mqpcap.errors import ProtocolError
-from mqpcap.explain import explanation
+from mqpcap.listing.explanation import explanation
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import RESERVED, compiled
 from mqpcap.schema.fields import I32, U8, U32, Array, Bits, Bytes, GreedyBytes, If, Nested, Text

@@ -13,7 +13,7 @@ from reading import by_classes, by_program
 from shapes import message, protocol, protocol_of
 
 from mqpcap.errors import ProtocolError
-from mqpcap.explain import explanation
+from mqpcap.listing.explanation import explanation
 from mqpcap.schema import fields as wire
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import (

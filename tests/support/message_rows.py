@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from mqpcap.capture import Capture, captures
-from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import MessageRow
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
-from mqpcap.cli.time_merge import merge
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.time_merge import merge
 from mqpcap.query import EVERYTHING, Query
+from mqpcap.reading import Choices, Outcome
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 
 from mqpcap import __version__
-from mqpcap.cli.console import error_line, say
+from mqpcap.cli.console import say
 from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
@@ -33,6 +33,7 @@ from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
 from mqpcap.cli.stats import stats
 from mqpcap.errors import MqpcapError
+from mqpcap.wording import error_line
 
 
 class Commands(click.Group):

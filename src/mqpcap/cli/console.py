@@ -7,31 +7,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from mqpcap.errors import one_line
+from mqpcap.wording import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-
-def shown(text: str) -> str:
-    """The text with every character escaped that a terminal would obey instead of show.
-
-    >>> shown("a\\tb\\x1b[31m"), shown("\\udcff.pcap")
-    ('a\\\\tb\\\\x1b[31m', '\\\\xff.pcap')
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
-
-
-def _escape(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":  # a byte of a file's name that is not UTF-8
-        return f"\\x{ord(char) - 0xDC00:02x}"
-    return char.encode("unicode_escape", "surrogatepass").decode()
 
 
 def put(line: str) -> None:
@@ -56,50 +39,6 @@ def say(line: str) -> None:
     """One line on stderr."""
     sys.stderr.write(folded(shown(line), sys.stderr) + "\n")
     sys.stderr.flush()
-
-
-def error_line(error: BaseException) -> str:
-    """What went wrong, on one line."""
-    if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror}"
-    if isinstance(error, MemoryError):
-        return "out of memory; --max-memory and --jobs bound what is held"
-    return one_line(error) or type(error).__name__
-
-
-def plural(count: int, word: str, words: str | None = None) -> str:
-    """A count with its noun, thousands set apart.
-
-    >>> plural(1, "row"), plural(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {word if count == 1 else words or word + 's'}"
-
-
-def counted(counts: Iterable[tuple[str, int]]) -> str:
-    """How many there are of each.
-
-    >>> counted({"fq": 1200, "kokaq": 1}.items()), counted([])
-    ('1,200 fq, 1 kokaq', 'none')
-    """
-    return ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
-
-
-def size(size_bytes: int) -> str:
-    """A number of bytes for people.
-
-    >>> size(999), size(12_345_678)
-    ('999 B', '12.3 MB')
-    """
-    if size_bytes < 1000:
-        return f"{size_bytes} B"
-    value = float(size_bytes)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 999.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1000:.1f} TB"
 
 
 def coloured(stream: object, when: str = "auto") -> bool:
@@ -131,10 +70,6 @@ def folded(line: str, stream: object, indent: int = 2) -> str:
 def _length(text: str) -> int:
     """How many characters a terminal shows; colours are none."""
     return len(re.sub(r"\x1b\[\d*m", "", text))
-
-
-Meter = Callable[[int], None]
-"""Called with a number of bytes that were read."""
 
 
 class BarMeter:

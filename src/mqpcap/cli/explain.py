@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import dialects, protocols
-from mqpcap.cli.console import coloured, folded, metered, plural, put, shown
-from mqpcap.cli.options import Choices, color_option, common, misuse_of, protocol_name, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes
+from mqpcap.cli.console import coloured, folded, metered, put
+from mqpcap.cli.options import color_option, common, misuse_of, protocol_name, utc_option
+from mqpcap.cli.reading import finish, found
+from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import MessageRow
     from mqpcap.cli.lines import Paint
-    from mqpcap.explain import Attempt, Explanation, FieldItem, SecretSpans
+    from mqpcap.listing.explanation import Attempt, Explanation, FieldItem, SecretSpans
+    from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.schema.protocol import Direction
     from mqpcap.tables.json_lines import Json
 
@@ -145,7 +147,7 @@ def _from_hex(text: str) -> bytes:
 def _explain_bytes(
     data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, look: Look, outcome: Outcome
 ) -> None:
-    from mqpcap.explain import explanation, holds_secrets, secret_spans
+    from mqpcap.listing.explanation import explanation, holds_secrets, secret_spans
     from mqpcap.protocols import protocols
 
     if name is None:
@@ -164,8 +166,8 @@ def _explain_bytes(
 def _explain_captured(
     name: str, packet: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
 ) -> None:
-    from mqpcap.cli.dumps import bytes_after_hole, explanation_of, row_secrets
-    from mqpcap.cli.message_search import PacketSearch, PlaceSearch
+    from mqpcap.listing.message_search import PacketSearch, PlaceSearch
+    from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
     from mqpcap.query import Comparison, of_tree
 
     if key[0] is not None:
@@ -233,8 +235,8 @@ class Telling:
         return attempt.masked_why if self.veil is not None and self.veil.spans else attempt.why
 
     def _as_json(self) -> "Mapping[str, Json]":
-        from mqpcap.cli.held_rows import exchange_object
-        from mqpcap.numbered_pipeline import BYTES, LAYOUT, VARIANT
+        from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
+        from mqpcap.listing.reorder_buffer import exchange_object
         from mqpcap.tables.json_lines import json_object, json_time
         from mqpcap.tables.schemas import NUMBER
 
@@ -276,7 +278,7 @@ class Telling:
     def _as_text(self) -> Iterator[str]:
         from mqpcap.cli.dumps import dump
         from mqpcap.cli.lines import Paint, Style, line
-        from mqpcap.explain import body_spans
+        from mqpcap.listing.explanation import body_spans
         from mqpcap.protocols import protocols
         from mqpcap.tables.schemas import NUMBER
 
@@ -317,7 +319,7 @@ class Telling:
             yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
 
     def _line(self, item: "FieldItem", paint: "Paint") -> str:
-        from mqpcap.cli.lines import value_text
+        from mqpcap.listing.message_words import value_text
         from mqpcap.tables.messages import SECRET
 
         name, digits, value = self._shown(item)

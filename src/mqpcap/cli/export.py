@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import Meter, counted, metered, plural, say, size
+from mqpcap.cli.console import metered, say
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
-from mqpcap.cli.options import Choices, allow_missing, common, filter_options, period_s, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes
+from mqpcap.cli.options import allow_missing, common, filter_options, period_s, utc_option
+from mqpcap.cli.process import settle_in
+from mqpcap.cli.reading import exit_code, finish, found
+from mqpcap.reading import Choices, Meter, Outcome, size_bytes
+from mqpcap.wording import counted, plural, size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +61,8 @@ def export(
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
-    from mqpcap.cli.parallel import grouped, write_unread
     from mqpcap.errors import OutputError
+    from mqpcap.parallel_export import grouped, write_unread
     from mqpcap.tables.captures import is_no_capture
     from mqpcap.tables.export import Export
 
@@ -87,7 +90,7 @@ def export(
             tables.only_new = bool(outcome.unreadable) and not allow_missing
             summary = tables.commit()
     except OutputError:
-        outcome.close()  # inputs that cannot be read are reported as well
+        exit_code(outcome)  # inputs that cannot be read are reported as well
         raise
     if not choices.quiet:
         tell(summary, outcome, out_dir)
@@ -96,8 +99,8 @@ def export(
 
 def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | None, outcome: Outcome) -> None:
     """Write what comes on an interface, a folder for each period, until Ctrl-C."""
-    from mqpcap.cli.parallel import written
     from mqpcap.errors import OutputError
+    from mqpcap.parallel_export import written
     from mqpcap.tables.export import Export
 
     if rotate_s is not None:
@@ -119,12 +122,12 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
 
 
 def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
-    from mqpcap.cli.parallel import written, written_in_groups
+    from mqpcap.parallel_export import written, written_in_groups
 
     if len(groups) == 1:
         written(groups[0], outcome, tables, meter)
         return
-    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter):
+    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, settle_in):
         outcome.add(group_outcome)
         tables.adopt_all(folder)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from mqpcap.cli.console import metered, plural, say, size
-from mqpcap.cli.options import Choices, common_without_bodies, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes
+from mqpcap.cli.console import metered, say
+from mqpcap.cli.options import common_without_bodies, filter_options, utc_option
+from mqpcap.cli.reading import finish, found
 from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.wording import plural, size
 
 if TYPE_CHECKING:
     from mqpcap.query import Query
@@ -46,8 +48,8 @@ def extract(
     that prove its protocol or carry its login are added. Packets stay as they were captured, passwords included. FILE
     must not exist. Inputs are read twice.
     """
-    from mqpcap.cli.connection_search import read_again
-    from mqpcap.cli.extraction import Extraction
+    from mqpcap.listing.connection_search import read_again
+    from mqpcap.listing.extraction import Extraction
     from mqpcap.query import query
 
     outcome = Outcome(choices)

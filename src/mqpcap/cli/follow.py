@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import Meter, coloured, metered, plural, shown, width_of
-from mqpcap.cli.options import Choices, common, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes
+from mqpcap.cli.console import coloured, metered, width_of
+from mqpcap.cli.options import common, filter_options, utc_option
+from mqpcap.cli.reading import finish, found
+from mqpcap.reading import Choices, Meter, Outcome, size_bytes
+from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.cli.connection_search import Chosen, ChosenConnections
-    from mqpcap.cli.held_rows import MessageRow
+    from mqpcap.listing.connection_search import Chosen, ChosenConnections
+    from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.query import Query
 
 MAX_WAITING = 1 << 12
@@ -43,8 +45,8 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     Name the connection by --connection, or by a filter that selects messages of a single connection. The capture is
     read twice.
     """
-    from mqpcap.cli.connection_search import ChosenConnections, read_again
     from mqpcap.errors import MqpcapError
+    from mqpcap.listing.connection_search import ChosenConnections, read_again
 
     if raw is not None and as_json:
         raise click.UsageError("--raw writes bytes; it does not go with --json")
@@ -85,9 +87,9 @@ def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]
 def _converse(
     capture: "Capture", connection: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter
 ) -> None:
-    from mqpcap.cli.filters import Filter
-    from mqpcap.cli.held_rows import json_line
-    from mqpcap.cli.time_merge import merge
+    from mqpcap.listing.filters import Filter
+    from mqpcap.listing.reorder_buffer import json_line
+    from mqpcap.listing.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 
     if as_json:
@@ -119,7 +121,7 @@ class Conversation:
 
     def head(self) -> Iterator[str]:
         """Heading: both ends, numbers of messages, times, missing bytes."""
-        from mqpcap.cli.lines import clock
+        from mqpcap.wording import clock
 
         row = self._one.row
         begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
@@ -161,7 +163,9 @@ class Conversation:
 
     def _lines(self, row: "MessageRow", indent: str, is_paired: bool) -> Iterator[str]:
         """``is_paired``: request and reply stand together, so neither says where the other is."""
-        from mqpcap.cli.lines import about, clock, latency
+        from mqpcap.cli.lines import about
+        from mqpcap.listing.message_words import latency
+        from mqpcap.wording import clock
 
         message = row.message
         arrow = "->" if message["direction"] == "c2s" else "<-"

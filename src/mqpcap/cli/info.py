@@ -1,366 +1,26 @@
 """``mqpcap info``: what a capture is, and how far it can be trusted."""
 
-import os
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import Meter, counted, folded, metered, plural, put, shown, size, width_of
-from mqpcap.cli.options import Choices, common, utc_option
-from mqpcap.cli.reading import Outcome, background, finish, found, read, size_bytes
+from mqpcap.cli.console import folded, metered, put, width_of
+from mqpcap.cli.options import common, utc_option
+from mqpcap.cli.reading import finish, found
+from mqpcap.reading import Choices, Outcome, background, size_bytes
+from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from mqpcap.background import Background
-    from mqpcap.capture import Capture, FileFacts
-    from mqpcap.capture.annotations import Annotations
-    from mqpcap.pipeline import Emit, Output
+    from mqpcap.capture import FileFacts
+    from mqpcap.statistics.capture_quality import Report
     from mqpcap.tables.json_lines import Json
 
 FILES_SHOWN = 12
 CONNECTIONS_SHOWN = 20
-MAX_CONNECTIONS = 10_000
-"""Connections that are listed, in JSON too; further connections are counted."""
 REMARKS_SHOWN = 20
-MAX_NAME_LENGTH = 1024
-"""Characters of a client's name that are kept."""
-TWINS_SHOWN = 4
-"""Pairs of connections, with the same endpoints, times and bytes, that are named."""
-ALL_TWICE = 0.95
-"""From this share on, in pairs of packets, every packet counts as captured twice."""
-
-
-SUMS = (
-    "late_start_count", "one_sided_count", "resynced_count", "payload_bytes", "decoded_bytes", "flawed_bytes",
-    "undecoded_bytes", "late_bytes", "gap_count", "gap_bytes", "snapped_bytes", "conflict_bytes", "retransmitted_bytes",
-    "duplicate_packets",
-    "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
-)  # fmt: skip
-"""Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
-MAX_SERVERS = 4096
-"""Servers (address and port) whose connections are counted for notes; connections of further servers are not."""
-MIN_UNRECOGNISED = 3
-"""Unrecognised connections of a server from which on a note names the ``-d`` that would read them."""
-
-
-@dataclass(slots=True)
-class Report:
-    """The numbers of one capture."""
-
-    files: list["FileFacts"] = field(default_factory=list)
-    packets: Mapping[str, int] = field(default_factory=dict)
-    not_read: Mapping[str, int] = field(default_factory=dict)
-    not_tcp: Mapping[str, int] = field(default_factory=dict)
-    is_ended_early: bool = False
-    """Whether a file was given up before its end."""
-    notes: list[str] = field(default_factory=list)
-    connections: Counter[str] = field(default_factory=Counter)
-    messages: Counter[str] = field(default_factory=Counter)
-    flaws: Counter[str] = field(default_factory=Counter)
-    strangers: Counter[str] = field(default_factory=Counter)
-    sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SUMS, 0)))
-    remarks: list[tuple[str, "Annotations"]] = field(default_factory=list)
-    listed: "dict[int, dict[str, Json]]" = field(default_factory=dict)
-    """Rows of the list of connections, by connection number."""
-    twins: list[tuple[int, int]] = field(default_factory=list)
-    """Numbers of connections with the same endpoints, times and bytes."""
-    _seen_ends: dict[tuple[str, int, str, int], Mapping[str, Any]] = field(default_factory=dict)
-    """The last connection between two endpoints that carried bytes both ways."""
-    _connection_packets: int = 0
-    _errors: Counter[int] = field(default_factory=Counter)
-    """By number of the connection, while it lives."""
-    _names: dict[int, str] = field(default_factory=dict)
-    _protocols_by_server: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
-    """Connections by protocol, "" for unrecognised ones."""
-
-    def end(self, capture: "Capture", counts: Mapping[str, int], decoded_ports: Collection[int] = ()) -> None:
-        """Take what is known when a capture has been read to its end; ``decoded_ports``: those of Decode As."""
-        from mqpcap.pipeline import caps
-        from mqpcap.tcp.headers import COUNTS
-        from mqpcap.tcp.wrappings import foreign, unread
-
-        self.files = list(capture.facts)
-        self.packets = {name: count for name, count in counts.items() if name in COUNTS or ":" not in name}
-        self.not_read, self.not_tcp = unread(counts), foreign(counts)
-        self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
-        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *self._server_notes(decoded_ports)]
-        self.notes += self._twin_notes()
-        self.listed = dict(sorted(self.listed.items()))
-        self.remarks = _remarks(capture)
-
-    def take(self, output: "Output") -> None:
-        """Count rows of a table."""
-        if output.table == "messages":
-            self._take_messages(output.rows)
-        elif output.table in ("connections", "problems"):
-            take = self._take_connection if output.table == "connections" else self._take_problem
-            for row in output.rows.to_pylist():
-                take(row)
-
-    def _take_messages(self, rows: "pa.Table") -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from mqpcap.tables.schemas import NUMBER
-
-        self.messages[rows["protocol"][0].as_py()] += rows.num_rows
-        if rows["client_name"].null_count < rows.num_rows:
-            pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
-            # Threads would tell the names of a connection in any order; the first counts.
-            for pair in pairs.group_by([NUMBER, "name"], use_threads=False).aggregate([]).to_pylist():
-                self._names.setdefault(pair[NUMBER], pair["name"][:MAX_NAME_LENGTH])
-        errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
-        self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
-        flaws = rows["flaw"].cast(pa.string())
-        sound = pc.sum(rows["frame_len"].filter(flaws.is_null())).as_py() or 0
-        resynced_count, all_bytes = (pc.sum(rows[name]).as_py() for name in ("resynced", "frame_len"))
-        self.sums.update(resynced_count=resynced_count, decoded_bytes=sound, flawed_bytes=all_bytes - sound)
-        self.flaws.update({pair["values"]: pair["counts"] for pair in flaws.drop_null().value_counts().to_pylist()})
-
-    def _take_connection(self, row: Mapping[str, Any]) -> None:
-        """Count a connection; its messages were counted earlier."""
-        from mqpcap.numbered_pipeline import STRANGER
-        from mqpcap.statistics.keys import endpoint
-        from mqpcap.tables.schemas import NUMBER
-
-        number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
-        kind = row["protocol"] or row[STRANGER] or ("unknown" if payload_bytes else "nothing")
-        name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
-        if len(self.listed) < MAX_CONNECTIONS:
-            client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
-            self.listed[number] = {
-                "connection": f"c{number}", "connection_id": str(row["connection_id"]), "client": client,
-                "server": server, "speaks": kind, "client_name": name,
-                "messages": row["messages_c2s"] + row["messages_s2c"], "errors": error_count,
-                "community_id": str(row["community_id"]),
-            }  # fmt: skip
-        self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
-        self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
-        self._connection_packets += row["packets_c2s"] + row["packets_s2c"]
-        self._find_twin(row)
-        self._count_server(row, kind)
-        if row["protocol"] is None:
-            self.strangers[kind] += 1
-            self.sums["foreign_payload_bytes"] += payload_bytes
-            return
-        self.sums.update(
-            late_start_count=not row["syn_seen"],
-            one_sided_count=0 in (row["packets_c2s"], row["packets_s2c"]),
-            payload_bytes=payload_bytes,
-            conflict_bytes=row["conflict_bytes_c2s"] + row["conflict_bytes_s2c"],
-            retransmitted_bytes=row["retransmitted_bytes_c2s"] + row["retransmitted_bytes_s2c"],
-        )
-
-    def _find_twin(self, row: Mapping[str, Any]) -> None:
-        """Note a connection with the endpoints, times and bytes of another one."""
-        from mqpcap.tables.schemas import NUMBER
-
-        bytes_sent = row["bytes_c2s"], row["bytes_s2c"]
-        if not all(bytes_sent) or len(self._seen_ends) >= MAX_CONNECTIONS:
-            return
-        ends = row["client_ip"], row["client_port"], row["server_ip"], row["server_port"]
-        twin = self._seen_ends.get(ends)
-        self._seen_ends[ends] = row
-        if twin is None or bytes_sent != (twin["bytes_c2s"], twin["bytes_s2c"]):
-            return
-        if max(row["first_ts_ns"], twin["first_ts_ns"]) <= min(row["last_ts_ns"], twin["last_ts_ns"]):
-            self.twins.append((twin[NUMBER], row[NUMBER]))
-
-    def _twin_notes(self) -> Iterator[str]:
-        for one, two in self.twins[:TWINS_SHOWN]:
-            yield (
-                f"c{min(one, two)} and c{max(one, two)} have the same endpoints, times and bytes: two captures of one "
-                "connection with a device between them that rewrites sequence numbers, or connections of two networks"
-            )
-        more = len(self.twins) - TWINS_SHOWN
-        if more > 0:
-            yield f"{plural(more, 'more pair')} of connections with the same endpoints, times and bytes"
-
-    def _count_server(self, row: Mapping[str, Any], kind: str) -> None:
-        """Count a connection for its server. Without a SYN, either end of an unrecognised one may be the server."""
-        if row["protocol"] is None and kind != "unknown":
-            return
-        ends = ("server",) if row["protocol"] is not None or row["syn_seen"] else ("server", "client")
-        for end in ends:
-            server = row[f"{end}_ip"], row[f"{end}_port"]
-            if server in self._protocols_by_server or len(self._protocols_by_server) < MAX_SERVERS:
-                self._protocols_by_server.setdefault(server, Counter())[row["protocol"] or ""] += 1
-
-    def _server_notes(self, decoded_ports: Collection[int]) -> Iterator[str]:
-        """For each recognised server with many unrecognised connections: the ``-d`` that would read them."""
-        from mqpcap.statistics.keys import endpoint
-
-        for (ip, port), counts in sorted(self._protocols_by_server.items()):
-            unrecognised = counts.pop("", 0)
-            if counts and unrecognised >= MIN_UNRECOGNISED and port not in decoded_ports:
-                ((protocol, count),) = counts.most_common(1)
-                yield (
-                    f"{plural(unrecognised, 'connection')} of {endpoint(ip, port)} are not recognised, "
-                    f"{count} of the same server are {protocol}: -d tcp.port=={port},{protocol} reads them all"
-                )
-
-    def _take_problem(self, row: Mapping[str, Any]) -> None:
-        from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
-
-        length, reason = row["length"], row["reason"]
-        if row["protocol"] is None:
-            if row["kind"] == "gap":
-                self.sums.update(foreign_gap_count=1, foreign_gap_bytes=length)
-            return
-        if reason == PROXY_HEADER:
-            self.sums.update(payload_bytes=-length)  # a balancer's bytes are neither decoded nor lost
-        elif row["kind"] == "undecoded":
-            self.sums.update(undecoded_bytes=length, late_bytes=length * (reason == "late"))
-        elif row["kind"] == "gap":
-            self.sums.update(gap_count=1, gap_bytes=length, snapped_bytes=length * (reason == "snap length"))
-
-    @property
-    def decoded_share(self) -> float | None:
-        """The share of payload bytes of supported protocols that is in messages without a flaw; None without any."""
-        payload_bytes = self.sums["payload_bytes"]
-        return self.sums["decoded_bytes"] / payload_bytes if payload_bytes else None
-
-    @property
-    def dropped_count(self) -> int | None:
-        """Packets that the capturing system says it dropped, None if no file says."""
-        drop_counts = [facts.drop_count for facts in self.files if facts.drop_count is not None]
-        return sum(drop_counts) if drop_counts else None
-
-    @property
-    def packet_count(self) -> int:
-        """Packets of all files."""
-        return sum(facts.packet_count for facts in self.files)
-
-    @property
-    def loss_percent(self) -> float:
-        """The largest of three shares in percent.
-
-        Bytes of supported protocols that were never captured, or are in no sound message; bytes of all connections that
-        were never captured; packets that were dropped.
-        """
-        sums, dropped = self.sums, self.dropped_count or 0
-        lost = sum(sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
-        missing = sums["gap_bytes"] + sums["foreign_gap_bytes"]
-        own_bytes = sums["payload_bytes"] + sums["gap_bytes"]
-        all_bytes = own_bytes + sums["foreign_payload_bytes"] + sums["foreign_gap_bytes"]
-        shares = ((lost, own_bytes), (missing, all_bytes), (dropped, self.packet_count + dropped))
-        return 100 * max(part / total if total else 0.0 for part, total in shares)
-
-    def verdict(self) -> str:
-        """One line: whether all is there and decoded, and if not what stands against it."""
-        return ("not read to its end; " if self.is_ended_early else "") + self._verdict()
-
-    def _verdict(self) -> str:
-        if not self.packet_count:
-            return "empty: there is no packet"
-        if not self.sums["payload_bytes"]:
-            kinds = [f"connections are {counted(self.strangers.most_common())}"] if self.strangers else []
-            kinds += [f"{plural(sum(self.not_read.values()), 'packet')} not read"] if self.not_read else []
-            missing = self.sums["foreign_gap_bytes"]
-            lost = f"; {size(missing)} of them were never captured" if missing else ""
-            return f"nothing ours: {', '.join(kinds) or 'there is no TCP connection'}{lost}"
-        against = [words for count, words in self._against() if count]
-        if not against:
-            return "whole: every captured byte of our protocols was decoded, and none is missing"
-        return "with care: " + ", ".join(against)
-
-    def _against(self) -> Iterator[tuple[int, str]]:
-        """Reasons for doubt in a capture, each with its amount."""
-        sums, flaw_count, dropped = self.sums, self.flaws.total(), self.dropped_count or 0
-        yield dropped, f"the capturing system dropped {plural(dropped, 'packet')}"
-        yield sums["snapped_bytes"], f"the snap length cut {size(sums['snapped_bytes'])}"
-        lost, late, one_sided = (
-            sums["gap_bytes"] - sums["snapped_bytes"], sums["late_start_count"], sums["one_sided_count"]
-        )  # fmt: skip
-        yield lost, f"{size(lost)} were never captured"
-        yield sums["conflict_bytes"], f"{size(sums['conflict_bytes'])} were sent again with other content"
-        yield late, f"{plural(late, 'connection')} began before the capture"
-        yield one_sided, f"{plural(one_sided, 'connection was', 'connections were')} captured on one side only"
-        yield flaw_count, f"{plural(flaw_count, 'message has', 'messages have')} a flaw"
-        yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
-        tls = self.connections["tls"]
-        yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
-        yield len(self.notes), "see the notes"
-
-    def facts(self, utc: bool) -> Iterator[tuple[str, str]]:
-        """The numbers in words, for people: what they are of, and what they say."""
-        from mqpcap.cli.lines import clock
-
-        sums = self.sums
-        packets = counted((words, self.packets[key]) for key, words in _PACKETS.items() if self.packets.get(key))
-        yield "packets", f"{self.packet_count:,}: {packets}"
-        for title, kinds_of_packets in (("not TCP", self.not_tcp), ("not read", self.not_read)):
-            if kinds_of_packets:
-                yield title, counted((name, count) for name, count in Counter(kinds_of_packets).most_common())
-        times = [t for facts in self.files for t in (facts.first_ts_ns, facts.last_ts_ns) if t is not None]
-        if times:
-            first_time, last_time = (clock(t, utc, True) for t in (min(times), max(times)))
-            yield "time", f"{first_time} to {last_time}, {(max(times) - min(times)) / 1e9:,.3f} s"
-        dropped = self.dropped_count
-        yield "dropped", "the files do not say" if dropped is None else f"{dropped:,} by the capturing system"
-        named = {"other": "not ours", "tls": "TLS"}
-        kinds = [(named.get(name, name), n) for name, n in sorted(self.connections.items())]
-        yield "connections", f"{self.connections.total():,}" + (f": {counted(kinds)}" if kinds else "")
-        begun, one_sided = sums["late_start_count"], sums["one_sided_count"]
-        yield "of ours", f"started before the capture: {begun:,}; captured on one side only: {one_sided:,}"
-        messages = counted(sorted(self.messages.items()))
-        yield "messages", f"{messages}; {sums['resynced_count']:,} found by search"
-        yield "flaws", counted(sorted(self.flaws.items()))
-        payload, flawed, undecoded, late, gaps, snapped, conflict = (
-            size(sums[f"{name}_bytes"])
-            for name in ("payload", "flawed", "undecoded", "late", "gap", "snapped", "conflict")
-        )
-        if self.decoded_share is not None:
-            # Rounded down: 100% means every byte.
-            share = f"{int(self.decoded_share * 1000) / 10:.1f}% of {payload} payload"
-            yield "decoded", f"{share}; {flawed} in messages with a flaw, {undecoded} in none ({late} late)"
-        missing = f"{gaps} in {plural(sums['gap_count'], 'gap')}, {snapped} of it by the snap length"
-        if sums["foreign_payload_bytes"] or sums["foreign_gap_bytes"]:
-            foreign_gaps = plural(sums["foreign_gap_count"], "gap")
-            missing = f"of ours {missing}; of others {size(sums['foreign_gap_bytes'])} in {foreign_gaps}"
-        yield "missing", missing
-        again = size(sums["retransmitted_bytes"] + sums["conflict_bytes"])
-        yield "sent again", f"{again}, {conflict} of it with other content"
-        if duplicates := sums["duplicate_packets"]:
-            is_all_twice = duplicates * 2 >= self._connection_packets * ALL_TWICE
-            share = "every packet is in the capture twice; " if is_all_twice else ""
-            yield "captured twice", f"{share}{plural(duplicates, 'copy', 'copies')}, not counted as sent again"
-        for note in self.notes:
-            yield "note", note
-
-    def as_json(self) -> "Mapping[str, Json]":
-        """The numbers as ``--json`` writes them."""
-        files = [{key: list(x) if isinstance(x, tuple) else x for key, x in asdict(f).items()} for f in self.files]
-        counters = ("packets", "not_tcp", "not_read", "connections", "messages", "flaws", "strangers")
-        return {
-            "files": files,
-            "notes": self.notes,
-            **{name: dict(sorted(getattr(self, name).items())) for name in counters},
-            **self.sums,
-            "decoded_share": self.decoded_share,
-            "drop_count": self.dropped_count,
-            "loss_percent": self.loss_percent,
-            "comments": [
-                {"file": file, "of": where, "text": text} for file, x in self.remarks for where, text in x.comments
-            ],
-            "names": {address: names for _, x in self.remarks for address, names in x.names.items()},
-            "connection_list": list(self.listed.values()),
-            "verdict": self.verdict(),
-        }
-
-
-_PACKETS = {
-    "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
-    "truncated_header": "with a cut header", "bad_header": "with a bad header",
-    "unknown_link_type": "of an unknown link type", "too_deep": "nested too deep",
-}  # fmt: skip
 
 
 @click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
@@ -377,6 +37,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     retransmitted or not decoded. Comments and names in the file follow, then connections with the short names that show
     and --connection use.
     """
+    from mqpcap.statistics.capture_quality import report_of
     from mqpcap.tables.json_lines import json_text, with_exact_numbers
 
     outcome = Outcome(choices, tells_notes=False)
@@ -406,43 +67,6 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
     finish(outcome)
 
 
-def report_of(
-    capture: "Capture",
-    outcome: Outcome,
-    meter: Meter,
-    worker: "Background",
-    also: "Emit" = lambda output: None,
-    tables: frozenset[str] = frozenset(),
-) -> Report | None:
-    """The numbers of a capture, None if nothing of it can be read; ``also`` is given its rows, also of ``tables``."""
-    from mqpcap.numbered_pipeline import NumberedPipeline
-
-    report = Report()
-
-    def take(output: "Output") -> None:
-        outcome.look(output)
-        report.take(output)
-        also(output)
-
-    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, worker)
-    if not read(pipeline, outcome, meter):
-        return None
-    report.end(capture, pipeline.counts, {rule.port for rule in outcome.choices.decode_as})
-    return report
-
-
-def _remarks(capture: "Capture") -> "list[tuple[str, Annotations]]":
-    """Comments and names in the files that can be read again."""
-    from mqpcap.capture.annotations import annotations
-
-    file_remarks = []
-    for index, facts in enumerate(capture.facts):
-        if facts.format == "pcapng" and os.path.isfile(facts.file):
-            with closing(capture.source(index)) as source:
-                file_remarks.append((facts.file, annotations(source)))
-    return file_remarks
-
-
 def _format(facts: "FileFacts") -> str:
     from mqpcap.tcp.wrappings import link_type_name
 
@@ -460,7 +84,7 @@ def _format(facts: "FileFacts") -> str:
     )
 
 
-def _as_text(report: Report, utc: bool) -> Iterator[str]:
+def _as_text(report: "Report", utc: bool) -> Iterator[str]:
     for facts in report.files[:FILES_SHOWN]:
         yield shown(facts.file)
         if facts is report.files[0]:
@@ -474,8 +98,8 @@ def _as_text(report: Report, utc: bool) -> Iterator[str]:
     yield from _list_as_text(report)
 
 
-def _remarks_as_text(report: Report) -> Iterator[str]:
-    from mqpcap.cli.lines import value_text
+def _remarks_as_text(report: "Report") -> Iterator[str]:
+    from mqpcap.listing.message_words import value_text
 
     all_remarks = [file_remarks for _, file_remarks in report.remarks]
     comments = [f"{where}: {value_text(text, 200)}" for remarks in all_remarks for where, text in remarks.comments]
@@ -488,9 +112,10 @@ def _remarks_as_text(report: Report) -> Iterator[str]:
         yield f"  and {more_count:,} more comments and names; --json has them"
 
 
-def _list_as_text(report: Report) -> Iterator[str]:
+def _list_as_text(report: "Report") -> Iterator[str]:
     """A line for each of the first connections, columns aligned."""
-    from mqpcap.cli.rows import Column, text_lines
+    from mqpcap.cli.rows import text_lines
+    from mqpcap.statistics.report_columns import Column
 
     columns = (
         Column("connection", "connection", "plain"), Column("client", "client", "plain"),

@@ -7,36 +7,25 @@ unescaped.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from mqpcap.cli.console import coloured, plural, shown, width_of
-from mqpcap.cli.dumps import bytes_after_hole, dump, left_out, row_secrets
+from mqpcap.cli.console import coloured, width_of
+from mqpcap.cli.dumps import dump
+from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, Part, content_texts, parts_of, value_text
+from mqpcap.listing.row_bytes import bytes_after_hole, left_out, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
-from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import KEYS, NUMBER
+from mqpcap.wording import clock, clock_second, endpoint, plural, shown
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import Exchange, MessageRow
-    from mqpcap.cli.reading import Outcome
+    from mqpcap.listing.reorder_buffer import Exchange, MessageRow
+    from mqpcap.reading import Outcome
 
-PREVIEW_BYTES = 48
-NAME_LENGTH = 120
-"""Characters of a name that are shown in a line."""
-MAX_SHOWN_BYTES = 2048
-"""Bytes of a value that are shown in a tree; ``--json`` and the tables have all of it."""
 
 ROOMY_WIDTH = 110
 """Below it a line on a terminal has no room for addresses."""
-CLIENT_WIDTH, OPERATION_WIDTH = 21, 12
-"""So wide are columns of a terminal at least: an address of IPv4 with its port, and most operations."""
-_BLANKS = dict.fromkeys(b"\n\r\t")
-_NAMES = (
-    ("partition_id", "partition="), ("group_name", "group="), ("client_name", "client="), ("correlation_id", "id="),
-    ("message_id", "message="),
-)  # fmt: skip
 _COLOURS = {"dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m", "cyan": "\x1b[36m", "bold": "\x1b[1m"}
 _PLAIN = "\x1b[0m"
 
@@ -68,55 +57,18 @@ class Style:
     common: tuple[str, str] | None = None
 
 
-class Part(NamedTuple):
-    """A part of a line: its text, its colour, and how soon it is left out where there is no room: never (0), or the
-    highest first."""
-
-    text: str
-    colour: str = ""
-    rank: int = 0
-    is_fixed: bool = False
-    """Whether it is never shortened, only left out."""
-
-
 _PLACE = (
     Part("time", "dim", is_fixed=True), Part("packet", is_fixed=True), Part("connection", is_fixed=True),
     Part("ends", is_fixed=True), Part("protocol", rank=9),
 )  # fmt: skip
-_SAID = (
-    Part("operation", "cyan"), Part("destination", "bold"),
-    *(Part(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
-    Part("length"), Part("body", rank=2), Part("ok", "green"), Part("error", "red"), Part("gap", "red"),
-    Part("resynced", "red"), Part("flaw", "red"), Part("outcome", "dim"), Part("failure", "red"),
-)  # fmt: skip
-"""The parts that a line may have, in their order, each with its name for a text."""
-
-
-def clock(ts_ns: int, utc: bool, dated: bool) -> str:
-    """A time of day with microseconds and its zone, the date in front if asked.
-
-    >>> clock(1_700_000_000_000_001_000, True, True)
-    '2023-11-14 22:13:20.000001Z'
-    """
-    seconds, ns = divmod(ts_ns, 1_000_000_000)
-    second, zone = _second(seconds, utc, dated)
-    return f"{second}.{ns // 1000:06d}{zone}"
-
-
-@lru_cache
-def _second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
-    """A second, and the zone: Z if UTC was asked for, else how far the local time is ahead, as +01 or -03:30."""
-    when = datetime.fromtimestamp(seconds, UTC)
-    when = when if utc else when.astimezone()
-    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}", "Z" if utc else when.isoformat()[-6:].removesuffix(":00")
 
 
 def line(message: Mapping[str, object], body: object, style: Style, exchange: "Exchange | None" = None) -> str:
     """The line of a message: time, packet, both ends, operation, destination, outcome."""
-    texts = [*_place(message, style), *_said(message, body, exchange, style.width is not None)]
+    texts = [*_place(message, style), *content_texts(message, body, exchange, style.width is not None)]
     if style.width is None and not style.paint.coloured:
         return "  ".join(filter(None, texts)).rstrip()
-    parts = _parts(texts, _PLACE + _SAID)
+    parts = parts_of(texts, _PLACE + CONTENT_PARTS)
     if style.width is not None:
         parts = fitted(parts, style.width)
     return "  ".join(_painted(parts, style.paint)).rstrip()
@@ -124,11 +76,7 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
 
 def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
     """The words of a message after its time and ends: the operation first."""
-    return _painted(_parts(_said(message, body, exchange, False), _SAID), paint)
-
-
-def _parts(texts: Sequence[str], kinds: Sequence[Part]) -> list[Part]:
-    return [kind._replace(text=text) for text, kind in zip(texts, kinds, strict=True) if text]
+    return _painted(parts_of(content_texts(message, body, exchange, False), CONTENT_PARTS), paint)
 
 
 def _painted(parts: Sequence[Part], paint: Paint) -> list[str]:
@@ -195,108 +143,6 @@ def _ends(
     return (name, client_words, "") if (spoken, server) == common else (name, f"{client_words} {server}", spoken)
 
 
-def _said(message: Mapping[str, object], body: object, exchange: "Exchange | None", is_narrow: bool) -> list[str]:
-    """The texts of _SAID."""
-    operation, destination, length = message["op"], message["destination"], message["body_len"]
-    operation_words = f"operation {message['op_code']}" if operation is None else _word(operation, False)
-    size = "" if length is None else f"{length} B"
-    preview = "" if length is None or body is None else value_text(body, PREVIEW_BYTES)
-    if not is_narrow and preview:
-        size, preview = f"{size} {preview}", ""
-    gap, flaw = message["gap_before_bytes"], message["flaw"]
-    return [
-        f"{operation_words:<{OPERATION_WIDTH}}" if is_narrow else operation_words,
-        "" if destination is None else _word(destination),
-        *["" if (value := message[name]) is None else label + _word(value) for name, label in _NAMES],
-        size,
-        preview,
-        "ok" if message["status"] == "ok" else "",
-        _error(message["status"], message["error_code"], message["error_text"]),
-        f"[{gap} bytes missing before]" if gap else "",
-        "[found by search]" if message["resynced"] else "",
-        "" if flaw is None else f"[flaw: {flaw}]",
-        *_outcome(exchange),
-    ]
-
-
-def _error(status: object, code: object, text: object) -> str:
-    if status == "ok" or status is code is text is None:
-        return ""
-    words = [str(status or "error"), "" if code is None else str(code), "" if text is None else value_text(text, 200)]
-    return " ".join(filter(None, words))
-
-
-def _outcome(exchange: "Exchange | None") -> tuple[str, str]:
-    """What became of a request, or which request a reply answers, and the same where it failed; nothing where no answer
-    is expected."""
-    if exchange is None or exchange.state == "not_expected":
-        return "", ""
-    is_request, state, latency_ns, packet, status, error_code, _, file = exchange
-    if state == "orphan":
-        return "<= request not captured", ""
-    if not is_request and packet is None:
-        return f"<= {state}", ""
-    if is_request and state not in ("answered", "likely"):
-        return ("", "=> UNANSWERED") if state == "unanswered" else (f"=> {state}", "")
-    words = f"{'=>' if is_request else '<='} {shown(file) if file else ''}#{packet}"
-    for word in (status, error_code) if is_request else ():
-        words += "" if word is None else f" {word}"
-    words += "" if latency_ns is None else f" in {latency(latency_ns)}"
-    words += " (likely)" if state == "likely" else ""
-    return ("", words) if is_request and status == "error" else (words, "")
-
-
-def latency(time_ns: int) -> str:
-    """The time between two packets in milliseconds: to the microsecond, to the nanosecond where there are any."""
-    ms, ns = divmod(abs(time_ns), 1_000_000)
-    sign = "-" if time_ns < 0 else ""
-    return f"{sign}{ms}.{ns // 1000:03d} ms" if ns % 1000 == 0 else f"{sign}{ms}.{ns:06d} ms"
-
-
-def _word(value: object, quoted: bool = True) -> str:
-    """A name, in quotes if it is not a single word; a long name is cut, and its length follows."""
-    text = str(value)
-    if text.isalnum() and text.isascii() and len(text) <= NAME_LENGTH:
-        return text
-    form = _in_quotes if quoted and (not text or " " in text or '"' in text) else shown
-    if len(text) <= NAME_LENGTH:
-        return form(text)
-    return f"{form(text[:NAME_LENGTH])}... ({len(text):,} characters)"
-
-
-def _in_quotes(text: str) -> str:
-    # repr would choose its quotes by what is inside.
-    if "\\" in text or '"' in text:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{shown(text)}"'
-
-
-def value_text(value: object, at_most: int = MAX_SHOWN_BYTES) -> str:
-    """A value on one line: text in quotes, other bytes in hex, cut with the rest counted."""
-    if isinstance(value, bytes):
-        text = readable(value)
-        if text is None:
-            at_most = max(at_most // 2, 1)
-            return f"hex {value[:at_most].hex()}" + _rest(len(value) - at_most)
-        value = text
-    if isinstance(value, str):
-        return _in_quotes(value[:at_most]) + _rest(len(value) - at_most)
-    return str(value).lower() if isinstance(value, bool) else shown(str(value))
-
-
-def _rest(more_count: int) -> str:
-    return f" and {more_count} more" if more_count > 0 else ""
-
-
-def readable(value: bytes) -> str | None:
-    """The text that bytes are, None where a terminal would have to show anything but characters, tabs and new lines."""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() or text.translate(_BLANKS).isprintable() else None
-
-
 def tree(fields: Mapping[str, object], names: Mapping[str, Mapping[int, str]], indent: int = 4) -> Iterator[str]:
     """A line per field that is there; lists one element a line; enum names beside their numbers."""
     pad = " " * indent
@@ -348,7 +194,7 @@ class Lines:
         do not say again."""
         style = self._style
         self._second, heading = second, ""
-        today = _second(second, style.utc, True)[0][:10]
+        today = clock_second(second, style.utc, True)[0][:10]
         if not self._first_day and style.width is not None:
             message, end = row.message, "dst" if row.message["direction"] == "c2s" else "src"
             spoken = f"{message['protocol']}/{message['dialect']}"

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqpcap.cli.completion import interfaces
-from mqpcap.cli.console import counted, plural, say
+from mqpcap.cli.console import say
 from mqpcap.cli.options import P, R
-from mqpcap.cli.reading import Outcome, found, tell_of_speed
+from mqpcap.cli.reading import found, tell_of_speed
+from mqpcap.reading import Outcome
+from mqpcap.wording import counted, plural
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture

@@ -5,27 +5,23 @@ Options that select messages, ``-Y`` and its shortcuts, become a single filter.
 
 import functools
 import operator
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
 from mqpcap.errors import QueryError, one_line
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
-    from mqpcap.pipeline import Options
     from mqpcap.query import Comparison, Moment, Query
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-SMALLEST_MEMORY_BYTES = 1 << 20
 
 
 @contextmanager
@@ -35,43 +31,6 @@ def misuse_of(option: str, column: str = "") -> Iterator[None]:
         yield
     except QueryError as error:
         raise click.UsageError(f"{option}: {one_line(error).removeprefix(f'{column}: ')}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Values of the common options.
-
-    bodies: bytes of a body that are kept, None for all. jobs, max_memory_bytes: None is ours to choose.
-    """
-
-    decode_as: "tuple[DecodeAs, ...]" = ()
-    show_secrets: bool = False
-    bodies: int | None = None
-    jobs: int | None = None
-    max_memory_bytes: int | None = None
-    strict: bool = False
-    quiet: bool = False
-    wanted: "Query | None" = None
-    """Which messages, where a command takes this with its choices."""
-
-    @property
-    def core_count(self) -> int:
-        """How many cores may be used."""
-        return self.jobs or os.cpu_count() or 1
-
-    def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
-        """Options of one of several dissections that share the memory; ``only``: of the optional tables these."""
-        from mqpcap.pipeline import OPTIONAL_TABLES, Options
-        from mqpcap.tables.messages import RowPolicy
-        from mqpcap.tcp.reassembly import MAX_BYTES
-
-        memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
-        return Options(
-            self.decode_as,
-            RowPolicy(self.show_secrets, self.bodies),
-            max(memory_bytes, SMALLEST_MEMORY_BYTES),
-            optional_tables=OPTIONAL_TABLES if only is None else only,
-        )
 
 
 def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> "tuple[DecodeAs, ...]":

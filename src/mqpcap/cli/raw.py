@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
-from mqpcap.cli.connection_search import Chosen
-from mqpcap.cli.console import Meter, plural
-from mqpcap.cli.dumps import row_secrets
-from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import MessageRow
-from mqpcap.cli.reading import Outcome
-from mqpcap.cli.time_merge import merge
-from mqpcap.explain import holds_secrets
+from mqpcap.listing.connection_search import Chosen
+from mqpcap.listing.explanation import holds_secrets
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.row_bytes import row_secrets
+from mqpcap.listing.time_merge import merge
 from mqpcap.pipeline import taken
 from mqpcap.protocols import protocols
+from mqpcap.reading import Meter, Outcome
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Dissector
 from mqpcap.tcp.muting import End
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.wording import plural
 
 Span = tuple[int, int]
 

@@ -1,177 +1,47 @@
-"""Inputs to captures that are read, and what the exit code must remember of them.
+"""What a command says of its inputs when everything else is done, and its exit code."""
 
-What cannot be read is said when everything else is done.
-"""
-
-import os
 import sys
-from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mqpcap.cli.console import Meter, error_line, plural, say
-from mqpcap.cli.options import Choices
-from mqpcap.errors import CaptureError
+from mqpcap.cli.console import say
+from mqpcap.reading import Outcome, find_captures
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from mqpcap.background import Background
     from mqpcap.capture import Capture
-    from mqpcap.cli.filters import Tally
-    from mqpcap.pipeline import CapturePipeline, Output
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
-SMALL_BYTES = 1 << 20
-"""Captures below this are read sooner than a thread and its modules are loaded."""
 MAX_NOTES = 20
 """Notes that are written; further notes are counted."""
-READ_FOR_NOTES = frozenset({"protocol", "flaw"})
-"""The columns of ``messages`` that notes are made of where no Decode As was asked for."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What happened to the inputs, for notes and exit code."""
-
-    choices: Choices
-    tells_notes: bool = True
-    """False where the rows say them already."""
-    is_whole: bool = False
-    """Whether all was looked at, so that nothing found is worth a note."""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    messages: Counter[str] = field(default_factory=Counter)
-    """By protocol."""
-    flaws: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-    capture_count: int = 0
-    file_count: int = 0
-    dissected_count: int = 0
-    """Captures with packets that an export read."""
-    problem_bytes: Counter[str] = field(default_factory=Counter)
-    """In an export, by kind."""
-    tally: "Tally | None" = None
-    """Matches of the filter."""
-    read_as: Counter[int] = field(default_factory=Counter)
-    """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
-    sound_ports: set[int] = field(default_factory=set)
-
-    def add(self, part: "Outcome") -> None:
-        """Add the outcome of a part of an export."""
-        self.dissected_count += part.dissected_count
-        self.flaws += part.flaws
-        self.problem_bytes += part.problem_bytes
-        self.notes += part.notes
-        self.unreadable += part.unreadable
-        if part.tally is not None:
-            self.tally = part.tally if self.tally is None else self.tally.added(part.tally)
-
-    def look(self, output: "Output") -> None:
-        """Take in rows of any table."""
-        if output.table == "messages":
-            self.take(output.rows)
-        elif output.table == "connections" and self.choices.decode_as:
-            rows = output.rows
-            pairs = zip(rows["identified_by"].to_pylist(), rows["server_port"].to_pylist(), strict=True)
-            self.read_as.update(port for how, port in pairs if how == "decode_as")
-
-    def notes_of_nothing(self) -> list[str]:
-        """What to say where nothing came of a capture, or of a rule of Decode As."""
-        notes = []
-        for rule in self.choices.decode_as:
-            name, count = f"-d tcp.port=={rule.port},{rule.protocol}", self.read_as[rule.port]
-            if not count:
-                notes.append(f"{name}: no connection of that server port")
-            elif rule.port not in self.sound_ports:
-                notes.append(f"{name}: nothing of {plural(count, 'connection')} decodes so; is it {rule.protocol}?")
-        if not notes and self.capture_count and not self.messages:
-            notes.append("nothing of ours; see info")
-        return notes
-
-    def take(self, messages: "pa.Table") -> None:
-        """Count messages of a protocol, and their flaws."""
-        if messages.num_rows:
-            self.messages[messages["protocol"][0].as_py()] += messages.num_rows
-        if self.choices.decode_as:
-            sound = messages.filter(messages["flaw"].is_null())
-            self.sound_ports.update(*(sound[name].unique().to_pylist() for name in ("src_port", "dst_port")))
-        for pair in messages["flaw"].value_counts().to_pylist():
-            if pair["values"] is not None:
-                self.flaws[pair["values"]] += pair["counts"]
-
-    def close(self) -> int:
-        """The exit code, after saying what the user has to know."""
-        if not self.choices.quiet and self.tells_notes:
-            self.notes += self.notes_of_nothing() if self.is_whole else []
-            self.notes += [self.tally.note] if self.tally is not None and self.tally.note is not None else []
-            for note in self.notes[:MAX_NOTES]:
-                say(f"note: {note}")
-            if len(self.notes) > MAX_NOTES:
-                say(f"note: {plural(len(self.notes) - MAX_NOTES, 'more note')}")
-        if not self.choices.quiet and self.skipped:
-            say(f"note: skipped {plural(len(self.skipped), 'file that is', 'files that are')} no capture")
-        for name, reason in self.unreadable:
-            say(f"mqpcap: {name}: {reason}")
-        strict = self.choices.strict and bool(self.flaws or self.skipped)
-        if strict:
-            causes = [plural(self.flaws.total(), "message") + " with a flaw"] if self.flaws else []
-            causes += [plural(len(self.skipped), "skipped file")] if self.skipped else []
-            say(f"mqpcap: --strict: {' and '.join(causes)}")
-        return 1 if self.unreadable or strict else 0
+def exit_code(outcome: Outcome) -> int:
+    """The exit code, after saying what the user has to know."""
+    if not outcome.choices.quiet and outcome.tells_notes:
+        outcome.notes += outcome.notes_of_nothing() if outcome.is_whole else []
+        outcome.notes += [outcome.tally.note] if outcome.tally is not None and outcome.tally.note is not None else []
+        for note in outcome.notes[:MAX_NOTES]:
+            say(f"note: {note}")
+        if len(outcome.notes) > MAX_NOTES:
+            say(f"note: {plural(len(outcome.notes) - MAX_NOTES, 'more note')}")
+    if not outcome.choices.quiet and outcome.skipped:
+        say(f"note: skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
+    for name, reason in outcome.unreadable:
+        say(f"mqpcap: {name}: {reason}")
+    strict = outcome.choices.strict and bool(outcome.flaws or outcome.skipped)
+    if strict:
+        causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
+        causes += [plural(len(outcome.skipped), "skipped file")] if outcome.skipped else []
+        say(f"mqpcap: --strict: {' and '.join(causes)}")
+    return 1 if outcome.unreadable or strict else 0
 
 
 def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     """The captures in the inputs, about to be read; what is none is the outcome's."""
-    from mqpcap.capture import captures
-
     if not outcome.file_count:  # once, also if inputs are searched separately
         tell_of_speed(outcome)
-    found = captures(inputs)
-    outcome.unreadable += found.unreadable
-    outcome.skipped += found.skipped
-    outcome.capture_count += len(found.captures)
-    outcome.file_count += sum(len(capture.files) for capture in found.captures)
-    return found.captures
-
-
-def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
-    """Reads a capture window by window; what the user has to know of it is the outcome's."""
-    from mqpcap.pipeline import caps
-
-    name, failure = pipeline.capture.files[0], None
-    try:
-        yield from pipeline.steps(meter)
-        failure = pipeline.failure
-        outcome.notes += [*map(str, pipeline.capture.notes), *caps(name, pipeline.counts)]
-    except CaptureError as error:
-        failure = error
-    if failure is not None:
-        outcome.unreadable.append((name, error_line(failure)))
-
-
-def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:
-    """The same to its end; whether anything could be read."""
-    return sum(1 for _ in steps(pipeline, outcome, meter)) > 0
-
-
-@contextmanager
-def background(choices: Choices, total: int | None) -> "Iterator[Background]":
-    """A thread that makes rows while the next window is read, where more than one core may be used and it is worth it.
-
-    total: bytes of the captures, None where a pipe does not tell.
-    """
-    from mqpcap.background import Background
-
-    if choices.core_count == 1 or (total is not None and total < SMALL_BYTES):
-        yield Background()
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-        yield Background(pool)
+    return find_captures(inputs, outcome)
 
 
 def tell_of_speed(outcome: Outcome) -> None:
@@ -182,19 +52,9 @@ def tell_of_speed(outcome: Outcome) -> None:
         say(f"note: {NOT_COMPILED}")
 
 
-def size_bytes(captures: "Sequence[Capture]") -> int:
-    """Bytes of all files of the captures, as far as they have a size."""
-    total = 0
-    for capture in captures:
-        for name in capture.files:
-            with suppress(OSError):
-                total += os.stat(name).st_size
-    return total
-
-
 def finish(outcome: Outcome) -> None:
     """Ends the command with the outcome's exit code."""
     import click
 
     sys.stdout.flush()
-    click.get_current_context().exit(outcome.close())
+    click.get_current_context().exit(exit_code(outcome))

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import click
 
-from mqpcap.cli.console import metered, say, shown, size
+from mqpcap.cli.console import metered, say
 from mqpcap.cli.extract import new_file
-from mqpcap.cli.options import Choices, common
+from mqpcap.cli.options import common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import Outcome, finish, found, size_bytes
+from mqpcap.cli.reading import finish, found
 from mqpcap.errors import OutputError
+from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.wording import shown, size
 
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from mqpcap import __version__
 from mqpcap.capture import Capture
 from mqpcap.cli.charts import latencies, timeline
-from mqpcap.cli.console import Meter, plural, shown
-from mqpcap.cli.info import Report, report_of
-from mqpcap.cli.lines import clock
-from mqpcap.cli.questions import by_group, of_errors, of_role, of_slowest
-from mqpcap.cli.reading import Outcome, background, size_bytes
-from mqpcap.cli.rows import Cells, Column, cell, shown_columns, with_files
+from mqpcap.cli.rows import cell, shown_columns, with_files
+from mqpcap.reading import Meter, Outcome, background, size_bytes
+from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.reports import by_group, of_errors, of_role, of_slowest
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.statistics.timeline import Timeline, Total
+from mqpcap.wording import clock, plural, shown
 
 MOST_BARS = 160
 MOST_ROWS = 50
@@ -38,7 +38,7 @@ _HEAD = """<html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-RowPolicy" content="default-src 'none'; style-src 'unsafe-inline'">
 """
 _STYLE = """<style>
 :root {

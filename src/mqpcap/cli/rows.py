@@ -6,10 +6,12 @@ are left out, texts are cut, never numbers. Elsewhere nothing is cut but text of
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from mqpcap.cli.console import coloured, shown, width_of
+from mqpcap.cli.console import coloured, width_of
+from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.wording import shown
 
 MAX_CELL = 120
 """Characters of a value that are shown as text; JSON and CSV have all."""
@@ -21,23 +23,6 @@ GAP = "  "
 ONCE = ("protocol", "server", "client", "name")
 """Columns that are written once above the rows if all rows have the same value and lines would not fit."""
 Form = Literal["text", "csv", "json"]
-Cells = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: ``name`` for machines, ``title`` with the unit for people.
-
-    kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
-    (its number), plain (text as it is), file (for people only where several were read: see `with_files`), flag (for
-    machines only).
-    """
-
-    name: str
-    title: str
-    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag"] = "text"
-    is_spare: bool = False
-    """Left out where lines would not fit a terminal."""
 
 
 def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False) -> None:
@@ -147,7 +132,7 @@ def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
     if column.kind in _FORMS:
         return _FORMS[column.kind](value)
     if column.kind == "clock":
-        from mqpcap.cli.lines import clock
+        from mqpcap.wording import clock
 
         return clock(int(str(value)), utc, dated)
     text = str(value)

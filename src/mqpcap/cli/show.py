@@ -10,12 +10,13 @@ import click
 
 from mqpcap.cli.console import metered, say
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
-from mqpcap.cli.options import Choices, color_option, common, filter_options, utc_option
-from mqpcap.cli.reading import Outcome, finish, size_bytes
+from mqpcap.cli.options import color_option, common, filter_options, utc_option
+from mqpcap.cli.reading import finish
+from mqpcap.reading import Choices, Outcome, size_bytes
 
 if TYPE_CHECKING:
-    from mqpcap.cli.held_rows import MessageRow
-    from mqpcap.cli.time_merge import Write
+    from mqpcap.listing.reorder_buffer import MessageRow
+    from mqpcap.listing.time_merge import Write
     from mqpcap.query import Query
 
 ROWS_AT_ONCE = 512
@@ -61,11 +62,11 @@ def show(
 
     Live input (-i, --follow, a pipe) is shown as it arrives; Ctrl-C ends it.
     """
-    from mqpcap.cli.filters import Filter, Tally
-    from mqpcap.cli.held_rows import json_line
     from mqpcap.cli.lines import Lines, body_columns
-    from mqpcap.cli.time_merge import merge
-    from mqpcap.query import EVERYTHING
+    from mqpcap.listing.filters import Filter
+    from mqpcap.listing.reorder_buffer import json_line
+    from mqpcap.listing.time_merge import merge
+    from mqpcap.query import EVERYTHING, Tally
     from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):

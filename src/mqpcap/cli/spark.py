@@ -6,11 +6,13 @@ from dataclasses import replace
 import click
 
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import plural, say
+from mqpcap.cli.console import say
 from mqpcap.cli.export import tell
-from mqpcap.cli.options import Choices, allow_missing, common
+from mqpcap.cli.options import allow_missing, common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import Outcome, finish
+from mqpcap.cli.reading import exit_code, finish
+from mqpcap.reading import Choices, Outcome
+from mqpcap.wording import plural
 
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
@@ -67,7 +69,7 @@ def export(
     for name, reason in search.unreadable:
         say(f"mqpcap: {name}: {reason}")
     if not search.captures:
-        outcome.close()
+        exit_code(outcome)
         click.get_current_context().exit(1)
     options = replace(choices, max_memory_bytes=choices.max_memory_bytes or TASK_MEMORY_BYTES).dissection()
     result = job.export(
@@ -79,14 +81,14 @@ def export(
     outcome.notes += result.notes
     outcome.unreadable += result.unreadable
     if result.refusal is not None:
-        outcome.close()
+        exit_code(outcome)
         raise result.refusal
     if result.summary is not None and not choices.quiet:
         tell(result.summary, outcome, storage.redacted_uri(out_dir))
         resumed = f", {result.resumed_count:,} of them by an earlier run" if result.resumed_count else ""
         say(f"{plural(result.task_count, 'task')}{resumed}")
     if search.unreadable:
-        click.get_current_context().exit(max(1, outcome.close()))
+        click.get_current_context().exit(max(1, exit_code(outcome)))
     finish(outcome)
 
 

@@ -1,22 +1,20 @@
 """``mqpcap stats``: messages, bytes, errors and latencies, counted by what one asks for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.completion import one_of
-from mqpcap.cli.console import Meter, metered, plural
-from mqpcap.cli.options import Choices, common, filter_options, misuse_of, utc_option
-from mqpcap.cli.reading import READ_FOR_NOTES, Outcome, background, finish, found, read, size_bytes
+from mqpcap.cli.console import metered
+from mqpcap.cli.options import common, filter_options, misuse_of, utc_option
+from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import Form, with_files, write
+from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
-    from mqpcap.capture import Capture
-    from mqpcap.pipeline import CapturePipeline, Output
     from mqpcap.query import Query
-    from mqpcap.statistics.counters import Counters
 
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
@@ -89,7 +87,9 @@ def stats(
     value that was measured (nearest rank). With more than 4 million answered requests, percentiles of groups with more
     than 65,536 come from a histogram: less than 1% off, marked ~.
     """
-    from mqpcap.cli.questions import grouped, ready_made
+    from mqpcap.cli.bars import grouped
+    from mqpcap.statistics.counters import count_captures
+    from mqpcap.statistics.reports import ready_made
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     asked = several[0] if several else None
@@ -104,7 +104,7 @@ def stats(
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
-        counted(captures, outcome, question.counters, meter, wanted)
+        count_captures(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
     write(with_files(question.columns, outcome.file_count), rows[:top], form or "text", utc)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
@@ -121,39 +121,3 @@ def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[s
         raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
     if several and several[0] not in ("producers", "consumers") and key_names:
         raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
-
-
-def counted(
-    captures: "Sequence[Capture]", outcome: Outcome, counters: "Counters", meter: Meter, wanted: "Query | None" = None
-) -> None:
-    """Have captures counted, one after the other; only what is wanted of them."""
-    from mqpcap.statistics.counters import SegmentPipeline
-
-    take: Callable[[Output], None] = counters.take
-    options = outcome.choices.dissection(only=counters.optional_tables)
-    if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
-        columns = counters.columns | READ_FOR_NOTES
-        options = replace(options, policy=replace(options.policy, columns=columns))
-    elif wanted is not None:
-        from mqpcap.cli.filters import Tally, selected_counts
-        from mqpcap.numbered_pipeline import NumberedPipeline
-
-        outcome.tally = Tally(wanted)
-        pairs = {"exchanges"} if wanted.needs_exchanges else set()
-        ours = None if outcome.choices.strict else wanted.connections
-        options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
-
-    def noted(output: "Output") -> None:
-        if output.table == "messages":
-            outcome.take(output.rows)
-        take(output)
-
-    with background(outcome.choices, size_bytes(captures)) as worker:
-        for capture in captures:
-            if outcome.tally is None:
-                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, worker, counters)
-            else:
-                pipeline = NumberedPipeline(capture, options, noted, worker)
-                take = selected_counts(outcome.tally, counters, pipeline)
-            read(pipeline, outcome, meter)
-            counters.end_of_capture(capture.facts)

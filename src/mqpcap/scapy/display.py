@@ -17,7 +17,7 @@ from mqpcap.schema import fields
 from mqpcap.schema.fields import MASK, Prefix
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY
-from mqpcap.statistics.keys import endpoint
+from mqpcap.wording import endpoint
 
 MAX_NAME_CHARACTERS = 60
 """So many characters of a name are shown in a line."""

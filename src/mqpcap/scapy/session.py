@@ -30,7 +30,7 @@ from scapy.utils import EDecimal, GenericRawPcapWriter
 
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
-from mqpcap.packet_locator import CapturedPacket, window_of
+from mqpcap.listing.packet_locator import CapturedPacket, window_of
 from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Options, Output, Tables
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, above

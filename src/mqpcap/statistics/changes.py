@@ -6,9 +6,21 @@ if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the rev
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mqpcap.background import Background
+from mqpcap.capture import Capture
+from mqpcap.reading import Meter, Outcome
+from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.reports import METRICS, Question, by_group
+from mqpcap.statistics.timeline import Total
+from mqpcap.tables.json_lines import Json, json_object
+
+UNTRUSTED_LOSS_PERCENT = 1.0
+"""Loss of a capture from which on its differences may come from the loss."""
+PARTS = {"operations": ("protocol", "op"), "topics": ("protocol", "topic"), "clients": ("protocol", "client", "name")}
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
 SLOWER_LEAST = 20
@@ -92,3 +104,89 @@ def _is_slower(a: ChangeRow, b: ChangeRow) -> bool:
         return False
     pairs = [(a[f"latency_p{percent}_ns"], b[f"latency_p{percent}_ns"]) for percent in SLOWER_PERCENTS]
     return any(b_ns >= a_ns * SLOWER_RATIO and b_ns - a_ns >= SLOWER_NS for a_ns, b_ns in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A or B: its input, what is counted of it, and how far it can be trusted."""
+
+    letter: str
+    name: str
+    captures: Sequence[Capture]
+    total: Total
+    questions: Mapping[str, Question]
+    reports: list[Report] = field(default_factory=list)
+
+    @property
+    def loss_percent(self) -> float:
+        """The loss of its worst capture."""
+        return max((report.loss_percent for report in self.reports), default=0.0)
+
+    @property
+    def doubts(self) -> list[str]:
+        """The verdicts on captures that are not whole."""
+        verdicts = [report.verdict() for report in self.reports]
+        return [verdict for verdict in verdicts if verdict.startswith("with care")]
+
+
+def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background) -> None:
+    """Read the captures of a side."""
+    counters = sum((x.counters for x in side.questions.values()), Counters(side.total))
+    for capture in side.captures:
+        report = report_of(capture, outcome, meter, worker, counters.take, counters.optional_tables)
+        counters.end_of_capture(capture.facts)
+        if report is not None:
+            side.reports.append(report)
+
+
+def new_side(letter: str, name: str, captures: Sequence[Capture]) -> Side:
+    """A side of which nothing is counted yet."""
+    return Side(letter, name, captures, Total(), {part: by_group(keys, METRICS) for part, keys in PARTS.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two captures compared: both sides, and by part (operations, topics, clients) every group of either side."""
+
+    sides: Sequence[Side]
+    parts: Mapping[str, Sequence[Change]]
+
+    def notes(self) -> list[str]:
+        """Notes on groups that were too many."""
+        return [f"{x.letter}: {note}" for x in self.sides for part in x.questions.values() for note in part.notes()]
+
+    def as_json(self, every: bool = False) -> Mapping[str, Json]:
+        """The object that ``diff --json`` writes; ``every``: also groups that did not change."""
+        result: dict[str, Json] = {
+            x.letter.lower(): {
+                "input": x.name, "messages": x.total.messages,
+                **json_object({"first_ts_ns": x.total.first_ns, "last_ts_ns": x.total.last_ns}),
+                "verdicts": [report.verdict() for report in x.reports], "loss_percent": x.loss_percent,
+            } for x in self.sides
+        }  # fmt: skip
+        result["slower"] = {
+            "percents": list(SLOWER_PERCENTS), "ratio": SLOWER_RATIO, "more_ns": SLOWER_NS,
+            "answered_at_least": SLOWER_LEAST,
+        }  # fmt: skip
+        for name, part in self.parts.items():
+            result[name] = [_change_as_json(change) for change in part if every or change.words]
+        return result
+
+
+def compared(sides: Sequence[Side]) -> Comparison:
+    """The comparison of two sides that were counted."""
+    is_trusted = all(side.loss_percent < UNTRUSTED_LOSS_PERCENT for side in sides)
+    parts = {}
+    for name, key_names in PARTS.items():
+        a, b = (side.questions[name].rows() for side in sides)
+        parts[name] = changes(key_names, a, b, name == "operations", is_trusted)
+    return Comparison(sides, parts)
+
+
+def _change_as_json(change: Change) -> Mapping[str, Json]:
+    result = {**json_object(change.key), "change": list(change.words), "judgement": change.judgement}
+    for side, row in (("a", change.a), ("b", change.b)):
+        if row is not None:
+            left_out = (*change.key, "latency_exact")
+            result[side] = json_object({name: value for name, value in row.items() if name not in left_out})
+    return result

@@ -1,14 +1,22 @@
 """Passes rows of a capture to counters, and names the tables and columns that they need."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
+from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
+from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output
+from mqpcap.query import Query, Selection, Tally
+from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, size_bytes
 from mqpcap.tcp.headers import Segments
+
+MAX_OPEN = 1 << 21
+"""Messages that are counted and whose exchange may still come; of older ones it is not counted."""
 
 
 class Counters:
@@ -73,3 +81,56 @@ class SegmentPipeline(CapturePipeline):
     def _segments(self, segments: Segments) -> Segments:
         self._counters.count("segments", segments)
         return super()._segments(segments)
+
+
+def selected_counts(tally: Tally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
+    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
+    slim = Filter(tally.query, lambda protocol: ()).slim
+    pairs = "exchanges" in counters.optional_tables
+
+    def count(output: Output) -> None:
+        tally.match_count += output.rows.num_rows if output.table == "messages" else 0
+        counters.take(output)
+
+    selection = Selection(tally.query, count, MAX_OPEN, MAX_ASKING_BYTES)
+
+    def take(output: Output) -> None:
+        first_ns = pipeline.first_ns or 0
+        if output.table == "messages" and pairs:
+            counters.count("unfiltered", output.rows)
+        tally.look(output, first_ns)
+        if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
+            selection.add(slim(output), first_ns)
+
+    return take
+
+
+def count_captures(
+    captures: Sequence[Capture], outcome: Outcome, counters: Counters, meter: Meter, wanted: Query | None = None
+) -> None:
+    """Have captures counted, one after the other; only what is wanted of them."""
+    take: Callable[[Output], None] = counters.take
+    options = outcome.choices.dissection(only=counters.optional_tables)
+    if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
+        columns = counters.columns | READ_FOR_NOTES
+        options = replace(options, policy=replace(options.policy, columns=columns))
+    elif wanted is not None:
+        outcome.tally = Tally(wanted)
+        pairs = {"exchanges"} if wanted.needs_exchanges else set()
+        ours = None if outcome.choices.strict else wanted.connections
+        options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
+
+    def noted(output: Output) -> None:
+        if output.table == "messages":
+            outcome.take(output.rows)
+        take(output)
+
+    with background(outcome.choices, size_bytes(captures)) as worker:
+        for capture in captures:
+            if outcome.tally is None:
+                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, worker, counters)
+            else:
+                pipeline = NumberedPipeline(capture, options, noted, worker)
+                take = selected_counts(outcome.tally, counters, pipeline)
+            read(pipeline, outcome, meter)
+            counters.end_of_capture(capture.facts)

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.statistics.groups import SERVER_TIME, Sums
-from mqpcap.statistics.keys import OF_EXCHANGES, endpoint
+from mqpcap.statistics.keys import OF_EXCHANGES
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.headers import Segments, address_text
+from mqpcap.wording import endpoint
 
 MAX_TRACKED_FLOWS = 1 << 16
 """Handshakes, and connections with a reply, that are remembered; beyond it the oldest are forgotten."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, codes_of, dictionary, factorize, group_ids, is_in
+from mqpcap.wording import endpoint
 
 Value = str | int | None
 MAX_MIXED = 1 << 62
@@ -47,11 +48,6 @@ def text(name: str, rows: pa.Table) -> Coded:
     """A column of text."""
     array = dictionary(rows[name])
     return Coded(codes_of(array).astype(np.int64), [*array.dictionary.to_pylist(), None])
-
-
-def endpoint(ip: object, port: object) -> str:
-    """``address:port``, IPv6 in brackets."""
-    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
 
 
 def _with_port(ip: Coded, port: NDArray[np.integer]) -> Coded:

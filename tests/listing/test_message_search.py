@@ -9,9 +9,8 @@ from rows import rotated
 from running import run
 from torture import SYN, Segment, blipmq_message, pcap
 
-from mqpcap.cli.message_search import PacketSearch, PlaceSearch
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
+from mqpcap.listing.message_search import PacketSearch, PlaceSearch
+from mqpcap.reading import Choices, Outcome
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 

@@ -12,11 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from mqpcap.cli.console import Meter
-from mqpcap.cli.options import Choices
-from mqpcap.cli.process import settle_in
-from mqpcap.cli.reading import Outcome, background, read, size_bytes
 from mqpcap.errors import MqpcapError
+from mqpcap.reading import Choices, Meter, Outcome, background, read, size_bytes
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -80,9 +77,8 @@ def _pipeline(
     choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
-    from mqpcap.cli.filters import Tally
-    from mqpcap.numbered_pipeline import STRANGER, NumberedPipeline
-    from mqpcap.query import Selection
+    from mqpcap.listing.numbered_pipeline import STRANGER, NumberedPipeline
+    from mqpcap.query import Selection, Tally
     from mqpcap.tables.schemas import NUMBER
 
     tally = outcome.tally = outcome.tally or Tally(choices.wanted)
@@ -124,20 +120,29 @@ def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", 
 
 
 def written_in_groups(
-    groups: "Sequence[list[Capture]]", choices: Choices, folder: "Path", meter: Meter
+    groups: "Sequence[list[Capture]]",
+    choices: Choices,
+    folder: "Path",
+    meter: Meter,
+    prepare: Callable[[], None] | None = None,
 ) -> "Iterator[tuple[Path, Outcome]]":
-    """The folder of tables of each group and what it came to, in order; groups are done side by side."""
+    """The folder of tables of each group and what it came to, in order; groups are done side by side.
+
+    prepare: a function of a module that each new process calls first.
+    """
     jobs = choices.core_count
     process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
     memory_bytes = choices.dissection(process_count).max_memory_bytes
     one = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
     tasks = [(group, one, folder / f"{k:05d}") for k, group in enumerate(groups)]
-    told = {} if process_count == 1 else _side_by_side(tasks, process_count, meter)
+    told = {} if process_count == 1 else _side_by_side(tasks, process_count, meter, prepare)
     for k, task in enumerate(tasks):
         yield task[-1], told[k] if told else _written_apart(*task, meter)
 
 
-def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) -> dict[int, Outcome]:
+def _side_by_side(
+    tasks: "Sequence[_Task]", process_count: int, meter: Meter, prepare: Callable[[], None] | None
+) -> dict[int, Outcome]:
     """What each task came to, by its number. Raises what a process cannot go on from."""
     from multiprocessing import get_context
     from multiprocessing.connection import wait
@@ -150,7 +155,7 @@ def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) ->
     try:
         for _ in range(process_count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, prepare), daemon=True)
             process.start()
             theirs.close()  # so that the end of the process is the end of the pipe
             processes.append(process)
@@ -177,9 +182,10 @@ def _side_by_side(tasks: "Sequence[_Task]", process_count: int, meter: Meter) ->
     return told
 
 
-def _serve(pipe: "Connection") -> None:
+def _serve(pipe: "Connection", prepare: Callable[[], None] | None) -> None:
     """The life of a process: numbered tasks in; bytes read, what a task came to under its number, or an error out."""
-    settle_in()
+    if prepare is not None:
+        prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
     with suppress(EOFError, BrokenPipeError):
         while True:

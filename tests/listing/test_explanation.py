@@ -5,8 +5,8 @@ import gzip
 import pytest
 from shapes import message, protocol, protocol_of
 
-from mqpcap import explain
-from mqpcap.explain import Attempt, FieldItem, after_header, explanation, holds_secrets, secret_spans
+from mqpcap.listing import explanation as explain
+from mqpcap.listing.explanation import Attempt, FieldItem, after_header, explanation, holds_secrets, secret_spans
 from mqpcap.protocols import protocols
 from mqpcap.schema import fields
 from mqpcap.schema.fields import U8, U16, Array, Bits, Bytes, GreedyBytes, Nested

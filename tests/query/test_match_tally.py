@@ -8,10 +8,8 @@ import pyarrow.dataset as ds
 import pytest
 from running import ROOT, run
 
-from mqpcap.cli import filters
-from mqpcap.cli.filters import Tally
 from mqpcap.pipeline import Output
-from mqpcap.query import query
+from mqpcap.query import Tally, match_tally, query
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 CORE = "pcaps/flymq/core.pcap"
@@ -185,7 +183,7 @@ def test_rows_come_while_a_pipe_is_open_with_a_filter_too() -> None:
 
 def test_ends_of_connections_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends packets chooses how many connections there are."""
-    monkeypatch.setattr(filters, "MAX_WORDS", 3)
+    monkeypatch.setattr(match_tally, "MAX_WORDS", 3)
     tally = Tally(query("client == 10.0.0.99"))
     for port in range(10):
         ends = {

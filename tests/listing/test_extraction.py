@@ -12,11 +12,10 @@ from running import ROOT, run
 from torture import SYN, Segment, pcap
 
 from mqpcap.capture import captures
-from mqpcap.cli.extraction import Extraction
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
+from mqpcap.listing.extraction import Extraction
 from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.query import Query, query
+from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import KEYS
 

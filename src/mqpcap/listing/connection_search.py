@@ -11,18 +11,16 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import constant, unify_dictionaries
 from mqpcap.capture import Capture
-from mqpcap.cli.console import Meter
-from mqpcap.cli.filters import Tally
-from mqpcap.cli.reading import Outcome, read
 from mqpcap.decode.shared_facts import Fact, SharedFacts
 from mqpcap.errors import MqpcapError
-from mqpcap.numbered_pipeline import NumberedPipeline
+from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, of_tree
+from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, Tally, of_tree
+from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
-from mqpcap.statistics.keys import endpoint
 from mqpcap.tables.schemas import NUMBER
+from mqpcap.wording import endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,15 @@ from mqpcap import __version__
 from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
-from mqpcap.cli.connection_search import Chosen, ChosenConnections
-from mqpcap.cli.console import Meter
-from mqpcap.cli.lines import Paint, about
-from mqpcap.cli.reading import Outcome
-from mqpcap.numbered_pipeline import NumberedPipeline
+from mqpcap.listing.connection_search import Chosen, ChosenConnections
+from mqpcap.listing.message_words import content_words
+from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query
-from mqpcap.statistics.keys import endpoint
+from mqpcap.reading import Meter, Outcome
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
+from mqpcap.wording import endpoint
 
 MAX_COMMENTS = 64
 """Messages that are described in a packet's comment; further messages are counted."""
@@ -235,4 +234,4 @@ class _Comments:
 def _comment(message: dict[str, object]) -> str:
     ends = [endpoint(message[f"{end}_ip"], message[f"{end}_port"]) for end in ("src", "dst")]
     protocol_words = f"{message['protocol']}/{message['dialect']}"
-    return "  ".join([protocol_words, *about(message, None, Paint()), " -> ".join(ends)])
+    return "  ".join([protocol_words, *content_words(message, None), " -> ".join(ends)])

@@ -8,7 +8,7 @@ from torture import ACK, SYN, Segment, blipmq_message, pcap
 from truths import streams
 
 from mqpcap.capture import captures
-from mqpcap.numbered_pipeline import (
+from mqpcap.listing.numbered_pipeline import (
     BYTES,
     LAYOUT,
     STRANGER,
@@ -21,7 +21,7 @@ from mqpcap.pipeline import Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.tables.schemas import NUMBER
 
-PCAPS = Path(__file__).parents[1] / "pcaps"
+PCAPS = Path(__file__).parents[2] / "pcaps"
 Rows = list[dict[str, Any]]
 
 

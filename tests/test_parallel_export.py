@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mqpcap import parallel_export as groups
 from mqpcap.capture import captures, windows
-from mqpcap.cli import parallel as groups
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
 from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.export import MANIFEST, Export
 
-PCAPS = Path(__file__).parents[2] / "pcaps"
+PCAPS = Path(__file__).parents[1] / "pcaps"
 SOME = ["blipmq/qos1.pcap", "flymq/fetch.pcap", "fq/session.pcap", "kokaq/go1_session.pcap"]
 
 

@@ -1,30 +1,22 @@
 """The reports of ``stats``: their counters, columns and rows."""
 
-import shutil
-import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mqpcap.cli.console import plural
-from mqpcap.cli.lines import clock
-from mqpcap.cli.rows import Cells, Column, Form, sparkline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, SERVER_TIME, Groups, Key, Sums
-from mqpcap.statistics.keys import endpoint
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
+from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.tables.schemas import EXCHANGES
+from mqpcap.wording import endpoint, plural
 
 MAX_EMPTY_INTERVALS = 100_000
 """Intervals from which on empty ones have no row of zeros."""
-LEAST_BARS, MOST_BARS = 10, 120
-NUMBERS_WIDTH = 14
-"""Width of a column beside the bars, about."""
 LATENCY = (
     Column("answered", "answered", "number", is_spare=True),
     Column("latency_p50_ns", "p50 ms", "ms", is_spare=True),
@@ -78,15 +70,6 @@ class Question:
         return [] if self.sums is None else beyond(self.sums)
 
 
-def grouped(
-    key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
-) -> Question:
-    """Metrics by group, all metrics by default; with an interval by time, too."""
-    if interval_ns is not None and form is None and sys.stdout.isatty():
-        return bars(key_names, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
-    return by_group(key_names, metrics or METRICS, interval_ns)
-
-
 def ready_made(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
     """A question that has a name."""
     reports: dict[str, Callable[[], Question]] = {
@@ -108,17 +91,18 @@ def _named(key_names: Sequence[str], key: Key) -> dict[str, object]:
     return dict(zip(key_names, key, strict=False))
 
 
-def _order(key_names: Sequence[str], row: Cells) -> list[tuple[bool, str]]:
+def order(key_names: Sequence[str], row: Cells) -> list[tuple[bool, str]]:
     """What sorts rows that are equal otherwise: their keys, what is missing last."""
     return [(row.get(name) is None, str(row.get(name))) for name in key_names]
 
 
 def _sorted(rows: Sequence[Cells], sort_names: Sequence[str], key_names: Sequence[str]) -> list[Cells]:
     """The rows, those with the most in front."""
-    return sorted(rows, key=lambda row: ([-_number(row, name) for name in sort_names], _order(key_names, row)))
+    return sorted(rows, key=lambda row: ([-number(row, name) for name in sort_names], order(key_names, row)))
 
 
-def _number(row: Cells, name: str) -> int:
+def number(row: Cells, name: str) -> int:
+    """A number of a row; -1 where it is missing."""
     value: Any = row.get(name)
     return -1 if value is None else int(value)
 
@@ -163,7 +147,7 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
             counted = [row for row in group_rows if row["messages"] or row["errors"]]
             return _sorted(counted, [FIRST[x] for x in metrics], key_names)
         group_rows += [] if key_names else _empty(group_rows, interval_ns)
-        return sorted(group_rows, key=lambda row: (_number(row, "start_ns"), _order(key_names, row)))
+        return sorted(group_rows, key=lambda row: (number(row, "start_ns"), order(key_names, row)))
 
     columns = [*key_columns(key_names), *(column for metric in metrics for column in COLUMNS[metric])]
     times = [] if interval_ns is None else [Column("start_ns", "from", "clock")]
@@ -174,49 +158,12 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
     """Rows of zeros for the empty intervals."""
-    start_times = {_number(row, "start_ns") for row in rows}
+    start_times = {number(row, "start_ns") for row in rows}
     if not start_times or (max(start_times) - min(start_times)) // interval_ns >= MAX_EMPTY_INTERVALS:
         return []
     zeros = {"messages": 0, "messages_c2s": 0, "messages_s2c": 0, "bytes": 0, "errors": 0, "answered": 0}
     every = range(min(start_times), max(start_times), interval_ns)
     return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in start_times]
-
-
-def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
-    """Metrics by group, followed by a bar for each interval."""
-    groups, series = by_group(key_names, metrics), by_group(key_names, metrics, interval_ns)
-    first_metric, columns = FIRST[metrics[0]], list(groups.columns)
-
-    def rows() -> list[Cells]:
-        group_rows, cells = groups.rows(), series.rows()
-        if not group_rows:
-            return group_rows
-        times = [_number(row, "start_ns") for row in cells]
-        begin_ns, end_ns = min(times), max(times) + interval_ns
-        count = (end_ns - begin_ns) // interval_ns
-        room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(columns)
-        together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
-        step_ns = together * interval_ns
-        ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
-        title = f"{TITLES.get(first_metric, first_metric)} per {_span(step_ns)}, {ends}"
-        columns.append(Column("bars", title, "plain"))
-        heights: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (-(-count // together)))
-        for row in cells:
-            high, bar_index = heights[str(_order(key_names, row))], (_number(row, "start_ns") - begin_ns) // step_ns
-            value = max(_number(row, first_metric), 0)
-            high[bar_index] = max(high[bar_index], value) if first_metric.endswith("_ns") else high[bar_index] + value
-        plain = "utf" not in (sys.stdout.encoding or "").lower()
-        return [{**row, "bars": sparkline(heights[str(_order(key_names, row))], plain)} for row in group_rows]
-
-    return Question(groups.counters + series.counters, columns, rows, groups.sums)
-
-
-def _span(time_ns: int) -> str:
-    """A time as it is written in an option."""
-    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)):
-        if time_ns % size == 0:
-            return f"{time_ns // size:,}{unit}"
-    return f"{time_ns:,}ns"
 
 
 def _of_sums(
@@ -298,7 +245,7 @@ def of_talkers() -> Question:
     )  # fmt: skip
 
     def more(rows: Sequence[Cells]) -> Iterator[Cells]:
-        return ({"payload": _number(row, "bytes_c2s") + _number(row, "bytes_s2c")} for row in rows)
+        return ({"payload": number(row, "bytes_c2s") + number(row, "bytes_s2c")} for row in rows)
 
     return _of_sums(Talkers(), columns, ["payload"], more)
 

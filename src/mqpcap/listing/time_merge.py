@@ -17,13 +17,12 @@ from itertools import repeat
 from operator import attrgetter
 
 from mqpcap.capture import Capture, InputWait
-from mqpcap.cli.console import Meter
-from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import LIVE_NS, HeldRows, MessageRow
-from mqpcap.cli.reading import Outcome, size_bytes, steps
 from mqpcap.errors import CaptureError
-from mqpcap.numbered_pipeline import BytesPipeline, NumberedPipeline
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.numbered_pipeline import BytesPipeline, NumberedPipeline
+from mqpcap.listing.reorder_buffer import LIVE_NS, HeldRows, MessageRow
 from mqpcap.pipeline import Options, Output
+from mqpcap.reading import Meter, Outcome, size_bytes, steps
 
 HURRY_NS = LIVE_NS // 2
 """A message of a live capture waits at most twice as long until its connection's dialect or login is known."""

@@ -7,12 +7,11 @@ import pytest
 from message_rows import PCAPS, capture_of, merged
 from running import objects, run
 
-from mqpcap.cli.connection_search import Chosen, ChosenConnections, read_again
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
 from mqpcap.errors import MqpcapError
+from mqpcap.listing.connection_search import Chosen, ChosenConnections, read_again
 from mqpcap.pipeline import Output
 from mqpcap.query import query
+from mqpcap.reading import Choices, Outcome
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 

@@ -10,15 +10,14 @@ from message_rows import PCAPS, capture_of, merged
 from running import objects, run
 
 from mqpcap import pipeline
-from mqpcap.cli import held_rows, time_merge
-from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import MessageRow
-from mqpcap.cli.options import Choices
-from mqpcap.cli.reading import Outcome
-from mqpcap.cli.time_merge import merge
 from mqpcap.decode import columns
+from mqpcap.listing import reorder_buffer, time_merge
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.time_merge import merge
 from mqpcap.pipeline import Output
 from mqpcap.query import query
+from mqpcap.reading import Choices, Outcome
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -99,18 +98,18 @@ def test_messages_that_inflate_to_much_are_given_out_before_their_window_is_over
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 messages of a packet each, one window, whose topics of 60,000 characters are 6 MB in each of two tables."""
-    for module, name in ((pipeline, "MAX_PAIRED_BYTES"), (columns, "BATCH_BYTES"), (held_rows, "LOOKAHEAD_BYTES")):
+    for module, name in ((pipeline, "MAX_PAIRED_BYTES"), (columns, "BATCH_BYTES"), (reorder_buffer, "LOOKAHEAD_BYTES")):
         monkeypatch.setattr(module, name, 1 << 19)
     capture = tmp_path / "inflating.pcap"
     capture.write_bytes(inflating(100, 60_000))
     held_bytes: list[int] = []
-    take = held_rows.HeldRows.take
+    take = reorder_buffer.HeldRows.take
 
-    def taken(held: held_rows.HeldRows, output: Output, first_ns: int) -> None:
+    def taken(held: reorder_buffer.HeldRows, output: Output, first_ns: int) -> None:
         take(held, output, first_ns)
         held_bytes.append(held.size_bytes)
 
-    monkeypatch.setattr(held_rows.HeldRows, "take", taken)
+    monkeypatch.setattr(reorder_buffer.HeldRows, "take", taken)
     rows = merged(capture)
 
     assert [row.fields["topic"] for row in rows] == [topic_of(k, 60_000) for k in range(100)]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
-from mqpcap.cli.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.numbered_pipeline import BYTES
+from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
+from mqpcap.listing.numbered_pipeline import BYTES
 from mqpcap.pipeline import Output
 from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time

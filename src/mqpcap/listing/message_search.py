@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import Capture
-from mqpcap.cli.console import Meter
-from mqpcap.cli.filters import Filter
-from mqpcap.cli.held_rows import HeldRows, MessageRow
-from mqpcap.cli.reading import Outcome, steps
 from mqpcap.decode.foreign_protocols import TLS
-from mqpcap.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
+from mqpcap.listing.reorder_buffer import HeldRows, MessageRow
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows
+from mqpcap.reading import Meter, Outcome, steps
 from mqpcap.schema.protocol import Direction
 
 
 class _Search(ABC):
-    """Rows of one capture that are looked for."""
+    """FilterInput of one capture that are looked for."""
 
     packet: int | None = None
 

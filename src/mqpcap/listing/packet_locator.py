@@ -29,7 +29,7 @@ from mqpcap.capture.sources import PeekableStream, plain_bytes
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
-from mqpcap.numbered_pipeline import NumberedPipeline
+from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of

@@ -11,8 +11,8 @@ import running
 from running import ROOT, Ended
 from table_rows import rows_of
 
-from mqpcap.cli import held_rows
-from mqpcap.cli.filters import Filter
+from mqpcap.listing import reorder_buffer
+from mqpcap.listing.filters import Filter
 from mqpcap.pipeline import Output
 
 TRUTH = ROOT / "tests" / "truth"
@@ -218,8 +218,8 @@ def test_unanswered_and_slower_than_exclude_each_other() -> None:
 def test_an_exchange_is_looked_for_among_messages_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not among all that wait: each output of many files would be compared with the messages of all."""
     noted = []
-    monkeypatch.setattr(held_rows._Part, "note", lambda part, exchanges: noted.append(part.ts_ns.tolist()))
-    rows = held_rows.HeldRows(0, Filter(), 1)
+    monkeypatch.setattr(reorder_buffer._Part, "note", lambda part, exchanges: noted.append(part.ts_ns.tolist()))
+    rows = reorder_buffer.HeldRows(0, Filter(), 1)
     for k in range(40):
         messages = rows_of("messages", {"ts_ns": 100 * k}, {"ts_ns": 100 * k + 50, "stream_offset": 10})
         rows.take(Output("messages", messages, "flymq", messages.select(["op"])), 0)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torture import ACK, CLIENT_PORT, SYN, Segment, packet, pcap, toy_layer
 
-from mqpcap import packet_locator
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
-from mqpcap.packet_locator import CapturedPacket, LocatingPipeline, PacketLocator, window_of
+from mqpcap.listing import packet_locator
+from mqpcap.listing.packet_locator import CapturedPacket, LocatingPipeline, PacketLocator, window_of
 from mqpcap.pipeline import Options, Output
 
 PORT = 5000

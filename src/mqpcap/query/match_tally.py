@@ -1,21 +1,16 @@
-"""The messages that are wanted, batch by batch, to be shown or counted, and what to say where there are none."""
+"""Counts how many messages match a filter, and says why none does."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from mqpcap.cli.console import plural
-from mqpcap.pipeline import CapturePipeline, Output
-from mqpcap.query import EVERYTHING, FilterInput, Query, Selection
-from mqpcap.statistics.keys import endpoint
-
-if TYPE_CHECKING:
-    from mqpcap.statistics.counters import Counters
-
+from mqpcap.pipeline import Output
+from mqpcap.query.evaluation import FilterInput
+from mqpcap.query.filter import Query
+from mqpcap.wording import clock, endpoint, plural
 
 MOST_WORDS = 12
 """Values of a column that a note names if none of them matched."""
@@ -23,10 +18,6 @@ MAX_WORDS = 1 << 12
 """Values of a column that are remembered, up to the last batch."""
 MAX_WORD_LENGTH = 200
 """Characters of a value that are remembered."""
-MAX_ASKING_BYTES = 256 << 20
-"""Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
-MAX_OPEN = 1 << 21
-"""Messages that are counted and whose exchange may still come; of older ones it is not counted."""
 _PLURALS = {
     "op": "operations", "destination": "topics", "topic": "topics", "protocol": "protocols", "status": "statuses",
     "client": "clients", "server": "servers", "client_ip": "clients", "server_ip": "servers", "src_ip": "addresses",
@@ -100,8 +91,6 @@ class Tally:
                 name = next(part.conditions).column.name
                 return f"{note}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
         if self._asks_time and self._span_ns is not None:
-            from mqpcap.cli.lines import clock
-
             note += "; messages here are from {} to {}".format(*(clock(ts_ns, True, True) for ts_ns in self._span_ns))
         return note
 
@@ -113,44 +102,3 @@ class Tally:
 def _listed(words: Collection[str]) -> str:
     named = [word or '""' for word in sorted(words)[:MOST_WORDS]]
     return ", ".join([*named, *(["..."] if len(words) > MOST_WORDS else [])])
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Selects the messages to show. ``columns`` gives those of a protocol that are kept, None for all, and
-    ``left_out`` those of ``messages`` that nobody looks at."""
-
-    query: Query = EVERYTHING
-    columns: Callable[[str], tuple[str, ...]] | None = None
-    left_out: Sequence[str] = ()
-    tally: Tally | None = None
-
-    def slim(self, output: Output) -> Output:
-        """The messages without columns that nobody looks at."""
-        if self.columns is None or output.fields is None or output.protocol is None:
-            return output
-        # Without a column a table has no rows.
-        kept = {"op", *self.columns(output.protocol), *self.query.fields(output.protocol)}
-        return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))
-
-
-def selected_counts(tally: Tally, counters: "Counters", pipeline: CapturePipeline) -> Callable[[Output], None]:
-    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
-    slim = Filter(tally.query, lambda protocol: ()).slim
-    pairs = "exchanges" in counters.optional_tables
-
-    def count(output: Output) -> None:
-        tally.match_count += output.rows.num_rows if output.table == "messages" else 0
-        counters.take(output)
-
-    selection = Selection(tally.query, count, MAX_OPEN, MAX_ASKING_BYTES)
-
-    def take(output: Output) -> None:
-        first_ns = pipeline.first_ns or 0
-        if output.table == "messages" and pairs:
-            counters.count("unfiltered", output.rows)
-        tally.look(output, first_ns)
-        if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
-            selection.add(slim(output), first_ns)
-
-    return take

@@ -1,0 +1,34 @@
+"""Selects the messages to show or count, batch by batch, and their columns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mqpcap.pipeline import Output
+from mqpcap.query import EVERYTHING, Query, Tally
+
+if TYPE_CHECKING:
+    pass
+
+
+MAX_ASKING_BYTES = 256 << 20
+"""Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Selects the messages to show. ``columns`` gives those of a protocol that are kept, None for all, and
+    ``left_out`` those of ``messages`` that nobody looks at."""
+
+    query: Query = EVERYTHING
+    columns: Callable[[str], tuple[str, ...]] | None = None
+    left_out: Sequence[str] = ()
+    tally: Tally | None = None
+
+    def slim(self, output: Output) -> Output:
+        """The messages without columns that nobody looks at."""
+        if self.columns is None or output.fields is None or output.protocol is None:
+            return output
+        # Without a column a table has no rows.
+        kept = {"op", *self.columns(output.protocol), *self.query.fields(output.protocol)}
+        return replace(output, fields=output.fields.select([x for x in output.fields.column_names if x in kept]))

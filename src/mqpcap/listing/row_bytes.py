@@ -1,0 +1,60 @@
+"""The bytes of a message's row: its explanation, its secrets, and the bodies that are left out."""
+
+from collections.abc import Sequence
+
+from mqpcap.listing.explanation import (
+    Explanation,
+    SecretSpans,
+    after_header,
+    body_spans,
+    explanation,
+    holds_secrets,
+    secret_spans,
+)
+from mqpcap.listing.numbered_pipeline import LAYOUT, VARIANT
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.protocols import protocols
+from mqpcap.reading import Choices
+from mqpcap.schema.protocol import ANY, Direction
+from mqpcap.tables.messages import SECRET
+
+Spans = Sequence[tuple[int, int]]
+
+
+def row_secrets(row: MessageRow, choices: Choices) -> SecretSpans | None:
+    """What must not be shown of the bytes of a row, None if all may be.
+
+    A row with a flaw is masked after its header, if the protocol has secrets or if Decode As may name a wrong protocol.
+    """
+    if choices.show_secrets:
+        return None
+    protocol = protocols()[row.protocol]
+    code = row.message["op_code"]
+    op = ANY if code is None else int(str(code))
+    has_flaw = row.message["flaw"] is not None
+    is_doubtful = has_flaw and (choices.decode_as or holds_secrets(protocol))
+    if is_doubtful or any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
+        return after_header(protocol, str(row.message["direction"]), op)
+    if has_flaw or not holds_secrets(protocol, op):
+        return None
+    return secret_spans(protocol, row.data, explanation_of(row, inside=False).best)
+
+
+def left_out(row: MessageRow, choices: Choices) -> Spans:
+    """The bytes of bodies that ``--bodies`` leaves out: all after the header where the bodies are not known."""
+    if choices.bodies is None:
+        return ()
+    return body_spans(protocols()[row.protocol], explanation_of(row, inside=False).best, choices.bodies)
+
+
+def explanation_of(row: MessageRow, inside: bool = True) -> Explanation:
+    """The explanation of a row's bytes that agrees with the row; ``inside`` as there."""
+    direction: Direction = "c2s" if row.message["direction"] == "c2s" else "s2c"
+    read_as = str(row.message[LAYOUT]), str(row.message[VARIANT])
+    dialect = None if row.message["flaw"] is not None else str(row.message["dialect"])
+    return explanation(protocols()[row.protocol], row.data, direction, dialect, read_as, inside)
+
+
+def bytes_after_hole(row: MessageRow) -> int:
+    """Number of captured bytes of a message after its first missing byte: the row does not have them."""
+    return int(str(row.message["frame_len"])) - len(row.data)

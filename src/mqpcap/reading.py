@@ -1,0 +1,200 @@
+"""Inputs to captures that are read, and what the exit code must remember of them.
+
+What cannot be read is said when everything else is done.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mqpcap.errors import CaptureError
+from mqpcap.wording import error_line, plural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mqpcap.background import Background
+    from mqpcap.capture import Capture
+    from mqpcap.decode.detection import DecodeAs
+    from mqpcap.pipeline import CapturePipeline, Options, Output
+    from mqpcap.query import Query, Tally
+
+SMALL_BYTES = 1 << 20
+"""Captures below this are read sooner than a thread and its modules are loaded."""
+READ_FOR_NOTES = frozenset({"protocol", "flaw"})
+"""The columns of ``messages`` that notes are made of where no Decode As was asked for."""
+
+
+Meter = Callable[[int], None]
+"""Progress: called with a number of bytes that were read."""
+SMALLEST_MEMORY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Values of the common options.
+
+    bodies: bytes of a body that are kept, None for all. jobs, max_memory_bytes: None is ours to choose.
+    """
+
+    decode_as: "tuple[DecodeAs, ...]" = ()
+    show_secrets: bool = False
+    bodies: int | None = None
+    jobs: int | None = None
+    max_memory_bytes: int | None = None
+    strict: bool = False
+    quiet: bool = False
+    wanted: "Query | None" = None
+    """Which messages, where a command takes this with its choices."""
+
+    @property
+    def core_count(self) -> int:
+        """How many cores may be used."""
+        return self.jobs or os.cpu_count() or 1
+
+    def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
+        """Options of one of several dissections that share the memory; ``only``: of the optional tables these."""
+        from mqpcap.pipeline import OPTIONAL_TABLES, Options
+        from mqpcap.tables.messages import RowPolicy
+        from mqpcap.tcp.reassembly import MAX_BYTES
+
+        memory_bytes = (self.max_memory_bytes or MAX_BYTES) // side_by_side_count
+        return Options(
+            self.decode_as,
+            RowPolicy(self.show_secrets, self.bodies),
+            max(memory_bytes, SMALLEST_MEMORY_BYTES),
+            optional_tables=OPTIONAL_TABLES if only is None else only,
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What happened to the inputs, for notes and exit code."""
+
+    choices: Choices
+    tells_notes: bool = True
+    """False where the rows say them already."""
+    is_whole: bool = False
+    """Whether all was looked at, so that nothing found is worth a note."""
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    messages: Counter[str] = field(default_factory=Counter)
+    """By protocol."""
+    flaws: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    capture_count: int = 0
+    file_count: int = 0
+    dissected_count: int = 0
+    """Captures with packets that an export read."""
+    problem_bytes: Counter[str] = field(default_factory=Counter)
+    """In an export, by kind."""
+    tally: "Tally | None" = None
+    """Matches of the filter."""
+    read_as: Counter[int] = field(default_factory=Counter)
+    """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""
+    sound_ports: set[int] = field(default_factory=set)
+
+    def add(self, part: "Outcome") -> None:
+        """Add the outcome of a part of an export."""
+        self.dissected_count += part.dissected_count
+        self.flaws += part.flaws
+        self.problem_bytes += part.problem_bytes
+        self.notes += part.notes
+        self.unreadable += part.unreadable
+        if part.tally is not None:
+            self.tally = part.tally if self.tally is None else self.tally.added(part.tally)
+
+    def look(self, output: "Output") -> None:
+        """Take in rows of any table."""
+        if output.table == "messages":
+            self.take(output.rows)
+        elif output.table == "connections" and self.choices.decode_as:
+            rows = output.rows
+            pairs = zip(rows["identified_by"].to_pylist(), rows["server_port"].to_pylist(), strict=True)
+            self.read_as.update(port for how, port in pairs if how == "decode_as")
+
+    def notes_of_nothing(self) -> list[str]:
+        """What to say where nothing came of a capture, or of a rule of Decode As."""
+        notes = []
+        for rule in self.choices.decode_as:
+            name, count = f"-d tcp.port=={rule.port},{rule.protocol}", self.read_as[rule.port]
+            if not count:
+                notes.append(f"{name}: no connection of that server port")
+            elif rule.port not in self.sound_ports:
+                notes.append(f"{name}: nothing of {plural(count, 'connection')} decodes so; is it {rule.protocol}?")
+        if not notes and self.capture_count and not self.messages:
+            notes.append("nothing of ours; see info")
+        return notes
+
+    def take(self, messages: "pa.Table") -> None:
+        """Count messages of a protocol, and their flaws."""
+        if messages.num_rows:
+            self.messages[messages["protocol"][0].as_py()] += messages.num_rows
+        if self.choices.decode_as:
+            sound = messages.filter(messages["flaw"].is_null())
+            self.sound_ports.update(*(sound[name].unique().to_pylist() for name in ("src_port", "dst_port")))
+        for pair in messages["flaw"].value_counts().to_pylist():
+            if pair["values"] is not None:
+                self.flaws[pair["values"]] += pair["counts"]
+
+
+def find_captures(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
+    """The captures in the inputs, about to be read; what is none is the outcome's."""
+    from mqpcap.capture import captures
+
+    result = captures(inputs)
+    outcome.unreadable += result.unreadable
+    outcome.skipped += result.skipped
+    outcome.capture_count += len(result.captures)
+    outcome.file_count += sum(len(capture.files) for capture in result.captures)
+    return result.captures
+
+
+def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
+    """Reads a capture window by window; what the user has to know of it is the outcome's."""
+    from mqpcap.pipeline import caps
+
+    name, failure = pipeline.capture.files[0], None
+    try:
+        yield from pipeline.steps(meter)
+        failure = pipeline.failure
+        outcome.notes += [*map(str, pipeline.capture.notes), *caps(name, pipeline.counts)]
+    except CaptureError as error:
+        failure = error
+    if failure is not None:
+        outcome.unreadable.append((name, error_line(failure)))
+
+
+def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:
+    """The same to its end; whether anything could be read."""
+    return sum(1 for _ in steps(pipeline, outcome, meter)) > 0
+
+
+@contextmanager
+def background(choices: Choices, total: int | None) -> "Iterator[Background]":
+    """A thread that makes rows while the next window is read, where more than one core may be used and it is worth it.
+
+    total: bytes of the captures, None where a pipe does not tell.
+    """
+    from mqpcap.background import Background
+
+    if choices.core_count == 1 or (total is not None and total < SMALL_BYTES):
+        yield Background()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
+        yield Background(pool)
+
+
+def size_bytes(captures: "Sequence[Capture]") -> int:
+    """Bytes of all files of the captures, as far as they have a size."""
+    total = 0
+    for capture in captures:
+        for name in capture.files:
+            with suppress(OSError):
+                total += os.stat(name).st_size
+    return total

@@ -1,0 +1,95 @@
+"""Words for people that several packages write: counts, sizes, times and addresses, and text safe to show.
+
+Names and texts from captures pass `shown` before a terminal sees them.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from mqpcap.errors import one_line
+
+
+def shown(text: str) -> str:
+    """The text with every character escaped that a terminal would obey instead of show.
+
+    >>> shown("a\\tb\\x1b[31m"), shown("\\udcff.pcap")
+    ('a\\\\tb\\\\x1b[31m', '\\\\xff.pcap')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte of a file's name that is not UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def error_line(error: BaseException) -> str:
+    """What went wrong, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror}"
+    if isinstance(error, MemoryError):
+        return "out of memory; --max-memory and --jobs bound what is held"
+    return one_line(error) or type(error).__name__
+
+
+def plural(count: int, word: str, words: str | None = None) -> str:
+    """A count with its noun, thousands set apart.
+
+    >>> plural(1, "row"), plural(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def counted(counts: Iterable[tuple[str, int]]) -> str:
+    """How many there are of each.
+
+    >>> counted({"fq": 1200, "kokaq": 1}.items()), counted([])
+    ('1,200 fq, 1 kokaq', 'none')
+    """
+    return ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
+
+
+def size(size_bytes: int) -> str:
+    """A number of bytes for people.
+
+    >>> size(999), size(12_345_678)
+    ('999 B', '12.3 MB')
+    """
+    if size_bytes < 1000:
+        return f"{size_bytes} B"
+    value = float(size_bytes)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"
+
+
+def endpoint(ip: object, port: object) -> str:
+    """``address:port``, IPv6 in brackets."""
+    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
+
+
+def clock(ts_ns: int, utc: bool, dated: bool) -> str:
+    """A time of day with microseconds and its zone, the date in front if asked.
+
+    >>> clock(1_700_000_000_000_001_000, True, True)
+    '2023-11-14 22:13:20.000001Z'
+    """
+    seconds, ns = divmod(ts_ns, 1_000_000_000)
+    second, zone = clock_second(seconds, utc, dated)
+    return f"{second}.{ns // 1000:06d}{zone}"
+
+
+@lru_cache
+def clock_second(seconds: int, utc: bool, dated: bool) -> tuple[str, str]:
+    """A second as text, and the zone: Z if UTC was asked for, else the local time's lead, as +01 or -03:30."""
+    when = datetime.fromtimestamp(seconds, UTC)
+    when = when if utc else when.astimezone()
+    return f"{when:{'%Y-%m-%d ' if dated else ''}%H:%M:%S}", "Z" if utc else when.isoformat()[-6:].removesuffix(":00")

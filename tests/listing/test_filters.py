@@ -1,0 +1,18 @@
+"""The columns that a list of messages keeps."""
+
+from message_rows import capture_of
+
+from mqpcap.listing.filters import Filter
+from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.query import query
+
+
+def test_columns_that_neither_the_list_nor_the_filter_uses_are_dropped() -> None:
+    outputs: list[Output] = []
+    CapturePipeline(capture_of("blipmq/qos1"), Options(), outputs.append).run()
+    messages = next(output for output in outputs if output.table == "messages")
+
+    kept = Filter(query("blipmq.qos == 1"), lambda protocol: ("body",)).slim(messages)
+
+    assert kept.fields is not None and set(kept.fields.column_names) == {"op", "body", "qos"}
+    assert kept.fields.num_rows == messages.rows.num_rows

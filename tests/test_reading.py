@@ -1,0 +1,39 @@
+"""What is known of inputs when they have been read."""
+
+from collections import Counter
+from pathlib import Path
+
+from message_rows import capture_of
+from running import ROOT
+
+from mqpcap.capture import Capture
+from mqpcap.pipeline import caps
+from mqpcap.reading import Choices, Outcome, size_bytes
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+
+
+def test_parts_of_an_export_add_up() -> None:
+    whole, part = Outcome(Choices(), flaws=Counter(truncated=1)), Outcome(Choices(), notes=["n"], dissected_count=2)
+    part.flaws, part.unreadable = Counter(truncated=2, malformed=1), [("a", "gone")]
+
+    whole.add(part)
+    whole.add(part)
+
+    assert (whole.flaws, whole.dissected_count) == (Counter(truncated=5, malformed=2), 4)
+    assert (whole.notes, whole.unreadable) == (["n", "n"], [("a", "gone")] * 2)
+
+
+def test_a_bound_that_bit_is_told_with_its_count() -> None:
+    assert caps("a.pcap", {"held_cap": 0, "too_deep": 7, "tcp": 9}) == ["a.pcap: 7 packets: too many headers, not read"]
+
+
+def test_what_is_gone_has_no_size(tmp_path: Path) -> None:
+    path = tmp_path / "gone.pcap"
+    path.write_bytes((ROOT / QOS1).read_bytes())
+    some: list[Capture] = [capture_of(path), capture_of("blipmq/qos1")]
+    assert size_bytes(some) == 2 * (ROOT / QOS1).stat().st_size
+
+    path.unlink()
+
+    assert size_bytes(some) == (ROOT / QOS1).stat().st_size
