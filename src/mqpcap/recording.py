@@ -257,7 +257,7 @@ class _Index:
             yield from ready
         pair_counts = {name for each in pipeline.correlations.values() for name in each.counts}
         report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in pair_counts})
-        self._contents = _Contents(pipeline.places, messages.table(), dict(report.as_json()))
+        self._contents = _Contents(pipeline.locator, messages.table(), dict(report.as_json()))
 
     def contents(self) -> _Contents:
         """The contents; the first call reads the capture, unless a table was read before."""
@@ -392,8 +392,8 @@ class Recording(NamedTables):
         raw, indexes = _gathered(contents.packets, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
         pair = ReplyLookup(lambda: _reply(index, key))
-        seen = Seen(**row, packets_raw=tuple(contents.packets.packets(indexes)), pair=pair)
-        return message(protocols()[row["protocol"]].layout(layout), raw, variant, seen)
+        mq = Seen(**row, packets_raw=tuple(contents.packets.packets(indexes)), pair=pair)
+        return message(protocols()[row["protocol"]].layout(layout), raw, variant, mq)
 
 
 def _reply(index: _Index, key: "Key") -> "Key | None":
@@ -466,21 +466,22 @@ def _key(connection_id: Any, direction: Direction, offset: Any) -> "Key | None":
 def _gathered(locator: PacketLocator, row: Mapping[str, Any]) -> tuple[bytes, Any]:
     """The bytes of a message, up to its first hole, and the indexes of its packets."""
     side = locator.side(row["connection_id"], row["direction"])
-    first = locator.at_time(row["first_packet"], row["ts_ns"])
-    last = max(first, locator.at_time(row["last_packet"], row["end_ts_ns"]))
-    return locator.gather(side, row["stream_offset"], row["frame_len"], first, last, row["flaw"] == "truncated")
+    first_index = locator.index_at(row["first_packet"], row["ts_ns"])
+    last_index = max(first_index, locator.index_at(row["last_packet"], row["end_ts_ns"]))
+    is_truncated = row["flaw"] == "truncated"
+    return locator.gather(side, row["stream_offset"], row["frame_len"], first_index, last_index, is_truncated)
 
 
 def _packet_indexes(locator: PacketLocator, row: Mapping[str, Any]) -> list[int]:
     """The indexes of the packets of a connection, a problem or a file."""
     if "fingerprint" in row:
-        return [locator.first_of(row["path"])]
+        return [locator.first_index(row["path"])]
     if "community_id" in row:
         side = locator.side(int(row["connection_id"]), "c2s")
-        return list(locator.of_connection(side, int(row["first_ts_ns"]), int(row["last_ts_ns"])).tolist())
+        return list(locator.connection_packets(side, int(row["first_ts_ns"]), int(row["last_ts_ns"])).tolist())
     side = locator.side(int(row["connection_id"]), row["direction"])
     offset, length = int(row["stream_offset"]), int(row["length"])
     if row["kind"] == "gap":
         offset, length = offset - 1, length + 2
-    first = locator.at_time(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
-    return list(locator.gather(side, offset, length, first, first)[1].tolist())
+    index = locator.index_at(int(row["first_packet"]), int(row["ts"].timestamp() * 1_000_000) * 1000)
+    return list(locator.gather(side, offset, length, index, index)[1].tolist())

@@ -11,7 +11,7 @@ from mqpcap.capture import captures
 from mqpcap.listing.numbered_pipeline import (
     BYTES,
     LAYOUT,
-    STRANGER,
+    OTHER_PROTOCOL,
     VARIANT,
     BytesPipeline,
     NumberedPipeline,
@@ -51,7 +51,7 @@ def test_strangers_are_named_and_ours_are_not() -> None:
     """Four of the five connections are TLS."""
     _, connections = read(PCAPS / "flymq/tls.pcap")
 
-    names = [row[STRANGER] for row in connections]
+    names = [row[OTHER_PROTOCOL] for row in connections]
     assert sorted(names, key=str) == [None, "TLS", "TLS", "TLS", "TLS"]
     assert [row["protocol"] is None for row in connections] == [name is not None for name in names]
 

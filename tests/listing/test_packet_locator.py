@@ -44,7 +44,7 @@ def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[Packet
     with toy_layer():
         pipeline = LocatingPipeline(capture, Options(), take)
         pipeline.run()
-    return pipeline.places, ids[0]
+    return pipeline.locator, ids[0]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -95,7 +95,7 @@ def test_what_is_cut_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
     places, of = placed(tmp_path / "a.pcap", segment(0, 10), segment(10, 10))
     side = places.side(of, "c2s")
 
-    assert places.gather(side, 0, 20, 2, 2, is_cut=True)[0] == STREAM[:10]
+    assert places.gather(side, 0, 20, 2, 2, is_truncated=True)[0] == STREAM[:10]
     assert places.gather(side, 0, 20, 2, 2)[0] == STREAM[:20]
 
 
@@ -104,11 +104,11 @@ def test_places_are_told_by_file_time_and_connection(tmp_path: Path) -> None:
     places, of = placed(path, segment(0, 10), segment(0, 10, client_port=41000), segment(10, 10))
     side = places.side(of, "s2c")
 
-    assert places.first_of(str(path)) == 0
-    assert places.at_time(4, START_NS) == 3
-    assert places.of_connection(side, START_NS, START_NS + 99 * MS).tolist() == [0, 1, 2, 4]
-    assert places.of_connection(side, START_NS + MS, START_NS + 3 * MS).tolist() == [1, 2]
-    missing = (lambda: places.first_of("b.pcap"), lambda: places.at_time(9, 0), lambda: places.side(of + 1, "c2s"))
+    assert places.first_index(str(path)) == 0
+    assert places.index_at(4, START_NS) == 3
+    assert places.connection_packets(side, START_NS, START_NS + 99 * MS).tolist() == [0, 1, 2, 4]
+    assert places.connection_packets(side, START_NS + MS, START_NS + 3 * MS).tolist() == [1, 2]
+    missing = (lambda: places.first_index("b.pcap"), lambda: places.index_at(9, 0), lambda: places.side(of + 1, "c2s"))
     for ask in missing:
         with pytest.raises(LookupError, match="the capture has no"):
             ask()

@@ -21,7 +21,7 @@ from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 
-STRANGER = "stranger"
+OTHER_PROTOCOL = "other_protocol"
 """The column of ``connections`` with what one speaks that is not ours, as far as that is known."""
 LAYOUT, VARIANT = "layout", "variant"
 """Columns of ``messages`` with the names of the layout and of the class of the body that one was read as."""
@@ -43,12 +43,12 @@ class PacketPayload:
 
 
 class NumberedPipeline(CapturePipeline):
-    """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and STRANGER."""
+    """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and OTHER_PROTOCOL."""
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
         self._closed: deque[tuple[int, str | None]] = deque()
-        self._give = emit
+        self._emit_output = emit
         self.emit = self._numbered_connections
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
@@ -58,15 +58,15 @@ class NumberedPipeline(CapturePipeline):
     def read_as(self, frames: Frames, records: Records) -> dict[str, pa.Array]:
         """The columns LAYOUT and VARIANT of messages; null where none was found."""
         program = self.readers[frames.protocol].program
-        words = {
+        codes_by_column = {
             LAYOUT: ([x.name for x in program.layouts], frames.layout),
             VARIANT: (program.variant_class, records.variant),
         }
         return {
             name: pa.DictionaryArray.from_arrays(
-                pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(known), pa.string())
+                pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(names), pa.string())
             )
-            for name, (known, codes) in words.items()
+            for name, (names, codes) in codes_by_column.items()
         }
 
     def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
@@ -78,11 +78,11 @@ class NumberedPipeline(CapturePipeline):
 
     def _numbered_connections(self, output: Output) -> None:
         if output.table == "connections":
-            ours = [self._closed.popleft() for _ in range(output.rows.num_rows)]
-            rows = output.rows.append_column(NUMBER, pa.array([number for number, _ in ours], pa.int64()))
-            rows = rows.append_column(STRANGER, pa.array([name for _, name in ours], pa.string()))
+            closed = [self._closed.popleft() for _ in range(output.rows.num_rows)]
+            rows = output.rows.append_column(NUMBER, pa.array([number for number, _ in closed], pa.int64()))
+            rows = rows.append_column(OTHER_PROTOCOL, pa.array([name for _, name in closed], pa.string()))
             output = replace(output, rows=rows)
-        self._give(output)
+        self._emit_output(output)
 
 
 class BytesPipeline(NumberedPipeline):
@@ -98,16 +98,16 @@ class BytesPipeline(NumberedPipeline):
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
         """The bytes and how they were read, beside what others add."""
-        return {**super().more_columns(frames, records), BYTES: _bytes_of(frames), **self.read_as(frames, records)}
+        return {**super().more_columns(frames, records), BYTES: _message_bytes(frames), **self.read_as(frames, records)}
 
     def _dissected(self, window: Window) -> Segments:
         segments = super()._dissected(window)
         if self._packet is not None:
-            self.places += _places(window, segments, self._packet)
+            self.places += _locate(window, segments, self._packet)
         return segments
 
 
-def _places(window: Window, segments: Segments, packet: int) -> Iterator[PacketPayload]:
+def _locate(window: Window, segments: Segments, packet: int) -> Iterator[PacketPayload]:
     """Where a packet of a window is: once for each segment in it, or once without ports."""
     rows = np.flatnonzero(segments.number == packet).tolist()
     for i in rows:
@@ -123,7 +123,7 @@ def _places(window: Window, segments: Segments, packet: int) -> Iterator[PacketP
         yield PacketPayload(window.file, ts_ns)
 
 
-def _bytes_of(frames: Frames) -> pa.Array:
+def _message_bytes(frames: Frames) -> pa.Array:
     """The bytes of each message."""
     spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw).gathered()
     offsets = np.append(spans.start, len(spans.buffer)).astype(np.int32)

@@ -133,7 +133,7 @@ class PacketLocator:
         side = int(clients) if direction == DIRECTIONS[0] else 1 - int(clients)
         return StreamSide(int(keys), int(senders[side]), int(bases[side]))
 
-    def first_of(self, path: str) -> int:
+    def first_index(self, path: str) -> int:
         """The place of the first packet of a file. Raises LookupError if it has none."""
         file = self._table()["file"]
         for row in np.unique(file, return_index=True)[1].tolist():
@@ -141,7 +141,7 @@ class PacketLocator:
                 return int(row)
         raise LookupError(f"the capture has no packet of {path}")
 
-    def at_time(self, number: int, ts_ns: int) -> int:
+    def index_at(self, number: int, ts_ns: int) -> int:
         """The place of a packet by its number in its file and its time. Raises LookupError for one there is none of."""
         table = self._table()
         rows = np.flatnonzero(table["number"] == number)
@@ -149,7 +149,7 @@ class PacketLocator:
             raise LookupError(f"the capture has no packet {number}")
         return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
 
-    def of_connection(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> Int64Array:
+    def connection_packets(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> Int64Array:
         """Places of the packets of a connection, both directions."""
         rows = self._with_key(side.key)
         times = self._table()["ts_ns"][rows]
@@ -161,39 +161,39 @@ class PacketLocator:
         return np.flatnonzero((keys == key) | (keys == 0) if self._has_fragments else keys == key)
 
     def gather(
-        self, side: StreamSide, offset: int, length: int, first: int, last: int, is_cut: bool = False
+        self, side: StreamSide, offset: int, length: int, first_index: int, last_index: int, is_truncated: bool = False
     ) -> tuple[bytes, Int64Array]:
         """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
 
         first, last: places of packets it lies between; ever more around them are looked at, unless it ``is_cut`` there.
         """
         rows = self._with_key(side.key)
-        low, high = np.searchsorted(rows, (first, last + 1)).tolist()
+        low, high = np.searchsorted(rows, (first_index, last_index + 1)).tolist()
         step = FIRST_STEP
-        body, is_there, used = self._stretch(side, offset, length, rows[low:high])
-        while not (is_there.all() or is_cut or (low == 0 and high == len(rows))):
+        body, is_captured, used = self._read_range(side, offset, length, rows[low:high])
+        while not (is_captured.all() or is_truncated or (low == 0 and high == len(rows))):
             low, high, step = max(0, low - step), min(len(rows), high + step), 4 * step
-            body, is_there, used = self._stretch(side, offset, length, rows[low:high])
-        whole = length if is_there.all() else int(np.argmin(is_there))
-        return body[:whole].tobytes(), used
+            body, is_captured, used = self._read_range(side, offset, length, rows[low:high])
+        captured_length = length if is_captured.all() else int(np.argmin(is_captured))
+        return body[:captured_length].tobytes(), used
 
-    def _stretch(
+    def _read_range(
         self, side: StreamSide, offset: int, length: int, rows: Int64Array
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Int64Array]:
         """Bytes, where they are there, and the packets that have any of them."""
         segments = self._segments(rows)
         is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
         begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
-        sent = (segments.key == side.key) & (ends_of(segments)[0] == side.sender) & (segments.length > 0)
-        hits = np.flatnonzero(sent & (begin < length) & (begin + segments.length > 0))
-        body, is_there = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
-        for i, at in zip(hits.tolist(), begin[hits].tolist(), strict=True):
-            one, two = max(at, 0), min(at + int(segments.length[i]), length)
-            start = int(segments.start[i]) - at
-            new = ~is_there[one:two]
-            body[one:two][new] = segments.buffer[start + one : start + two][new]
-            is_there[one:two] = True
-        return body, is_there, np.unique(segments.number[hits])
+        is_sent = (segments.key == side.key) & (ends_of(segments)[0] == side.sender) & (segments.length > 0)
+        hits = np.flatnonzero(is_sent & (begin < length) & (begin + segments.length > 0))
+        body, is_captured = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
+        for i, first_offset in zip(hits.tolist(), begin[hits].tolist(), strict=True):
+            low, high = max(first_offset, 0), min(first_offset + int(segments.length[i]), length)
+            buffer_start = int(segments.start[i]) - first_offset
+            is_new = ~is_captured[low:high]
+            body[low:high][is_new] = segments.buffer[buffer_start + low : buffer_start + high][is_new]
+            is_captured[low:high] = True
+        return body, is_captured, np.unique(segments.number[hits])
 
     def _segments(self, rows: Int64Array) -> Segments:
         """The TCP segments in some packets; their ``number`` is the packet's place."""
@@ -205,7 +205,7 @@ class PacketLocator:
             return self._read_packets(rows)
 
     def _read_packets(self, rows: Int64Array) -> list[CapturedPacket]:
-        table, found = self._table(), []
+        table, packets = self._table(), []
         files: dict[int, PeekableStream] = {}
         try:
             for row in rows.tolist():
@@ -213,22 +213,22 @@ class PacketLocator:
                     int(table[name][row]) for name in ("file", "position", "caplen", "wirelen", "ts_ns", "link_type")
                 )
                 if file not in files:
-                    files[file] = self._opened(file)
+                    files[file] = self._open(file)
                 files[file].seek(position)
                 raw = files[file].read(caplen)
                 if len(raw) < caplen:
                     raise CaptureError(f"{self._capture.files[file]} is shorter than when it was read")
-                found.append(CapturedPacket(raw, wirelen, ts_ns, link_type))
+                packets.append(CapturedPacket(raw, wirelen, ts_ns, link_type))
         finally:
             for file, source in files.items():
                 if file not in self._unpacked:
                     source.close()
-        return found
+        return packets
 
-    def _opened(self, file: int) -> PeekableStream:
+    def _open(self, file: int) -> PeekableStream:
         """The file's plain bytes, which can be entered anywhere."""
         if file in self._unpacked:
-            return _whole(self._unpacked[file])
+            return _plain_bytes(self._unpacked[file])
         source = self._capture.source(file)
         if source.size_bytes is not None:
             return source
@@ -238,10 +238,10 @@ class PacketLocator:
         source.close()
         weakref.finalize(self, unpacked.close)
         self._unpacked[file] = unpacked
-        return _whole(unpacked)
+        return _plain_bytes(unpacked)
 
 
-def _whole(file: BinaryIO) -> PeekableStream:
+def _plain_bytes(file: BinaryIO) -> PeekableStream:
     file.flush()
     size = file.seek(0, 2)
     file.seek(0)
@@ -251,16 +251,16 @@ def _whole(file: BinaryIO) -> PeekableStream:
 class LocatingPipeline(NumberedPipeline):
     """One capture made into tables, with an index of its packets; ``messages`` have the columns LAYOUT and VARIANT.
 
-    ``places`` is whole when the capture is read.
+    ``locator`` is complete when the capture is read.
     """
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
-        self.places = PacketLocator(capture)
+        self.locator = PacketLocator(capture)
 
     def _dissected(self, window: Window) -> Segments:
         segments = super()._dissected(window)
-        self.places.take(window, segments)
+        self.locator.take(window, segments)
         return segments
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
@@ -269,9 +269,10 @@ class LocatingPipeline(NumberedPipeline):
 
     def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
         """Connections are over: where their streams begin is noted."""
-        of, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
-        senders = [endpoints(of.hi[:, x].copy(), of.lo[:, x].copy(), of.port[:, x]) for x in (0, 1)]
+        flow_columns, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
+        hi, lo, port = flow_columns.hi, flow_columns.lo, flow_columns.port
+        senders = [endpoints(hi[:, x].copy(), lo[:, x].copy(), port[:, x]) for x in (0, 1)]
         states = [self.framer.connections.get(number) for number in flows.tolist()]
         clients = np.array([state.client if state else 0 for state in states], np.int64)
-        self.places.close(of.connection_ids(), keys, bases, np.column_stack(senders), clients)
+        self.locator.close(flow_columns.connection_ids(), keys, bases, np.column_stack(senders), clients)
         super().close(flows, files, of_others)
