@@ -1,11 +1,11 @@
-"""The process that a command is, as ``mqpcap`` or ``python -m mqpcap``: the command line, also while it is loaded."""
+"""Runs the command line, as ``mqpcap`` or ``python -m mqpcap``, and handles Ctrl-C while it is loaded."""
 
 import os
 from contextlib import suppress
 
 
 def main() -> None:
-    """Run the command; Ctrl-C before it runs is one line, too."""
+    """Runs the command; Ctrl-C before it has started prints a single line, too."""
     try:
         from mqpcap.cli import main as command
 
@@ -13,7 +13,8 @@ def main() -> None:
     except KeyboardInterrupt:
         with suppress(OSError):
             os.write(2, b"mqpcap: interrupted\n")
-        os._exit(1)  # Python would end by the signal where it came in code made by `exec`
+        # Not sys.exit: if Ctrl-C ended code run by `exec`, CPython counts it as unhandled and ends by the signal.
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Returns freed memory to the system.
 
-The C library keeps what is freed for the next to ask. Between two tasks of one Spark worker that is memory nobody uses:
-160 MB of 430 MB were seen.
+The C library keeps freed memory for later allocations. Between two tasks of a Spark worker nobody uses this memory:
+160 of 430 MB were measured.
 """
 
 import ctypes

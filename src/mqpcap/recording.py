@@ -334,7 +334,7 @@ class Recording(NamedTables):
 
     @property
     def info(self) -> list[dict[str, Any]]:
-        """What each capture is and how far it can be trusted: the entries of ``mqpcap info --json``."""
+        """Facts and quality of each capture: the entries of ``mqpcap info --json``."""
         return [index.contents().info for index in self._indexes.values()]
 
     # -- packets -------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Rows that are too many for memory, in a temporary file without a name.
+"""Keeps rows that are too many for memory in an unnamed temporary file.
 
-Who reads a capture appends rows; who wants them gets a table whose buffers are the mapped file: it takes memory only
-where it is looked at, and that memory the system may take back.
+In: tables of rows, as a capture is read. Out: a single table. Called by: ``recording``.
+
+``append`` writes rows to the file. ``table`` returns a table over a memory map of the file, so pages are loaded on
+access and can be evicted by the system.
 """
 
 import mmap
@@ -27,7 +29,7 @@ class SpilledRows:
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def append(self, rows: pa.Table) -> None:
-        """Add rows, whose columns are those of the schema."""
+        """Adds rows; their columns must be those of the schema."""
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - as long as this lives
             weakref.finalize(self, self._file.close)
@@ -35,7 +37,7 @@ class SpilledRows:
         self._writer.write_table(rows)
 
     def table(self) -> pa.Table:
-        """The rows, to which none can be added now."""
+        """All rows as a table; afterwards no rows can be added."""
         if self._writer is None or self._file is None:
             return self._schema.empty_table()
         self._writer.close()

@@ -1,8 +1,10 @@
-"""A capture read with more columns than its tables keep: numbers of connections, bytes of messages.
+"""Reads a capture with columns that its tables do not have: numbers of connections, bytes of messages.
+
+In: a `Capture`. Out: the rows of `CapturePipeline` with more columns. Called by: the commands, ``packet_locator``.
 
 Connections are numbered by their first packet, over all TCP connections of the capture: ``c7`` is the same connection
-in every command. :class:`BytesPipeline` gives the bytes of each message, too,
-and says where the packet is that somebody asks for. Of a message with a hole it has the bytes in front of the hole.
+in every command. `BytesPipeline` adds the bytes of each message, and finds a packet by its number. If a message has a
+hole, its bytes end before the hole.
 """
 
 from collections import deque
@@ -22,16 +24,16 @@ from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 
 OTHER_PROTOCOL = "other_protocol"
-"""The column of ``connections`` with what one speaks that is not ours, as far as that is known."""
+"""Column of ``connections``: the name of the foreign protocol, null if it is not recognised."""
 LAYOUT, VARIANT = "layout", "variant"
-"""Columns of ``messages`` with the names of the layout and of the class of the body that one was read as."""
+"""Columns of ``messages``: the names of the layout and of the body's class that the message was read with."""
 BYTES = "bytes"
-"""The column of ``messages`` with what was captured of a message, up to its first hole."""
+"""Column of ``messages``: the captured bytes of the message, up to its first hole."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketPayload:
-    """Where a packet is: who sent it to whom, and the payload bytes it has; ports -1: no TCP."""
+    """A packet's file, time, addresses and TCP payload length. Ports are -1 if it is not a TCP segment."""
 
     file: int
     ts_ns: int
@@ -43,7 +45,7 @@ class PacketPayload:
 
 
 class NumberedPipeline(CapturePipeline):
-    """One capture made into tables; ``messages`` have the column NUMBER, ``connections`` that and OTHER_PROTOCOL."""
+    """Adds the column NUMBER to ``messages``, and the columns NUMBER and OTHER_PROTOCOL to ``connections``."""
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
         super().__init__(capture, options, emit, background)
@@ -52,11 +54,11 @@ class NumberedPipeline(CapturePipeline):
         self.emit = self._numbered_connections
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-        """The numbers of the connections."""
+        """The column NUMBER."""
         return {NUMBER: pa.array(frames.flow + 1)}
 
     def read_as(self, frames: Frames, records: Records) -> dict[str, pa.Array]:
-        """The columns LAYOUT and VARIANT of messages; null where none was found."""
+        """The columns LAYOUT and VARIANT of messages; null if the message was not read with any."""
         program = self.readers[frames.protocol].program
         codes_by_column = {
             LAYOUT: ([x.name for x in program.layouts], frames.layout),
@@ -70,7 +72,7 @@ class NumberedPipeline(CapturePipeline):
         }
 
     def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
-        """Connections are over."""
+        """Notes the number and the foreign protocol of ended connections, for their rows."""
         states = (self.framer.connections.get(number) for number in flows.tolist())
         names = [state.foreign_protocol if state is not None else None for state in states]
         self._closed.extend(zip((flows + 1).tolist(), names, strict=True))
@@ -86,9 +88,9 @@ class NumberedPipeline(CapturePipeline):
 
 
 class BytesPipeline(NumberedPipeline):
-    """The same with the bytes of messages: they have the columns BYTES, LAYOUT and VARIANT, too.
+    """Adds the columns BYTES, LAYOUT and VARIANT to ``messages``, too.
 
-    packet: the number of a packet; ``places`` says where it is in each file read so far that has one.
+    packet: the number of a packet to find. ``places`` gets the packet with this number of each file, as it is read.
     """
 
     def __init__(self, capture: Capture, options: Options, emit: Emit, packet: int | None = None) -> None:
@@ -97,7 +99,7 @@ class BytesPipeline(NumberedPipeline):
         self._packet = packet
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-        """The bytes and how they were read, beside what others add."""
+        """The columns BYTES, LAYOUT and VARIANT, in addition to those of the base class."""
         return {**super().more_columns(frames, records), BYTES: _message_bytes(frames), **self.read_as(frames, records)}
 
     def _dissected(self, window: Window) -> Segments:
@@ -108,7 +110,7 @@ class BytesPipeline(NumberedPipeline):
 
 
 def _locate(window: Window, segments: Segments, packet: int) -> Iterator[PacketPayload]:
-    """Where a packet of a window is: once for each segment in it, or once without ports."""
+    """The packet with a number in a window: an entry per TCP segment in it, or a single entry without ports."""
     rows = np.flatnonzero(segments.number == packet).tolist()
     for i in rows:
         src, dst = (

@@ -3,9 +3,8 @@
 In: the windows of a capture, through `LocatingPipeline`. Out: `PacketLocator`, which reads single packets and gathers
 the bytes of a range of a stream from the packets that carried it. Called by: ``recording``.
 
-It keeps each packet's position in its file and the key of its connection (about 50 bytes in memory), the sequence
-numbers where the streams of each connection begin, and the class that reads each message (160 bytes in a temporary
-file). As in the tables, the first copy of a byte wins.
+In memory it keeps about 50 bytes per packet: the position in its file and the key of its connection. It also keeps the
+sequence numbers where the streams of each connection begin. As in the tables, the first copy of a byte wins.
 
 A compressed file has no random access: the first read of a packet unpacks it to a temporary file. A pipe cannot be
 read again.
@@ -36,12 +35,12 @@ from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
 SYN = 2
-"""The flag that takes a sequence number before the first byte."""
+"""A SYN takes a sequence number before the first byte of the stream."""
 COPY_BYTES = 1 << 20
-"""A compressed file is unpacked by so much at a time."""
+"""Bytes of a compressed file that are unpacked at a time."""
 FIRST_STEP = 16
-"""Packets of the connection that are looked at beyond those a message says, where it is not whole in these; each
-further step is four times as long."""
+"""Further packets of the connection to search on each side, if the packets of a message do not hold all of its bytes.
+Each later step is four times as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class CapturedPacket:
 
 
 def window_of(packets: Sequence[CapturedPacket], numbers: Int64Array) -> Window:
-    """The packets as a window of a file that holds no others."""
+    """The packets as a window of a file without any other packets."""
     caplen = np.array([len(packet.raw) for packet in packets], np.int64)
     return Window(
         buffer=np.frombuffer(b"".join(packet.raw for packet in packets), np.uint8),
@@ -79,7 +78,10 @@ class StreamSide:
 
 
 class PacketLocator:
-    """The packets of one capture by number, and the sides of its connections; filled while the capture is read."""
+    """The packets of one capture and the sides of its connections; filled while the capture is read.
+
+    Packets are named by their index, from 0, over all files of the capture.
+    """
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -91,7 +93,7 @@ class PacketLocator:
         """Held while columns are joined and while files are read: threads share the position in an unpacked file."""
 
     def take(self, window: Window, segments: Segments) -> None:
-        """Take the packets of a window."""
+        """Adds the packets of a window."""
         key = np.zeros(len(window.number), np.int64)
         key[np.searchsorted(window.number, segments.number)] = segments.key
         self._has_fragments |= bool(segments.counts.get("fragment"))
@@ -110,7 +112,7 @@ class PacketLocator:
     def close(
         self, ids: Int64Array, keys: Int64Array, bases: Int64Array, senders: Int64Array, clients: Int64Array
     ) -> None:
-        """Take connections that are over; bases and senders are n by 2, by side."""
+        """Adds ended connections; ``bases`` and ``senders`` have a row per connection and a column per side."""
         self._closed.append((ids, keys, bases, senders, clients))
 
     def _table(self) -> dict[str, Int64Array]:
@@ -122,7 +124,7 @@ class PacketLocator:
             return self._windows[0]
 
     def side(self, connection_id: int, direction: str) -> StreamSide:
-        """A direction of a connection. Raises LookupError for one that the capture has not."""
+        """A direction of a connection. Raises LookupError if the capture does not have the connection."""
         with self._lock:
             if len(self._closed) > 1:
                 self._closed = [[np.concatenate(parts) for parts in zip(*self._closed, strict=True)]]
@@ -134,7 +136,7 @@ class PacketLocator:
         return StreamSide(int(keys), int(senders[side]), int(bases[side]))
 
     def first_index(self, path: str) -> int:
-        """The place of the first packet of a file. Raises LookupError if it has none."""
+        """The index of the first packet of a file. Raises LookupError if the file has no packet."""
         file = self._table()["file"]
         for row in np.unique(file, return_index=True)[1].tolist():
             if file_text(self._capture.files[file[row]]) == path:
@@ -142,7 +144,7 @@ class PacketLocator:
         raise LookupError(f"the capture has no packet of {path}")
 
     def index_at(self, number: int, ts_ns: int) -> int:
-        """The place of a packet by its number in its file and its time. Raises LookupError for one there is none of."""
+        """The index of a packet, by its number in its file and its time. Raises LookupError for an unknown number."""
         table = self._table()
         rows = np.flatnonzero(table["number"] == number)
         if not len(rows):
@@ -150,7 +152,7 @@ class PacketLocator:
         return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
 
     def connection_packets(self, side: StreamSide, first_ts_ns: int, last_ts_ns: int) -> Int64Array:
-        """Places of the packets of a connection, both directions."""
+        """The indexes of the packets of a connection, in both directions."""
         rows = self._with_key(side.key)
         times = self._table()["ts_ns"][rows]
         segments = self._segments(rows[(times >= first_ts_ns) & (times <= last_ts_ns)])
@@ -163,9 +165,10 @@ class PacketLocator:
     def gather(
         self, side: StreamSide, offset: int, length: int, first_index: int, last_index: int, is_truncated: bool = False
     ) -> tuple[bytes, Int64Array]:
-        """The bytes of a stretch of stream up to the first that is missing, and the places of the packets with them.
+        """The bytes of a range of a stream, up to the first missing byte, and the indexes of the packets with them.
 
-        first, last: places of packets it lies between; ever more around them are looked at, unless it ``is_cut`` there.
+        The packets from ``first_index`` to ``last_index`` are searched first, then more and more packets around them.
+        If the message ``is_truncated``, only the former are searched.
         """
         rows = self._with_key(side.key)
         low, high = np.searchsorted(rows, (first_index, last_index + 1)).tolist()
@@ -180,7 +183,7 @@ class PacketLocator:
     def _read_range(
         self, side: StreamSide, offset: int, length: int, rows: Int64Array
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Int64Array]:
-        """Bytes, where they are there, and the packets that have any of them."""
+        """The bytes, a mask of the captured bytes, and the indexes of the packets that have any of them."""
         segments = self._segments(rows)
         is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
         begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
@@ -196,11 +199,11 @@ class PacketLocator:
         return body, is_captured, np.unique(segments.number[hits])
 
     def _segments(self, rows: Int64Array) -> Segments:
-        """The TCP segments in some packets; their ``number`` is the packet's place."""
+        """The TCP segments in packets; ``number`` is the index of the packet."""
         return Dissector().segments(window_of(self.packets(rows), rows))
 
     def packets(self, rows: Int64Array) -> list[CapturedPacket]:
-        """The packets at some places, read from their files."""
+        """The packets with the given indexes, read from their files."""
         with self._lock:
             return self._read_packets(rows)
 
@@ -226,7 +229,7 @@ class PacketLocator:
         return packets
 
     def _open(self, file: int) -> PeekableStream:
-        """The file's plain bytes, which can be entered anywhere."""
+        """The uncompressed bytes of a file, as a seekable stream."""
         if file in self._unpacked:
             return _plain_bytes(self._unpacked[file])
         source = self._capture.source(file)
@@ -249,7 +252,7 @@ def _plain_bytes(file: BinaryIO) -> PeekableStream:
 
 
 class LocatingPipeline(NumberedPipeline):
-    """One capture made into tables, with an index of its packets; ``messages`` have the columns LAYOUT and VARIANT.
+    """Makes the tables of one capture and an index of its packets; ``messages`` has the columns LAYOUT and VARIANT.
 
     ``locator`` is complete when the capture is read.
     """
@@ -264,11 +267,11 @@ class LocatingPipeline(NumberedPipeline):
         return segments
 
     def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-        """How the messages were read, beside what others add."""
+        """The columns LAYOUT and VARIANT, in addition to those of the base class."""
         return {**super().more_columns(frames, records), **self.read_as(frames, records)}
 
     def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
-        """Connections are over: where their streams begin is noted."""
+        """Adds ended connections to the index."""
         flow_columns, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
         hi, lo, port = flow_columns.hi, flow_columns.lo, flow_columns.port
         senders = [endpoints(hi[:, x].copy(), lo[:, x].copy(), port[:, x]) for x in (0, 1)]
