@@ -77,7 +77,7 @@ def _pipeline(
     choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
-    from mqpcap.listing.numbered_pipeline import STRANGER, NumberedPipeline
+    from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, NumberedPipeline
     from mqpcap.query import Selection, Tally
     from mqpcap.tables.schemas import NUMBER
 
@@ -85,7 +85,7 @@ def _pipeline(
 
     def give(output: "Output") -> None:
         tally.match_count += output.rows.num_rows if output.fields is not None else 0
-        names = [name for name in output.rows.column_names if name not in (NUMBER, STRANGER)]
+        names = [name for name in output.rows.column_names if name not in (NUMBER, OTHER_PROTOCOL)]
         write(replace(output, rows=output.rows.select(names)))
 
     def take(output: "Output") -> None:

@@ -14,7 +14,7 @@ from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import Capture
 from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.numbered_pipeline import STRANGER, BytesPipeline, PacketPayload
+from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, BytesPipeline, PacketPayload
 from mqpcap.listing.reorder_buffer import HeldRows, MessageRow
 from mqpcap.pipeline import Output
 from mqpcap.query import Comparison, FilterInput, of_tree
@@ -130,7 +130,7 @@ class PacketSearch(_Search):
             for row in output.rows.filter(pc.is_null(output.rows["protocol"])).to_pylist():
                 both = {(row["client_ip"], row["client_port"]), (row["server_ip"], row["server_port"])}
                 if both == ends and row["first_ts_ns"] <= place.ts_ns <= row["last_ts_ns"]:
-                    name = row[STRANGER]
+                    name = row[OTHER_PROTOCOL]
                     words = {None: "is not ours", TLS: "is TLS: encrypted, so nothing of it can be read"}
                     self._stranger = words.get(name, f"is {name}, not ours")
 

@@ -18,7 +18,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
 from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
-from mqpcap.listing.numbered_pipeline import STRANGER, NumberedPipeline
+from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, NumberedPipeline
 from mqpcap.pipeline import Emit, Output, caps
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.tables.json_lines import Json
@@ -116,7 +116,7 @@ class Report:
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         """Count a connection; its messages were counted earlier."""
         number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
-        kind = row["protocol"] or row[STRANGER] or ("unknown" if payload_bytes else "nothing")
+        kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
         if len(self.listed) < MAX_CONNECTIONS:
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
