@@ -36,6 +36,7 @@ from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import BatchConnections, MessageTables, RowPolicy, fields_read, fingerprints, message_rows
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
+from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.chunks import Range, StreamChunks
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
@@ -80,7 +81,6 @@ _CAPS = {
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency: the clocks of two "
     "interfaces differ",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ns or more",
-    "datagram_dropped": "{} fragmented datagrams were dropped for want of their pieces or room",
 }
 """Of counts that say a cap bit: what is said of it, given the count."""
 
@@ -452,6 +452,7 @@ class Tables(Pipeline):
         self.correlations: dict[str, Correlation] = {}
         self._missing_at: dict[int, list[int]] = {}
         """By connection, the stream offset behind which each side holds no message, -1 for none."""
+        self._servers = UnrecognisedServers()
 
     def __getstate__(self) -> dict[str, object]:
         left_out = ("emit", "background", "readers")
@@ -564,6 +565,11 @@ class Tables(Pipeline):
             if problem.kind != "conflict":
                 self._note_missing(problem)
         blocks = list(connections(files[0], self.assembler.flows, self.framer.connections, flows))
+        states = map(self.framer.connections.get, flows.tolist())
+        foreign_names = [None if state is None else state.foreign_protocol for state in states]
+        for block in blocks:
+            self._servers.add(block, foreign_names[: block.num_rows])
+            del foreign_names[: block.num_rows]
         closings = self._closings(flows) if self.options.pairs_up else []
 
         def made() -> None:
@@ -579,6 +585,10 @@ class Tables(Pipeline):
         for flow in self._missing_at.keys() & {*flows.tolist()}:
             del self._missing_at[flow]
         self.framer.forget(flows)
+
+    def server_notes(self) -> Iterator[str]:
+        """Notes on recognised servers with many unrecognised connections."""
+        return self._servers.notes({rule.port for rule in self.options.decode_as})
 
     def _note_missing(self, problem: Problem) -> None:
         if problem.kind == "undecoded" and problem.reason in ("bad_framing", "truncated", PROXY_HEADER):
@@ -712,6 +722,11 @@ class CapturePipeline(Tables):
         self.assembler.forget(over)
 
     def _finish(self) -> Iterator[None]:
+        lost_fragments = self.dissector.finish()
+        for name, count in lost_fragments.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        if self.rows_of_captures is not None:
+            self.rows_of_captures.count_lost(lost_fragments)
         yield from self.pieces(self.last_messages(), self.capture.files)
         self.close(self.assembler.live, self.capture.files, of_others=False)
         self.background.wait()

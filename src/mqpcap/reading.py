@@ -161,7 +161,8 @@ def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = N
     try:
         yield from pipeline.steps(meter)
         failure = pipeline.failure
-        outcome.notes += [*map(str, pipeline.capture.notes), *caps(name, pipeline.counts)]
+        notes = *map(str, pipeline.capture.notes), *caps(name, pipeline.counts), *pipeline.server_notes()
+        outcome.notes += notes
     except CaptureError as error:
         failure = error
     if failure is not None:

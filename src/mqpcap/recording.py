@@ -256,7 +256,8 @@ class _Index:
             selection.finish()
             yield from ready
         pair_counts = {name for each in pipeline.correlations.values() for name in each.counts}
-        report.end(capture, {name: n for name, n in pipeline.counts.items() if name not in pair_counts})
+        counts = {name: n for name, n in pipeline.counts.items() if name not in pair_counts}
+        report.end(capture, counts, pipeline.server_notes())
         self._contents = _Contents(pipeline.locator, messages.table(), dict(report.as_json()))
 
     def contents(self) -> _Contents:

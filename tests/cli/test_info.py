@@ -141,6 +141,8 @@ def test_unrecognised_connections_of_a_recognised_server_are_noted_with_the_opti
     (read,) = json.loads(run("info", "--json", "-d", "tcp.port==7777,blipmq", path).stdout)["captures"]
 
     assert (report["notes"], read["notes"]) == ([note], [])
+    for command in (["show"], ["stats"], ["export", "--out", tmp_path / "out"]):
+        assert f"note: {note}\n" in run(*command, path).stderr
     path.write_bytes(pcap([*opened, *late[:2]], 7777))
     (report,) = json.loads(run("info", "--json", path).stdout)["captures"]
     assert report["notes"] == []

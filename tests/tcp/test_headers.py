@@ -24,6 +24,7 @@ from scapy.packet import Raw
 from mqpcap.capture import Window
 from mqpcap.tcp import fragments
 from mqpcap.tcp.headers import COUNTS, Dissector, address_text
+from mqpcap.tcp.wrappings import unread
 
 
 def window(frames, link_type=1, wirelen=None, ts_ns=None):
@@ -331,6 +332,9 @@ def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
 
     assert dissector.fragment_datagrams_held == 3
     assert found.counts["datagram_dropped"] == 2
+    assert unread(found.counts) == {"TCP fragments of incomplete datagrams": 2}
+    assert unread(dissector.finish()) == {"TCP fragments of incomplete datagrams": 3}
+    assert dissector.fragment_datagrams_held == 0
 
 
 def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):

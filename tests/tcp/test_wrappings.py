@@ -61,9 +61,9 @@ def gre(flags: int, kind: int, more: bytes, rest: bytes) -> bytes:
     return outer(47, struct.pack(">HH", flags, kind) + more + rest)
 
 
-def nflog(ip: bytes) -> bytes:
-    prefix = struct.pack("<HH", 9, 10) + b"drop\0" + bytes(3)
-    return b"\2\0\0\0" + prefix + struct.pack("<HH", 4 + len(ip), 9) + ip + bytes(-len(ip) % 4)
+def nflog(ip: bytes, order: str = "<") -> bytes:
+    prefix = struct.pack(order + "HH", 9, 10) + b"drop\0" + bytes(3)
+    return b"\2\0\0\0" + prefix + struct.pack(order + "HH", 4 + len(ip), 9) + ip + bytes(-len(ip) % 4)
 
 
 def wlan(ip: bytes, control: bytes = b"\x08\1", more: bytes = b"") -> bytes:
@@ -164,6 +164,7 @@ WRAPPED = {
     "ENC": (109, lambda p: struct.pack("<III", 2, 0x1234, 0) + p),
     "PFLOG": (117, lambda p: bytes((61, 2)) + bytes(62) + p),
     "NFLOG": (239, nflog),
+    "NFLOG of a big-endian host": (239, lambda p: nflog(p, ">")),
     "PKTAP": (258, lambda p: pktap(frame(p))),
     "PKTAP of old": (149, lambda p: pktap(frame(p))),
     "PKTAP of raw IP": (258, lambda p: pktap(p, 12)),
@@ -231,7 +232,7 @@ def test_wrapped_packets_cut_anywhere_are_counted(name):
 # CAPWAP in the wrong order.
 NOT_IN_TSHARK = {
     "MPLS link type", "PPP with direction", "PKTAP of old", "Broadcom tag", "Broadcom tag in front", "DSA", "EDSA",
-    "FabricPath", "CAPWAP of 802.11",
+    "FabricPath", "CAPWAP of 802.11", "NFLOG of a big-endian host",
 }  # fmt: skip
 
 

@@ -231,7 +231,7 @@ class _TaskShare(Share):
                 unread = [file for file in self.capture.files if file not in read]
                 result.failed.append((number, one_line(self.failure), unread))
         if self.is_whole:
-            result.notes += map(str, self.capture.notes)
+            result.notes += [*map(str, self.capture.notes), *self.server_notes()]
         else:
             result.knowledge = knowledge_of(self)
             result.missing_servers, result.lookup_keys = self.missing_servers, self.lookup_keys

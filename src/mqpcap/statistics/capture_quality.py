@@ -6,7 +6,7 @@ In: rows of all tables of one capture. Out: `Report`, the numbers of ``mqpcap in
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -42,10 +42,6 @@ SUMS = (
     "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
-MAX_SERVERS = 4096
-"""Servers (address and port) whose connections are counted for notes; connections of further servers are not."""
-MIN_UNRECOGNISED = 3
-"""Unrecognised connections of a server from which on a note names the ``-d`` that would read them."""
 
 
 @dataclass(slots=True)
@@ -75,16 +71,14 @@ class Report:
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
-    _protocols_by_server: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
-    """Connections by protocol, "" for unrecognised ones."""
 
-    def end(self, capture: Capture, counts: Mapping[str, int], decoded_ports: Collection[int] = ()) -> None:
-        """Take what is known when a capture has been read to its end; ``decoded_ports``: those of Decode As."""
+    def end(self, capture: Capture, counts: Mapping[str, int], server_notes: Iterable[str]) -> None:
+        """Take what is known when a capture has been read to its end."""
         self.files = list(capture.facts)
         self.packets = {name: count for name, count in counts.items() if name in COUNTS or ":" not in name}
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
-        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *self._server_notes(decoded_ports)]
+        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *server_notes]
         self.notes += self._twin_notes()
         self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
@@ -130,7 +124,6 @@ class Report:
         self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
         self._connection_packets += row["packets_c2s"] + row["packets_s2c"]
         self._find_twin(row)
-        self._count_server(row, kind)
         if row["protocol"] is None:
             self.strangers[kind] += 1
             self.sums["foreign_payload_bytes"] += payload_bytes
@@ -165,27 +158,6 @@ class Report:
         more = len(self.twins) - TWINS_SHOWN
         if more > 0:
             yield f"{plural(more, 'more pair')} of connections with the same endpoints, times and bytes"
-
-    def _count_server(self, row: Mapping[str, Any], kind: str) -> None:
-        """Count a connection for its server. Without a SYN, either end of an unrecognised one may be the server."""
-        if row["protocol"] is None and kind != "unknown":
-            return
-        ends = ("server",) if row["protocol"] is not None or row["syn_seen"] else ("server", "client")
-        for end in ends:
-            server = row[f"{end}_ip"], row[f"{end}_port"]
-            if server in self._protocols_by_server or len(self._protocols_by_server) < MAX_SERVERS:
-                self._protocols_by_server.setdefault(server, Counter())[row["protocol"] or ""] += 1
-
-    def _server_notes(self, decoded_ports: Collection[int]) -> Iterator[str]:
-        """For each recognised server with many unrecognised connections: the ``-d`` that would read them."""
-        for (ip, port), counts in sorted(self._protocols_by_server.items()):
-            unrecognised = counts.pop("", 0)
-            if counts and unrecognised >= MIN_UNRECOGNISED and port not in decoded_ports:
-                ((protocol, count),) = counts.most_common(1)
-                yield (
-                    f"{plural(unrecognised, 'connection')} of {endpoint(ip, port)} are not recognised, "
-                    f"{count} of the same server are {protocol}: -d tcp.port=={port},{protocol} reads them all"
-                )
 
     def _take_problem(self, row: Mapping[str, Any]) -> None:
         length, reason = row["length"], row["reason"]
@@ -359,7 +331,7 @@ def report_of(
     pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, worker)
     if not read(pipeline, outcome, meter):
         return None
-    report.end(capture, pipeline.counts, {rule.port for rule in outcome.choices.decode_as})
+    report.end(capture, pipeline.counts, pipeline.server_notes())
     return report
 
 

@@ -44,6 +44,11 @@ class CaptureRows:
         ):  # windows may be cut anywhere
             fingerprint_hash.update(column.data.cast("B"))
 
+    def count_lost(self, counts: Mapping[str, int]) -> None:
+        """Add fragments without their datagram, known at the end, to the last file that was read."""
+        if self._counts:
+            self._counts[max(self._counts)].update(counts)
+
     def _reason(self, number: int, failure: str | None) -> str | None:
         texts = [text for text in (failure, unread_text(self._counts[number])) if text]
         return file_text("; ".join(texts)) if texts else None

@@ -8,6 +8,7 @@ bound the buffer; the oldest datagram is dropped first, and counted.
 
 import struct
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 
 MAX_FRAGMENT_BYTES = 64 << 20
@@ -23,7 +24,7 @@ FRAGMENT_TIMEOUT_NS = 60_000_000_000
 MAX_DATAGRAM_BYTES = 65_535 - 20
 """Payload of the longest datagram."""
 
-_KEY = struct.Struct(">7q").pack
+_KEY, _KEY_NUMBERS = struct.Struct(">7q").pack, struct.Struct(">7q").unpack
 """A crafted capture could make keys of numbers collide; Python hashes bytes with a secret of the process."""
 
 
@@ -50,13 +51,14 @@ class Fragment:
 class _Datagram:
     """Pieces of one datagram, none overlapping, in order of their offsets."""
 
-    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "reach", "total")
+    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "packet_count", "reach", "total")
 
     def __init__(self) -> None:
         self.last_ts_ns = 0
         self.total: int | None = None
         self.reach = 0
         self.cost_bytes = 0
+        self.packet_count = 0
         self._offsets: list[int] = []
         self._held: list[bytes] = []
 
@@ -97,6 +99,8 @@ class Fragments:
         self._held: dict[bytes, _Datagram] = {}
         self._bytes = 0
         self.dropped = 0
+        self.dropped_packets: Counter[int] = Counter()
+        """Fragments of dropped datagrams, by IP protocol."""
         self.malformed = 0
 
     def __len__(self) -> int:
@@ -115,6 +119,7 @@ class Fragments:
         if datagram is None:
             datagram = self._held[key] = _Datagram()
         datagram.last_ts_ns = ts_ns
+        datagram.packet_count += 1
         datagram.reach = max(datagram.reach, fragment.end)
         if not fragment.more:
             datagram.total = fragment.end
@@ -132,7 +137,13 @@ class Fragments:
     def _forget(self, key: bytes) -> None:
         self._bytes -= self._held.pop(key).cost_bytes
 
+    def drop_all(self) -> None:
+        """Drop the incomplete datagrams: no fragment follows."""
+        for key in [*self._held]:
+            self._drop(key)
+
     def _drop(self, key: bytes) -> None:
+        self.dropped_packets[_KEY_NUMBERS(key)[-1]] += self._held[key].packet_count
         self._forget(key)
         self.dropped += 1
 

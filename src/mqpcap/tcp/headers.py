@@ -23,6 +23,7 @@ from mqpcap.capture.annotations import ip_text
 from mqpcap.capture.windows import Window
 from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
+from mqpcap.tcp.wrappings import fragments_name
 
 MAX_HEADERS = 40
 """Headers of one packet; a packet with more is counted as too_deep."""
@@ -617,6 +618,7 @@ class Dissector:
         words["fragment_malformed"] = self._fragments.malformed - malformed
         words["datagram"] = datagrams
         words["datagram_dropped"] = self._fragments.dropped - dropped
+        words.update(self._dropped_fragments())
         return Segments(
             buffer=rows.buffer,
             **rows.columns,
@@ -626,6 +628,17 @@ class Dissector:
             key=keys_of(_ends(rows.columns)),
             counts=words,
         )
+
+    def finish(self) -> dict[str, int]:
+        """Counts of the fragments that never made a datagram, at the end of a capture."""
+        dropped = self._fragments.dropped
+        self._fragments.drop_all()
+        return {"datagram_dropped": self._fragments.dropped - dropped, **self._dropped_fragments()}
+
+    def _dropped_fragments(self) -> dict[str, int]:
+        counts = {fragments_name(number): n for number, n in self._fragments.dropped_packets.items()}
+        self._fragments.dropped_packets.clear()
+        return counts
 
     def _joined(self, window: Window, rows: _Rows, tally: _Tally) -> tuple[_Rows, int]:
         """The rows and those of completed datagrams, in order of their packets, over one buffer."""

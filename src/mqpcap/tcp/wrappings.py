@@ -223,6 +223,9 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("ATM", _kinds(LINK_TYPE, 100), 0, LLC),
     Wrapping("NFLOG", _kinds(LINK_TYPE, 239), 4, NFLOG_FIELD, (0, 0x00FF0000, 0)),
     Wrapping("NFLOG", (NFLOG_FIELD,), 4, IP, (0, 0xFFFF, 0x0900)),
+    # The writer's byte order: little-endian, else big-endian.
+    Wrapping("NFLOG", (NFLOG_FIELD,), 4, IP, (0, 0xFFFF, 0x0009)),
+    Wrapping("NFLOG", (NFLOG_FIELD,), 4, NFLOG_FIELD, (0, 0xFF000000, 0), Length(Field(0, 2), align=4)),
     Wrapping("NFLOG", (NFLOG_FIELD,), 4, NFLOG_FIELD, length=Length(Field(0, -2), align=4)),
     Wrapping("PKTAP", _kinds(LINK_TYPE, 149, 258), 12, Field(8, -2, LINK_TYPE), (4, 0xFFFFFFFF, 0x01000000),
              Length(Field(0, -2))),
@@ -279,6 +282,7 @@ _UNREAD_PREFIX, _FOREIGN_PREFIX = "not read: ", "other: "
 _DAMAGED = {
     "truncated_header": "headers cut off by the snap length",
     "bad_header": "damaged headers",
+    "fragment_malformed": "damaged fragments",
     "too_deep": "too many headers",
 }
 
@@ -323,6 +327,17 @@ def kind_name(kind: int, rule: int = 0) -> str:
 def count_name(kind: int, rule: int) -> str:
     """The key of a packet in the counts of Segments; `unread` and `foreign` read it."""
     return (_UNREAD_PREFIX if may_carry_tcp(kind) else _FOREIGN_PREFIX) + kind_name(kind, rule)
+
+
+def fragments_name(ip_protocol: int) -> str:
+    """The key of fragments of incomplete datagrams in the counts of Segments.
+
+    >>> fragments_name(6), fragments_name(17)
+    ('not read: TCP fragments of incomplete datagrams', 'other: UDP fragments of incomplete datagrams')
+    """
+    kind = UDP if ip_protocol == 17 else IP_PROTOCOL + ip_protocol
+    name = "TCP" if ip_protocol == 6 else kind_name(kind)
+    return (_UNREAD_PREFIX if may_carry_tcp(kind) else _FOREIGN_PREFIX) + f"{name} fragments of incomplete datagrams"
 
 
 def unread(counts: Mapping[str, int]) -> dict[str, int]:
