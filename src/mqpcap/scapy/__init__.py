@@ -1,14 +1,14 @@
 # scapy.contrib.description = Message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq
 # scapy.contrib.status = loads
-"""The Scapy face: ``from mqpcap.scapy import *``.
+"""The Scapy front end: ``from mqpcap.scapy import *``.
 
-Gives every layer class of every protocol, as the registry has them, and ``MqSession``; binds the protocols' TCP ports.
-As a Scapy extension: ``conf.exts.load("mqpcap")``, then ``load_contrib("mqpcap")``.
+It exports the layer classes of all protocols and ``MqSession``, and binds the protocols' TCP ports. As a Scapy
+extension: ``conf.exts.load("mqpcap")``, then ``load_contrib("mqpcap")``.
 
-Ports lie, so the binding goes by content (``MqDispatch``). Without a session each packet is read on
-its own: messages that start in it are found, continuations are not. ``MqSession`` reassembles streams.
-Several messages in a packet follow each other as
-layers. A message that the packet does not end is its header with ``Raw`` behind it.
+A port does not prove a protocol, so the binding decides by content (`MqDispatch`). Without a session each packet is
+read on its own: messages that start in it are found, continuations are not. ``MqSession`` reassembles streams.
+Several messages in a packet follow each other as layers. A message that continues in the next packet is its header
+followed by ``Raw``.
 """
 
 import importlib
@@ -39,13 +39,13 @@ from mqpcap.schema.message import Message, MessageSlice
 from mqpcap.schema.protocol import Direction, Layout, MessageQueue
 
 show_secrets = False
-"""Whether ``repr``, ``show`` and tables of notebooks show passwords and keys, instead of ``***``. Bytes have them."""
+"""Whether ``repr``, ``show`` and notebook tables show passwords and keys instead of ``***``. Bytes contain them."""
 MAX_MESSAGES = 65536
-"""Of one packet; an IP packet has no more bytes."""
+"""Messages read from a single packet; an IP packet has fewer bytes than that."""
 
 
 def message_classes() -> dict[str, type[Message]]:
-    """Every layer class of every protocol by name. Raises ProtocolError if two have one name."""
+    """The layer classes of all protocols by name. Raises ProtocolError if two classes have the same name."""
     classes: dict[str, type[Message]] = {}
     for name in protocol_names():
         module = importlib.import_module(f"mqpcap.protocols.{name}")
@@ -61,13 +61,13 @@ def message_classes() -> dict[str, type[Message]]:
 
 
 class MqDispatch(Packet):
-    """What the ports are bound to: never an instance, it gives the class that reads the payload."""
+    """The class that ports are bound to. It is never an instance: its hooks choose the class that reads a payload."""
 
     name = "message queue"
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, **fields: Any) -> type[Packet]:
-        """The class of the message a payload begins with; without one that of another binding of the port, or Raw."""
+        """The class of the message that a payload begins with; else another class bound to the port, or Raw."""
         tcp: Packet | None = fields.get("_underlayer")
         if tcp is None:
             return conf.raw_layer
@@ -82,17 +82,17 @@ class MqDispatch(Packet):
 
     @classmethod
     def tcp_reassemble(cls, data: bytes, metadata: dict[str, Any], session: dict[str, Any]) -> Packet | None:
-        """The first message of a stream, None while it goes on: what Scapy's ``TCPSession`` asks of a port.
+        """The first message of a stream, None while it is incomplete. Called by Scapy's ``TCPSession``.
 
-        What does not begin with a message goes to whatever else is bound to the port, else it is Raw.
+        Bytes that do not begin with a message go to another class that is bound to the port, or become Raw.
         """
-        # Scapy forgets the packet before it asks for the second message in it.
+        # For the second message of a packet, Scapy no longer passes the packet.
         tcp = session["mqpcap tcp"] = metadata["original"][TCP] if "original" in metadata else session["mqpcap tcp"]
         layout_by_direction: dict[str, str] = session.setdefault("mqpcap", {})
         is_ended = bool(metadata.get("tcp_end"))
         for protocol, direction, entries in _entries(tcp):
             entries = [layout for layout in entries if layout.name == layout_by_direction.get(direction, layout.name)]
-            # Without a header any bytes may begin a message: such a one is waited for where the client said so.
+            # Without a header, any bytes may begin a message. So such a layout waits only after a message named one.
             may_wait = [layout for layout in entries if layout_by_direction or layout.header is not None]
             first_slice = _first_slice(protocol, entries, may_wait, data, is_ended)
             if first_slice is not None:
@@ -104,10 +104,10 @@ class MqDispatch(Packet):
 
 
 def payload_slices(payload: bytes, tcp: Packet) -> Sequence[MessageSlice]:
-    """The messages that begin in a TCP payload, in order; none if it does not begin with one.
+    """The messages that begin in a TCP payload, in order; empty if the payload does not begin with a message.
 
-    The first layout whose messages fill the payload is taken, else the one with most of them. The last may go on in
-    the next packet, if its header is here.
+    The first layout whose messages fill the payload is used, else the layout with most messages. The last message may
+    continue in the next packet, if its header is complete.
     """
     best: Sequence[MessageSlice] = ()
     for protocol, _, entries in _entries(tcp):
@@ -121,10 +121,10 @@ def payload_slices(payload: bytes, tcp: Packet) -> Sequence[MessageSlice]:
 
 
 def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[Layout]]]:
-    """The protocols of a packet's ports, its direction and the layouts that a stream may be read with.
+    """The protocols of a packet's ports, with the packet's direction and the layouts that its stream may begin with.
 
-    On another port, a class that users bound there with ``bind_layers`` says which: ``MqDispatch`` means any protocol,
-    ``dport`` a packet of the client.
+    For other ports, the class that users bound with ``bind_layers`` decides. ``MqDispatch`` stands for any protocol,
+    and a binding of ``dport`` means that the client sent the packet.
     """
     for protocol in protocols().values():
         if tcp.dport in protocol.ports or tcp.sport in protocol.ports:
@@ -136,7 +136,7 @@ def _entries(tcp: Packet) -> Iterator[tuple[MessageQueue, Direction, Sequence[La
         if not ports or any(tcp.getfieldval(name) != port for name, port in ports.items()):
             continue
         if any(port in protocol.ports for protocol in protocols().values() for port in ports.values()):
-            continue  # it was one of the above
+            continue  # a protocol's own port: see above
         direction = "c2s" if "dport" in ports else "s2c"
         for protocol in protocols().values():
             if cls is MqDispatch or cls.of_protocol is protocol:
@@ -152,10 +152,9 @@ def _entry_layouts(protocol: MessageQueue, direction: str) -> Sequence[Layout]:
 def tcp_reassemble(
     cls: type[Message], data: bytes, metadata: Mapping[str, Any], session: dict[str, Any]
 ) -> Message | None:
-    """The first message of a stream, None while it goes on: what Scapy's ``StreamSocket(sock, BlipMQ)`` asks.
+    """The first message of a stream, None while it is incomplete. Called by Scapy's ``StreamSocket(sock, BlipMQ)``.
 
-    A client's socket receives what the server sends; a server says otherwise with
-    ``socket.streamsession["direction"] = "c2s"``.
+    The bytes count as sent by the server. A server's own socket sets ``socket.streamsession["direction"] = "c2s"``.
     """
     direction = session.get("direction", "s2c")
     protocol = cls.of_protocol
@@ -167,7 +166,7 @@ def tcp_reassemble(
         for candidate in entry_layouts
         if candidate.splitter or candidate in cls.layouts or (candidate.header is None and cls in candidate.messages())
     ]
-    layout = session.get("mqpcap layout")  # fq's connect says what follows
+    layout = session.get("mqpcap layout")  # set by fq's connect message
     start_layouts = start_layouts if layout is None else [protocol.layout(layout)]
     first_slice = _first_slice(protocol, start_layouts, start_layouts, data, False)
     if first_slice is None:
@@ -181,10 +180,10 @@ def tcp_reassemble(
 def _first_slice(
     protocol: MessageQueue, entries: Sequence[Layout], may_wait: Sequence[Layout], data: bytes, is_ended: bool
 ) -> MessageSlice | None:
-    """The first message in the bytes of a stream read with one of the layouts, None if there is none.
+    """The first message of a stream in any of the layouts; None if no layout fits.
 
-    One of those that are ``waiting`` may go on: its end is 0. A frame that only its successor would end (kokaq says no
-    length) ends where the bytes received so far do, if they are a whole one.
+    If the message is incomplete in a layout of ``may_wait``, its end is 0. A kokaq frame has no length and ends where
+    the next frame begins; without a next frame it ends with the received bytes, if these are a complete frame.
     """
     goes_on = None
     for layout in entries:
@@ -200,7 +199,7 @@ def _first_slice(
 
 
 def _whole_message(first_slice: MessageSlice, data: bytes, is_ended: bool) -> Message | None:
-    """The message found at the front of a stream, what follows as padding; None while it goes on."""
+    """The message at the front of a stream, with later bytes as padding; None while it is incomplete."""
     if not first_slice.end:
         return None
     message = first_slice.read(data)
@@ -210,7 +209,7 @@ def _whole_message(first_slice: MessageSlice, data: bytes, is_ended: bool) -> Me
 
 
 def _slices(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[MessageSlice], bool]:
-    """The messages from the front of the payload on, and whether they fill it whole."""
+    """The messages from the front of the payload, and whether they fill it to its last byte."""
     offset = 0
     slices: list[MessageSlice] = []
     while offset < len(payload) and len(slices) < MAX_MESSAGES:
@@ -227,7 +226,7 @@ def _slices(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[lis
 
 
 class _SplitResult(NamedTuple):
-    """A message at a place: where it ends, the layout that reads it ("": not even a header is read), its operation."""
+    """A message at an offset: its end, its layout (empty if its header is incomplete or wrong), and its operation."""
 
     end: int = -1
     layout: str = ""
@@ -238,7 +237,7 @@ class _SplitResult(NamedTuple):
 def _slice(
     protocol: MessageQueue, layout: Layout, data: bytes, offset: int, split: _SplitResult
 ) -> MessageSlice | None:
-    """What was found at a place; the first message of all must prove its layout, else it is None."""
+    """The slice of a message. None for the first message of the bytes if it does not prove its layout."""
     end = split.end if split.end > 0 else len(data)
     read_layout, raw = protocol.layout(split.layout), data[offset:end]
     if offset == 0 and not _proves_layout(read_layout, split.op, raw):
@@ -247,7 +246,7 @@ def _slice(
 
 
 def _split(protocol: MessageQueue, layout: Layout, data: bytes, offset: int, is_ended: bool) -> _SplitResult:
-    """The message at a place."""
+    """The end and the layout of the message at an offset."""
     program, hits = compiled(protocol), np.zeros((5, 1), np.int64)
     scanner = LayoutScanner(protocol, program, layout.name, hits)
     count, code, end, _, layout_index = scanner.scan(data, offset, len(data), is_ended)
@@ -261,9 +260,9 @@ def _split(protocol: MessageQueue, layout: Layout, data: bytes, offset: int, is_
 
 
 def _proves_layout(layout: Layout, op: int, raw: bytes) -> bool:
-    """Whether a message proves its layout: by an operation that it has, else by a body that reads."""
+    """Whether a message proves its layout: by a known operation, or by a body that can be read."""
     if layout.header is None:
-        return True  # it has been read to its end
+        return True  # without a header, a message was read to its end
     if layout.op is not None:
         return bool(layout.variants_of(op))
     body = _remaining(top(layout.header), raw)
@@ -271,14 +270,14 @@ def _proves_layout(layout: Layout, op: int, raw: bytes) -> bool:
 
 
 def _remaining(cls: type[Message], raw: bytes) -> bytes | None:
-    """What is left behind a message that the bytes begin with, None if they do not begin with one."""
+    """The bytes after the message at the front; None if the bytes do not begin with such a message."""
     with suppress(Broken):
         return cls.begin(raw)[1]
     return None
 
 
 def _first_class(layout: Layout, raw: bytes) -> type[Message]:
-    """The class a message of the layout begins with."""
+    """The class of the first layer of a message in the layout."""
     if layout.header is not None:
         return top(layout.header)
     classes = layout.messages()
@@ -286,7 +285,7 @@ def _first_class(layout: Layout, raw: bytes) -> type[Message]:
 
 
 def _bind_port(cls: type[Message], port: int) -> None:
-    """Behind TCP a message that only a server sends has the port as its source, any other as its destination."""
+    """Above TCP, a message that only servers send sets the port as source; any other message sets it as destination."""
     from_server = {layout.direction for layout in cls.layouts} == {"s2c"}
     for form in (cls, *cls.__subclasses__()):
         bind_top_down(TCP, form, **{"sport" if from_server else "dport": port})
@@ -299,7 +298,7 @@ def _is_from_server(header: type[Message], body: type[Packet]) -> bool:
 
 
 def add_payload(message: Message, payload: Any) -> None:
-    """Scapy's ``add_payload``; below a message that only a server sends, TCP has its port as the source."""
+    """Scapy's ``add_payload``; if only servers send the message, TCP gets the protocol's port as its source."""
     Packet.add_payload(message, payload)
     if not isinstance(payload, Message) or not _is_from_server(type(message), type(payload)):  # type: ignore[arg-type]  # classes have a hash
         return
@@ -312,7 +311,7 @@ def add_payload(message: Message, payload: Any) -> None:
 
 
 def bind() -> None:
-    """Bind the ports of every protocol. A second call does nothing."""
+    """Binds the ports of all protocols. A second call does nothing."""
     if Message.payload_slices is payload_slices:
         return
     Message.payload_slices = payload_slices
@@ -336,5 +335,5 @@ _classes = message_classes()
 globals().update(_classes)
 __all__ = ["MqSession", "Seen", *sorted(_classes), "wrpcap"]
 bind()
-# For explore("mqpcap"), which loads what it shows.
+# explore("mqpcap") loads the modules that it lists.
 sys.modules.setdefault("scapy.contrib.mqpcap", sys.modules[__name__])

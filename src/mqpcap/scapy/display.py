@@ -1,7 +1,11 @@
-"""Messages as people read them: one line, and a table in a notebook.
+"""Shows messages in Scapy: as a line, and as a table in a notebook. Secrets are masked.
 
-The line is that of ``mqpcap show`` without time and packet: ``BlipMQ PUBLISH q1 id=4 5 B``. Of a message that a session
-gave it says what the tables say, and who sent it to whom; of one that somebody built, what its fields say.
+In: messages. Out: text, HTML, and the layers of addresses and ports that Scapy's own methods look for.
+Called by: Scapy, after ``install`` has set these functions as methods.
+
+The line is that of ``mqpcap show`` without time and packet: ``BlipMQ PUBLISH q1 id=4 5 B``. For a message from a
+session, its words are the columns of the tables (``message.mq``), and the addresses stand in front. For a message that
+a user built, its words come from its fields.
 """
 
 import re
@@ -20,11 +24,11 @@ from mqpcap.schema.protocol import ANY
 from mqpcap.wording import endpoint
 
 MAX_NAME_CHARACTERS = 60
-"""So many characters of a name are shown in a line."""
+"""Characters of a name shown in a line."""
 MAX_ROWS = 100
-"""So many packets of a list are shown in a notebook, and fields of a message."""
+"""Packets of a list, or fields of a message, shown in a notebook."""
 MAX_VALUE_CHARACTERS = 200
-"""So many characters of a value in a notebook."""
+"""Characters of a value shown in a notebook."""
 
 _LABELS = (
     ("destination", ""), ("partition_id", "partition="), ("group_name", "group="), ("client_name", "client="),
@@ -33,12 +37,12 @@ _LABELS = (
 
 
 def mysummary(message: Message) -> str:
-    """What a message is, in a line; empty for a class that is part of others."""
+    """A message as a line; empty for a class that is only a part of messages."""
     protocol = message.of_protocol
     if protocol is None:
         return ""
     if not message.explicit:
-        message = next(iter(message))  # with one value for each that is volatile
+        message = next(iter(message))  # random fields get a value
     operation = _operation(message)
     parts = [protocol.title, *([] if operation is None else [operation])]
     for name, label in _LABELS:
@@ -56,7 +60,7 @@ def mysummary(message: Message) -> str:
 
 
 def do_summary(message: Message) -> tuple[int, str, list[Any]]:
-    """What Scapy makes a summary of: the line of the message and what is behind it, whoever carries it before."""
+    """Scapy's ``_do_summary``: the line of the message, preceded by addresses and followed by later layers."""
     line = mysummary(message)
     if not line:
         is_relevant, text, needed = Packet._do_summary(message)
@@ -67,12 +71,12 @@ def do_summary(message: Message) -> tuple[int, str, list[Any]]:
     mq = message.mq
     if mq is not None:
         line = f"{endpoint(mq.src_ip, mq.src_port)} > {endpoint(mq.dst_ip, mq.dst_port)} {line}"
-    # 0: the layers below say who they are, too.
+    # 0: Scapy also adds the summary of the layers below.
     return 0, f"{line} / {body_line}" if body_line else line, needed
 
 
 def _operation(message: Message) -> str | None:
-    """The name of the operation: the tables' of a message of a session, else by its number or its class."""
+    """The name of the operation: from the tables if a session read the message, else from its number or its class."""
     if message.mq is not None:
         return message.mq.op if message.mq.op is not None else f"operation {message.mq.op_code}"
     for direction in ("c2s", "s2c"):
@@ -88,7 +92,7 @@ def _operation(message: Message) -> str | None:
 
 
 def _column_value(message: Message, name: str) -> Any:
-    """A column of ``messages``: the tables' of a message of a session, else from the fields."""
+    """A column of ``messages``: from the tables if a session read the message, else from the fields."""
     if message.mq is not None:
         return getattr(message.mq, name)
     protocol = message.of_protocol
@@ -106,7 +110,7 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _quoted(value: Any) -> str:
-    """A value on one line, quoted where it would not stand as one word."""
+    """A value in a line, quoted if it is not a single printable word."""
     text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
     text = text if len(text) <= MAX_NAME_CHARACTERS else f"{text[:MAX_NAME_CHARACTERS]}..."
     return text if text.isprintable() and " " not in text and '"' not in text else repr(text)
@@ -116,7 +120,7 @@ def _quoted(value: Any) -> str:
 
 
 def message_html(message: Message) -> str:
-    """The fields of a message as a table, a part for each layer."""
+    """The fields of a message as an HTML table, with a heading per layer."""
     rows: list[str] = []
     layer: Packet
     message = _masked(message)
@@ -149,7 +153,7 @@ def _row(name: str, value: str) -> str:
 
 
 def list_html(packets: "PacketList | SndRcvList") -> str | None:
-    """A list as a table, None (then Scapy's own line is shown) where no message of ours is in it."""
+    """A list as an HTML table; None if it has no message, so that the notebook shows Scapy's own line."""
     entries: Sequence[Any] = packets.res
     if not any(isinstance(packet, Message) for entry in entries[:MAX_ROWS] for packet in _packets_of(entry)):
         return None
@@ -173,7 +177,7 @@ def _packets_of(entry: Any) -> tuple[Packet, ...]:
 
 
 def _masked(message: Message) -> Message:
-    """The message; where bytes that nothing read may hold a secret, a copy with these masked."""
+    """The message; if its unread bytes may contain a secret, a copy with these bytes masked."""
     body = message.payload
     if fields.shows_secrets() or not isinstance(body, Raw) or not _may_have_secret(message):
         return message
@@ -183,7 +187,7 @@ def _masked(message: Message) -> Message:
 
 
 def _may_have_secret(message: Message) -> bool:
-    """Whether the message, whose body was not read, may have a secret: by its operation if it has one."""
+    """Whether a message with an unread body may have a secret: by its operation if that is known."""
     protocol = message.of_protocol
     layouts = protocol.layouts if protocol is not None else ()
     bodies: set[type[Message]] = set()
@@ -209,7 +213,7 @@ def show_or_dump(message: Message, *arguments: Any, **options: Any) -> str | Non
 
 
 def sr(packets: PacketList, multi: bool = False, lookahead: int | None = None) -> tuple[SndRcvList, PacketList]:
-    """Scapy's ``sr``; in one pass where a session knows the pairs of all messages."""
+    """Scapy's ``sr``; a single pass if all messages are from a session and their replies are decided."""
     messages = [packet for packet in packets.res if isinstance(packet, Message) and packet.mq is not None]
     index = {message.mq.key: i for i, message in enumerate(messages)}
     if lookahead or len(index) < len(packets.res) or not all(message.mq.pair.result()[1] for message in messages):
@@ -232,7 +236,7 @@ _sr = PacketList.sr
 
 
 def endpoint_layers(message: Message) -> Packet:
-    """The ends of a message of a session as Scapy has them: Ethernet, IP and TCP headers without anything else."""
+    """The addresses and ports of a session's message as Scapy layers: bare Ethernet, IP and TCP headers."""
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
@@ -244,14 +248,14 @@ def endpoint_layers(message: Message) -> Packet:
 
 
 def haslayer(message: Message, cls: Any, _subclass: bool | None = None) -> Any:
-    """Whether there is such a layer; a message of a session has the ends it came from, too."""
+    """Scapy's ``haslayer``; a session's message also has its `endpoint_layers`."""
     return Packet.haslayer(message, cls, _subclass) or (
         _has_endpoints(message) and endpoint_layers(message).haslayer(cls, _subclass)
     )
 
 
 def getlayer(message: Message, cls: Any, nb: int = 1, _track: Any = None, _subclass: Any = None, **flt: Any) -> Any:
-    """The layer; of a message of a session the ends it came from, too."""
+    """Scapy's ``getlayer``; a session's message also has its `endpoint_layers`."""
     layer = Packet.getlayer(message, cls, nb, _track, _subclass, **flt)
     if layer is None and _has_endpoints(message) and not isinstance(cls, int):
         return endpoint_layers(message).getlayer(cls, nb, _track, _subclass, **flt)
@@ -263,9 +267,9 @@ _CLASS_NAME = re.compile(r"(?<=[%,{!])(\w+)(?=(?::\d+)?\.\w+%|:[^{}]*})")
 
 
 def sprintf(message: Message, fmt: str, relax: int = 1) -> str:
-    """Scapy's ``sprintf``, with the ends of a message of a session.
+    """Scapy's ``sprintf``; a session's message also has its `endpoint_layers`.
 
-    As in ``message[BlipMQPublish]``, the name of a class stands for the newer form that derives from it, too.
+    As in ``message[BlipMQPublish]``, the name of a class also stands for a newer form that derives from it.
     """
     names: dict[str, str] = {}
     for cls in message.layers():
@@ -288,7 +292,7 @@ def _has_endpoints(message: Message) -> bool:
 
 
 def install() -> None:
-    """Give messages, and Scapy's lists of them, these faces."""
+    """Sets these functions as methods of `Message` and of Scapy's packet lists."""
     for name, function in (
         ("mysummary", mysummary), ("_do_summary", do_summary), ("_repr_html_", message_html), ("haslayer", haslayer),
         ("getlayer", getlayer), ("sprintf", sprintf), ("__repr__", message_repr), ("_show_or_dump", show_or_dump),

@@ -1,14 +1,14 @@
 """A Scapy session that yields messages: ``sniff(offline="a.pcap", session=MqSession)``.
 
-Scapy reads the packets; from there they go through the same stages as a capture does for the tables. Only messages
-come out: a packet that completes none yields nothing, nor does what is no message. Each is its header layer with its
-body behind it (``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection; one with a flaw is its
-header with ``Raw`` behind it. ``packet.time`` is when its first byte was captured, ``packet.mq`` says the rest
-(:class:`Seen`). Messages of a file come in the order of the tables; at its end everything still open comes out. A live
-capture has no end: keep the session and call ``flush``.
+In: packets, read by Scapy. Out: messages; other bytes yield nothing. Called by: ``sniff``, ``AsyncSniffer``.
 
-The pairs of the table ``exchanges`` are all known at the end of the file, or when flushed; of a request whose pair is
-not known yet any message of the other direction of its connection may be the answer, if the protocol's rule lets it.
+The packets go through the same stages as those of a capture. A message is its header layer followed by its body layer
+(``BlipMQ / BlipMQPublish``), read in the direction and layout of its connection. A message with a flaw is its header
+followed by ``Raw``. ``packet.time`` is the time of its first byte; ``packet.mq`` has its columns (:class:`Seen`).
+
+Messages of a file come in order of time, and all open messages at its end. A live capture has no end: keep the session
+and call ``flush``. Replies are all decided then, too. Before, ``answers`` may hold for any message of the other
+direction that the protocol's rule allows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,15 +38,15 @@ from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout, MessageQueue
 from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
-"""So many packets of a file are read at once; a live capture gives each as it comes."""
+"""Packets of a file that are read at once; a live capture is read packet by packet."""
 MAX_BUFFERED_MESSAGES = 16384
-"""So many messages of a file wait, so that one which was long incomplete still comes in order of time."""
+"""Messages of a file that are buffered, so that messages come in order of time although some complete late."""
 MAX_BUFFERED_PACKETS = 16384
-"""So many packets of a source are kept, so that a message has those that carried it."""
+"""Packets of a source that are kept for the messages that they carry."""
 MAX_CLOSED_CONNECTIONS = 1024
-"""So many connections that closed are remembered; of those before nothing more is expected."""
+"""Closed connections that are remembered; older closed connections are forgotten, with their late packets."""
 MAX_PACKET_BYTES = 4 * MTU
-"""As Scapy's readers bound it; a capture on a host has packets above Scapy's usual 65535 bytes."""
+"""Bytes of a packet that are read; a capture on a host may have packets above Scapy's default of 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
 
@@ -58,7 +58,7 @@ Key = tuple[int, Direction, int]
 
 
 class ReplyLookup:
-    """The key of the message that answers another, as far as the exchanges have told, or looked up when it is asked."""
+    """The key of the reply to a message: set when its exchange is known, or found by ``find`` when it is needed."""
 
     def __init__(self, find: Callable[[], Key | None] | None = None) -> None:
         self._find = find
@@ -66,11 +66,11 @@ class ReplyLookup:
         self._is_decided = False
 
     def resolve(self, reply: Key | None) -> None:
-        """It is decided: this message answers, or none does."""
+        """Sets the key of the reply, None if there is no reply."""
         self._reply, self._is_decided, self._find = reply, True, None
 
     def result(self) -> tuple[Key | None, bool]:
-        """The key, and whether it is decided."""
+        """The key of the reply, and whether it is decided."""
         if self._find is not None:
             self.resolve(self._find())
         return self._reply, self._is_decided
@@ -81,7 +81,7 @@ class ReplyLookup:
 
 
 def as_scapy(packet: CapturedPacket) -> Packet:
-    """A captured packet as Scapy reads it."""
+    """A captured packet as a Scapy packet."""
     scapy_packet: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw)
     scapy_packet.time, scapy_packet.wirelen = EDecimal(packet.ts_ns) / 1_000_000_000, packet.wire_len
     return scapy_packet
@@ -89,9 +89,9 @@ def as_scapy(packet: CapturedPacket) -> Packet:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a message was found: its columns of ``messages``.
+    """The columns of ``messages`` of a message.
 
-    first_packet and last_packet count from 1 as the session got the packets.
+    ``first_packet`` and ``last_packet`` count the packets of the session's source, from 1.
     """
 
     protocol: str
@@ -128,7 +128,7 @@ class Seen:
 
     @property
     def packets(self) -> list[Packet]:
-        """The packets that carried the message, as far as they were still there when it was whole."""
+        """The packets that carried the message, but for those evicted before it was complete."""
         return [as_scapy(packet) for packet in self.packets_raw]
 
     @property
@@ -138,11 +138,11 @@ class Seen:
 
     @property
     def reply(self) -> Key | None:
-        """The key of the message that answers this one, None if there is none or it is not known yet."""
+        """The key of the reply to this message; None if there is no reply, or if it is not known yet."""
         return self.pair.result()[0]
 
     def answers(self, request: "Seen") -> bool | None:
-        """Whether this message answers another; None where only the protocol's rule can say."""
+        """Whether this message answers a request; None if only the protocol's rule can decide."""
         reply, is_decided = request.pair.result()
         if is_decided:
             return reply == self.key
@@ -153,10 +153,10 @@ COLUMNS = [f.name for f in fields(Seen) if f.name not in ("packets_raw", "pair")
 
 
 class MqSession(DefaultSession):
-    """Messages instead of packets; see the module.
+    """Yields messages instead of packets; see the module.
 
-    Each source (file, interface) is a capture of its own: packets of two never meet in one connection.
-    ``options`` are those of a dissection: ports to decode as, memory. A ``supersession`` sees the packets first.
+    Each source (file, interface) is a separate capture: packets of different sources never share a connection.
+    ``options`` are those of a dissection: ports to decode as, memory. A ``supersession`` processes the packets first.
     """
 
     def __init__(self, options: Options | None = None, **scapy: Any) -> None:
@@ -165,7 +165,7 @@ class MqSession(DefaultSession):
         self._sources: dict[int, _Source] = {}
 
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:
-        """The messages that the next packets of ``sock`` complete; at its end those that were still open."""
+        """The messages that the next packets of ``sock`` complete; at its end also the open messages."""
         source = self._sources.setdefault(id(sock), _Source(self.options, sock))
         packets = []
         try:
@@ -188,34 +188,34 @@ class MqSession(DefaultSession):
             return None if packet is None else self.process(packet)
         if isinstance(sock, IterSocket):
             return _next(sock)
-        # The stages read the headers; to Scapy the first class is enough.
+        # The stages read the headers, so Scapy need not dissect beyond the first layer.
         return sock.recv(MAX_PACKET_BYTES, stop_dissection_after=Packet)
 
     def flush(self) -> list[Packet]:
-        """The messages still open, as at the end of a file; after it the session begins anew."""
+        """The open messages, as at the end of a file; afterwards the session starts afresh."""
         sources, self._sources = self._sources, {}
         return [message for source in sources.values() for message in source.finished()]
 
 
 class _Source(Tables):
-    """One capture on its way through the stages: its rows of ``messages`` and ``exchanges`` say what packets say."""
+    """Runs the packets of a source through the stages, and makes messages of the rows."""
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
         super().__init__(options, self._add_output)
-        self.sock = sock  # kept, so that no other gets its id
-        # A whole file waits for nobody; a live capture must not wait for packets to come.
+        self.sock = sock  # referenced, so that no other object gets its id
+        # A file can be read in batches; a live capture must not wait for further packets.
         self.is_file = bool(getattr(sock, "nonblocking_socket", False))
         self.packet_count = 0
         self.ends: dict[int, tuple[str, int, str, int]] = {}
-        """By number, sender and receiver of the latest packets that have payload."""
+        """Addresses and ports of the latest packets with payload, by packet number."""
         self._packets_by_number: dict[int, CapturedPacket] = {}
-        """The latest packets, by number."""
+        """The latest packets, by packet number."""
         self._buffered: list[tuple[int, int, Key, Packet]] = []
         self._pairs: WeakValueDictionary[Key, ReplyLookup] = WeakValueDictionary()
-        """Of messages that somebody has, what is not known yet."""
+        """Undecided replies of messages that are still referenced."""
 
     def completed(self, packets: list[Packet]) -> list[Packet]:
-        """The messages that the packets complete; of a file those that no earlier message is likely to follow."""
+        """The messages that the packets complete; those of a file are buffered for the order of time."""
         if len(packets):
             captured = [_captured(packet) for packet in packets]
             numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
@@ -227,7 +227,7 @@ class _Source(Tables):
         return self._release(MAX_BUFFERED_MESSAGES if self.is_file else 0)
 
     def _evict(self, previous_count: int) -> None:
-        """Forget connections that are over, and packets of long ago; looked at once every BATCH_PACKETS."""
+        """Every BATCH_PACKETS packets, forgets ended connections and old packets."""
         if self.packet_count // BATCH_PACKETS == previous_count // BATCH_PACKETS:
             return
         max_open = max(MAX_CLOSED_CONNECTIONS, self.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
@@ -241,7 +241,7 @@ class _Source(Tables):
                 del by_number[number]
 
     def finished(self) -> list[Packet]:
-        """The messages still open, at the end."""
+        """The open messages, at the end of the source."""
         self.take(self.last_messages(), _NO_FILE_NAMES)
         self.close(self.assembler.live, _NO_FILE_NAMES, of_others=False)
         for pair in self._pairs.values():
@@ -273,7 +273,7 @@ class _Source(Tables):
                     pair.resolve(None if reply is None else (flow, DIRECTIONS[direction == DIRECTIONS[0]], reply))
 
     def _release(self, buffered_count: int) -> list[Packet]:
-        """The earliest of those held, all but so many."""
+        """The earliest buffered messages; ``buffered_count`` messages stay."""
         return [heappop(self._buffered)[-1] for _ in range(len(self._buffered) - buffered_count)]
 
     def _packets(
@@ -289,7 +289,7 @@ class _Source(Tables):
             yield packet
 
     def _packets_of(self, row: Mapping[str, Any]) -> tuple[CapturedPacket, ...]:
-        """The packets from the first to the last of a message that its sender sent."""
+        """The sender's packets from the first to the last packet of a message."""
         first_packet, last_packet = row["first_packet"], row["last_packet"]
         numbers: Iterable[int] = range(first_packet, last_packet + 1)
         if last_packet - first_packet > len(self._packets_by_number):
@@ -300,7 +300,7 @@ class _Source(Tables):
 
 
 def install() -> None:
-    """Have Scapy's writers (``wrpcap``, ``wireshark``) write the packets that carried the messages of a session."""
+    """Makes Scapy's writers (``wrpcap``, ``wireshark``) write the packets that carried a session's messages."""
     GenericRawPcapWriter.write = _write
 
 
@@ -308,9 +308,9 @@ _write_packets = GenericRawPcapWriter.write
 
 
 def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
-    """Scapy's ``write``; a message of a session is written as the packets that carried it, each once.
+    """Scapy's ``write``; a session's message is written as the packets that carried it, each packet once.
 
-    A message that was changed is one packet, with the headers of its first.
+    An edited message is written as a single packet, with the headers of its first packet.
     """
     if isinstance(packets, bytes):
         _write_packets(writer, packets)
@@ -328,7 +328,7 @@ def _write(writer: GenericRawPcapWriter, packets: Any) -> None:
 
 
 def _edited(message: Message) -> Packet:
-    """A message of a session that was changed, in the headers of its first packet."""
+    """An edited message of a session, in the headers of its first packet."""
     packet = as_scapy(message.mq.packets_raw[0])
     if TCP in packet:
         packet[TCP].remove_payload()
@@ -342,7 +342,7 @@ def _edited(message: Message) -> Packet:
 
 
 def _next(packets: IterSocket) -> Packet:
-    """The next of a list of packets, which Scapy would give a new time; its bytes are as it would be sent now."""
+    """The next packet of a list, built anew; unlike Scapy's ``recv`` it keeps the time of the packet."""
     source_packet = next(packets.iter, None)
     if source_packet is None:
         raise EOFError
@@ -354,7 +354,7 @@ def _next(packets: IterSocket) -> Packet:
 
 
 def _captured(packet: Packet) -> CapturedPacket:
-    """A packet as it was captured, its link type -1 where it neither has one nor carries IP."""
+    """A packet as it was captured; its link type is -1 if Scapy knows no link type for it and it has no IP layer."""
     raw, link_type = b"", -1
     if type(packet) in conf.l2types:
         raw, link_type = packet.original or bytes(packet), conf.l2types[type(packet)]
@@ -368,15 +368,15 @@ def _captured(packet: Packet) -> CapturedPacket:
 
 
 def top(header: type[Message]) -> type[Message]:
-    """The class people know a header by: the one that those with narrower bounds derive from.
+    """The public class of a header: the base class of headers with narrower bounds.
 
-    A class that dispatches (Kokaq) stands for headers of other shapes and reads none itself.
+    A class that dispatches (Kokaq) stands for several header classes and reads no header itself.
     """
     return [cls for cls in above(header) if "dispatch_hook" not in cls.__dict__][-1]
 
 
 def message(layout: Layout, raw: bytes, body_class: str, mq: Seen) -> Message:
-    """A message as it was seen; ``reading`` is the body's class."""
+    """A captured message as a Scapy packet; ``body_class`` is the name of its body's class."""
     if mq.flaw:
         packet = _flawed(layout, raw)
     elif layout.header is not None:
@@ -390,10 +390,10 @@ def message(layout: Layout, raw: bytes, body_class: str, mq: Seen) -> Message:
 
 
 def _flawed(layout: Layout, raw: bytes) -> Message:
-    """A message with a flaw: its header and ``Raw`` behind it, as in the tables only the header has columns."""
+    """A message with a flaw: its header followed by ``Raw``, as in the tables only header columns are filled."""
     header = top(layout.header) if layout.header is not None else layout.messages()[0]
     packet: Message = header()
-    packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # it has no bytes of its own
+    packet.raw_packet_cache, packet.raw_packet_cache_fields = b"", {}  # an empty header: all bytes follow as Raw
     remainder = raw
     if layout.header is not None:
         with suppress(Broken):
