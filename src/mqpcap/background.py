@@ -1,4 +1,7 @@
-"""Runs work on a background thread, a window ahead."""
+"""Runs work on one background thread, so that decoding and writing overlap.
+
+In: functions and iterators. Called by: ``pipeline`` and the commands.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -8,14 +11,14 @@ if TYPE_CHECKING:  # a short command needs no pool
     from concurrent.futures import Executor, Future
 
 MAX_QUEUED = 2
-"""Items that wait or run, a window's rows and its pairs; a further one waits for the oldest. More would take memory."""
+"""Items that are queued or run: the rows of a window and its pairs. A further item waits for the oldest."""
 Item = TypeVar("Item")
 
 
 class Background:
-    """Runs items of work in the order given: in ``pool``, which has one thread, or at once where there is none.
+    """Runs items of work in order: in ``pool``, which has one thread, or at once without a pool.
 
-    What an item raises is raised by the next call of ``submit`` or ``wait``.
+    An error of an item is raised by the next call of ``submit`` or ``wait``.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> done = []
@@ -42,7 +45,7 @@ class Background:
         self._under_way.append(self._pool.submit(work))
 
     def prefetch(self, items: Iterator[Item]) -> Iterator[Item]:
-        """The items, each made in the pool while the one before it is used."""
+        """The items; the pool computes the next item while the caller uses the current item."""
         if self._pool is None:
             yield from items
             return
@@ -53,6 +56,6 @@ class Background:
             yield cast(Item, item)
 
     def wait(self) -> None:
-        """Return when all is done."""
+        """Return once all items are done."""
         while self._under_way:
             self._under_way.popleft().result()

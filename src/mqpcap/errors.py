@@ -1,7 +1,7 @@
-"""What a caller may have to catch.
+"""Exceptions of this package.
 
-Bytes from the wire never raise: they become a :class:`~mqpcap.schema.flaws.Flaw`. Everything here is about
-what the caller asked for.
+Bytes from the wire never raise: they become a :class:`~mqpcap.schema.flaws.Flaw`. These errors are about inputs,
+outputs and arguments of the caller.
 """
 
 from contextlib import suppress
@@ -9,12 +9,12 @@ from typing import IO
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """The message of an error, on one line."""
     return " ".join(str(error).split())
 
 
 def let_go(file: IO[bytes]) -> None:
-    """Close a temporary file; that its last bytes found no room on the disk matters no more."""
+    """Close a temporary file; a full disk no longer matters."""
     with suppress(OSError):
         file.close()
 
@@ -24,7 +24,7 @@ class MqpcapError(Exception):
 
 
 class CaptureError(MqpcapError):
-    """An input is no capture, or cannot be read."""
+    """An input is not a capture file, or cannot be read."""
 
 
 class ProtocolError(MqpcapError):
@@ -36,4 +36,4 @@ class OutputError(MqpcapError):
 
 
 class QueryError(MqpcapError):
-    """A filter cannot be understood; says where, and what would do."""
+    """A filter cannot be parsed; the message gives the position and valid alternatives."""

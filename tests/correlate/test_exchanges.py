@@ -523,7 +523,7 @@ def test_how_much_comes_at_once_is_nothing(name: str) -> None:
 
 
 def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:
-    """Captures of several queues swap neighbours; section 4 of the fq notes: an error answers an unanswered login."""
+    """Captures of several queues swap neighbours; in fq an error answers an unanswered login."""
     refusal = {"direction": "s2c", "op": "error", "ts_ns": 1_001, "stream_offset": 0, "frame_len": 25}
     login = {"direction": "c2s", "op": "auth", "ts_ns": 1_002, "stream_offset": 4, "frame_len": 18}
     talk = Talk([refusal, login])

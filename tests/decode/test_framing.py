@@ -273,7 +273,7 @@ def test_a_connection_to_a_known_server_is_told_by_its_peers() -> None:
 
 
 def test_a_late_connection_to_a_known_server_is_told_by_its_peers() -> None:
-    """Section 1 of the fq notes: frames have no mark, so off the port only the server of another connection tells."""
+    """fq frames have no magic, so off the port only another connection of the server proves them."""
     late = [
         Segment(s.body, s.seq, s.ack, s.flags, client_port=41000) for s in sent(*(fq_message(i) for i in (5, 6, 7)))
     ]

@@ -1,4 +1,4 @@
-"""Whose connection it is, for BlipMQ: sections 1, 4 and 13 of the protocol notes, by bytes typed from section 15."""
+"""Whose connection it is, for BlipMQ: frame types, lengths and first bytes, typed by hand."""
 
 import struct
 
@@ -43,7 +43,7 @@ def late(turns: list[tuple[str, bytes]], port: int) -> list[Segment]:
     ids=["polls", "pings", "answers only", "pushes", "polls only"],
 )
 def test_without_a_syn_the_types_say_who_is_the_client(turns: list[tuple[str, bytes]]) -> None:
-    """Section 4: types 1, 2, 4, 7, 9 prove the client; PONG, NACK and an ACK of subscription 0 tell the server."""
+    """Only clients send types 1, 2, 4, 7 and 9; PONG, NACK and an ACK of subscription 0 are evidence for the server."""
     result = read_bytes(pcap(late(turns, 40000), 40000))
 
     (connection,) = result.connections
@@ -62,7 +62,7 @@ def protobuf(tag: int, body: bytes) -> bytes:
 @pytest.mark.parametrize("port", [5555, 7878])
 @pytest.mark.parametrize("answers", [b"", protobuf(0x0A, b"\4okay"), protobuf(0x12, b"\7message")])
 def test_the_older_protocol_that_begins_like_a_pong_is_refused(port: int, answers: bytes) -> None:
-    """Section 1: byte 4 is 08 or 12 from the client, 0a or 12 from the server; section 13: a PONG has length 9."""
+    """Byte 4 of the older protocol is 08 or 12 from the client, 0a or 12 from the server; a PONG has length 9."""
     commands = protobuf(0x08, b"\1\x12\x06orders") * 3
     opened = [
         Segment(b"", 1000, 0, SYN),
@@ -78,7 +78,7 @@ def test_the_older_protocol_that_begins_like_a_pong_is_refused(port: int, answer
 
 
 def test_one_chance_frame_on_a_port_of_nobody_is_not_ours() -> None:
-    """Section 13: three chained frames. A length and a 7 are somebody else's message."""
+    """Three chained frames are evidence. A length and a 7 are a foreign protocol's message."""
     result = read_bytes(pcap([Segment(struct.pack(">IB", 32, 7) + bytes(31), 1001, 5001)], 31337))
 
     assert [c["protocol"] for c in result.connections] == [None]

@@ -95,7 +95,7 @@ def u(size: int, value: int) -> bytes:
 
 
 def expected(op: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """A vector's values under the names and types of section 15 of the protocol notes."""
+    """A vector's values under the names and types of the columns."""
     values = dict(values)
     values |= values.pop("query", {})
     if op == "VALIDATE_SCHEMA" and "message" in values:
@@ -384,7 +384,7 @@ def test_bytes_behind_the_last_field_of_a_reply_are_a_flaw() -> None:
     ],
 )
 def test_count_above_the_bytes_left_is_malformed(direction: str, op: int, body: bytes) -> None:
-    """Section 13 of the notes has such requests; section 15: what fits no reading is malformed."""
+    """The server allocates by the count before it checks it (binary.go:2138, 2293, 4235); no layout fits such bytes."""
     assert read(framed(op, body), direction) == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
@@ -625,7 +625,7 @@ def test_rebuilding_gives_the_bytes(direction: Direction, frame: bytes) -> None:
 
 
 def test_compressed_request_with_bytes_behind_builds_as_it_came() -> None:
-    """Section 2 of the notes: bytes behind the last field are ignored for every opcode; section 3: gzip is, too."""
+    """The server ignores bytes after the last field: it only checks that there are enough (binary.go:144-147)."""
     frame = framed(0x09, gzip.compress(text("t") + b"tail"), 3)
     packet = FlyMQ.read(frame, "c2s")
 
@@ -648,7 +648,7 @@ def test_building_fills_opcode_and_lengths() -> None:
 
 
 def test_ports_tell_requests_from_replies() -> None:
-    # Both layouts fit these bytes (protocol notes, Direction, 5).
+    # Key and value lengths add up to 16, so the request has the length of its reply, and both layouts fit.
     frame = bytes.fromhex(next(v["frame_hex"] for v in VECTORS["requests"] if v["id"] == "py_produce_key"))
 
     request = IP() / TCP(sport=40000, dport=9092) / FlyMQ()
@@ -832,7 +832,7 @@ def test_compressed_requests_are_found_in_the_middle() -> None:
 
 # -- gzip by classes -----------------------------------------------------------------------------------
 
-PRODUCED = bytes.fromhex("0001 74 00000000 00000002 6869 ffffffff")  # section 7.1: topic, no key, value, partition -1
+PRODUCED = bytes.fromhex("0001 74 00000000 00000002 6869 ffffffff")  # topic, no key, value, partition -1
 
 
 def test_a_body_that_the_flags_say_is_packed_is_built_packed() -> None:

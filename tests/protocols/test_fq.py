@@ -1,4 +1,4 @@
-"""fq against its document, the notes on real behaviour and bytes typed by hand from both."""
+"""fq against its document, its code, and bytes typed by hand."""
 
 from typing import Any
 
@@ -235,7 +235,7 @@ def test_queue_detail_splits_at_the_first_zero_byte_then_the_first_colon(
 
 @pytest.mark.parametrize("detail", [b"", b"q", b"q\0", b"\0", b"q\0mem", b"q\0mem:", b"q\0:", b"\0mem:a:b", b"q\0:a"])
 def test_queue_detail_is_built_again_as_it_came(detail: bytes) -> None:
-    """Section 2 of the notes: a zero byte and nothing behind it is legal, and so is no zero byte."""
+    """A zero byte at the end is legal, and so is no zero byte (fqd_ccs.c:127-146)."""
     read = FqQueueDetail(detail)
     again = FqQueueDetail(**read.fields)
 
@@ -546,7 +546,7 @@ def test_one_session_may_have_several_data_connections() -> None:
 
 
 def test_key_ties_at_another_address_of_the_broker() -> None:
-    """Section 3 of the notes: addresses and ports say nothing, the key is the only link."""
+    """The key is the only link of the connections: addresses and ports are not compared (fqd_dss.c:400-418)."""
     assert facts(login(1, "a", "q", 10), data(2, 20, port=8766))[1] == ("a", "q", "data")
 
 

@@ -617,7 +617,7 @@ def test_evidence_of_a_connection_names_all_its_rows(tmp_path: Path) -> None:
     ],
 )
 def test_kokaq_from_bytes_is_the_class_that_reads_them(frame: str, cls: type) -> None:
-    """Examples 1, 6 and 8 of the notes; the last, with nothing set, cannot be told from a request."""
+    """Answers have a status and reason in byte 9, or RQ 1; the last frame has neither, so it reads as a request."""
     packet = kokaq.Kokaq(bytes.fromhex(frame))
 
     assert type(packet) is cls

@@ -1,4 +1,4 @@
-"""msgq against its document, its notes and bytes of the real programs."""
+"""msgq against its document and bytes of the real programs."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ from mqpcap.tables.messages import truncate_bodies
 
 
 def notation(text: str) -> bytes:
-    """Bytes as the notes print them: hexadecimal, and text in quotes."""
+    """Bytes from hexadecimal digits, and text in quotes."""
     out = b""
     for i, part in enumerate(text.split('"')):
         out += part.encode() if i % 2 else bytes.fromhex(part)
@@ -165,7 +165,7 @@ def as_json(header: str, body: str = "") -> bytes:
     return split(header.encode(), body.encode())
 
 
-# The document's eight messages. Flat as it prints them, split and json as sections 3 and 5 of the notes have them.
+# The document's eight messages. Flat as it prints them, split (f28f0da30) and json (3797c1639) as the libraries write.
 SENT = {"from_": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"}
 SPLIT_SENT = b"Skan" + pairs(0x28, type="send", **SENT)
 JSON_SENT = '{"type": "send", "from": "a@h", "to": "*", "group": "g", "instance": "*", "seq": "1"'

@@ -144,7 +144,7 @@ def test_built_message_has_the_bytes_of_the_document() -> None:
     assert bytes(BlipMQ(correlation_id=7) / BlipMQPublish(qos=1, topic=b"t", body=b"hi")) == PUBLISH
 
 
-# Section 15 of BlipMQ's notes, section 6 of kokaq's: what each is made of, and its bytes.
+# Frames of BlipMQ and kokaq: their fields, and their bytes typed by hand.
 PARTS = {
     "blipmq ttl and key": (
         BlipMQ(correlation_id=7) / BlipMQPublishV2(qos=1, ttl_ms=5000, partition_key=b"k", topic="demo", body=b"hi"),
@@ -471,7 +471,7 @@ def test_json_has_the_messages_inside_as_objects() -> None:
 
 
 def test_a_login_is_answered_under_the_opcode_of_the_server() -> None:
-    """Section 3 of FlyMQ's notes: 0x70 comes from clients only, its answer is 0x71."""
+    """0x70 comes from clients only, its answer is 0x71 (protocol.go)."""
     assert bytes(FlyMQ() / FlyMQAuthResponse())[2] == 0x71
     assert bytes(FlyMQ() / FlyMQAuth())[2] == 0x70
 
@@ -510,7 +510,7 @@ def test_command_of_bytes_that_do_not_fit_is_that_of_the_bytes() -> None:
 
 
 COMMANDS = {
-    # Section 3 of FlyMQ's notes: exactly 1 is true. The reply of TXN_BEGIN ends with a Bool, here 2.
+    # Exactly 1 is true. The reply of TXN_BEGIN ends with a Bool, here 2.
     "a truth above 1": "af014001 00000005 0002 7831 02",
     # LIST_TOPICS with flags for gzip: an empty body as gzip of level 0 (RFC 1952), then a byte of no message.
     "padding behind a body that came packed otherwise": (

@@ -1,4 +1,4 @@
-"""A small version 1 broker (protocol notes, sections 6 to 8) and clients that talk to it, as rows and ends, for tests.
+"""A small version 1 broker and clients that talk to it, as rows and ends, for tests.
 
 Nothing here knows how pairs are found: the broker says which frame it answered when it answers.
 """

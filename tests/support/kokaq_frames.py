@@ -14,7 +14,7 @@ def h(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-# protocols/kokaq.md, section 6.
+# One frame of each kind, typed from the pictures of the document and the Go codec.
 NOP = h("04200106 00000001 00020700")
 CREATE = h("04200106 00000010 01021102 0204200a 04040000 0000002a 00000007")
 PUSH = h("04200106 cafe0003 07000002 02042000 06040005 6f7264657273 66617374 68656c6c6f")
@@ -26,7 +26,8 @@ GO1_ANSWER = h("20040105 03000000 06110000")
 LEAN_CREATE = h("04200105 00000009 00000000 01030055 0000002a 00000007 00000000")
 LEAN_ANSWER = h("04200105 00000009 00000000 01010055 0000002a 00000007 00000004 34322d37")
 TABLE = h("04200101 00000001 00020700")
-# Section 2.7: a component that the codec does not know; 2.11: names of other lengths; 2.15: values that run on.
+# A component that the codec does not know; names of other lengths, whose values have four bytes anyway
+# (request.go:139-146); a value over 255 bytes, which runs on into the tail (request.go:130,158).
 UNKNOWN = h("20040105 38100000 03033877 77200400 00000000")
 LONG_NAME = h("20040105 03000000 06030002 02200400 06040500 2a000000 07000000 68656c6c6f") + bytes(14)
 SHORT_NAME = h("20040105 03000000 06030002 02200400 01040500 2a000000 07000000 68656c6c6f") + bytes(9)

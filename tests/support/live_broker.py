@@ -1,6 +1,6 @@
 """A BlipMQ broker that is not one, and a client that asks it, on loopback: traffic for those who listen.
 
-Frames as protocol notes say: four bytes of length (bytes behind them), a kind, an id of eight bytes, a body.
+Frames: four bytes of length (bytes behind them), a kind, an id of eight bytes, a body.
 """
 
 import os

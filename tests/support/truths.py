@@ -339,7 +339,7 @@ _AUDIT, _AUDIT_EXPORT = "0x80", "0x81"
 _ZEROES = {"filter": "", "topic": "", "enabled": False, "offset": 0}
 _MEANT_OTHERWISE = {"0x21": ("python", "java"), "0x05": ("doc",)}
 _NAMES_TOO = {"0x7D": ("roles",), "0x53": ("topics",)}
-"""Operations whose lists of structs have the names in a column of their own as well (section 15)."""
+"""Operations whose lists of structs have the names in a column of their own as well."""
 _NOT_ON_THE_WIRE = {"created_at", "default_public"}
 """Fields of the decoder's structures that no byte stands for (schemas; the entries of an ACL list)."""
 

@@ -1,12 +1,12 @@
 """FlyMQ's binary protocol, header version 1.
 
 Source: docs/protocol.md of firefly-oss/flymq at 60a0b57; internal/protocol/binary.go, protocol.go and
-internal/server/server.go at 4df79e0 (1.26.11). Port 9092, all integers big-endian, a request is at most 32 MiB
-behind its header.
+internal/server/server.go at 4df79e0 (1.26.11). Port 9092, all integers big-endian, a request has at most 32 MiB
+after its header.
 
-Requests and replies share header and opcodes: the direction decides. Where the document and the code differ the
-code's layout is tried first and the document's (dialect ``doc``) next; so are the requests that only an SDK writes
-(``python``, ``java``) and the replies of older servers (``legacy``). What fits several is ``go``.
+Requests and replies share header and opcodes: the direction decides. The layout of the server's code is tried first.
+Then follow the document's layout (dialect ``doc``) where it differs, requests that only an SDK writes (``python``,
+``java``), and replies of older servers (``legacy``). A message that fits several layouts is ``go``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, 
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
-MAX_REPLY_SIZE = 256 << 20  # ours: the server does not check what it writes (protocol.go:405-423)
+MAX_REPLY_SIZE = 256 << 20  # our limit: the server checks no length before writing (protocol.go:405-423)
 MAX_REINJECTED_OFFSET = (1 << 48) - 1  # above it the server reads a message id out of the offset
 WRAPPED_FROM = 65_536  # server.go:1651-1754: from this value length on a zero-copy reply carries the stored record
 FLAG_COMPRESSED = 0x02
@@ -133,9 +133,9 @@ class FlyMQRequest(FlyMQ):
 
 # -- how the bodies are described
 #
-# Each call makes a layer class: its operation, what it is, its fields in wire order. The class stands in this module
-# under the name of the operation, with Reply and the variant behind it. Variants of an operation are tried in the order
-# of this file: the server's, the SDKs', then the server's with bytes behind the last field (protocol notes, 9).
+# Each call makes a layer class: its operation, its title, its fields in wire order. The name of the class is that of
+# the operation, then Reply for a reply, then the variant. Variants of an operation are tried in the order of this file:
+# the server's, the SDKs', then the server's with extra bytes, which the server ignores.
 
 Bodies = dict[int, list[Variant | type]]
 _REQUESTS: Bodies = {}
@@ -148,11 +148,11 @@ _VARIANTS = {
     "python": ("Python", " of the SDKs"),
     "java": ("Java", " of Java"),
 }
-"""What the names and titles of a dialect's classes end with."""
+"""Suffixes for names and titles of a dialect's classes."""
 
 
 def _part(title: str, about: str, *fields: Kind, name: str | None = None) -> type[Message]:
-    """The class of a part of bodies, or of what the bodies of several operations are."""
+    """The class of a part of a body, or of a body that several operations share."""
     name = name or title.title().replace(" ", "")
     return message_class(__name__, f"FlyMQ{name}", f"FlyMQ {title}", about, *fields)
 
@@ -375,7 +375,7 @@ _ENABLED = Bool("enabled", 1)
 _TIMES = (I64("created_at_s", unit="s"), I64("updated_at_s", unit="s"))
 _USER = _part("user", "An account.", _USERNAME, _ROLES, _PERMISSIONS, _ENABLED, *_TIMES)
 _create = _request(Op.USER_CREATE, "A new account.", *_ACCOUNT, _ROLES, _ENABLED)
-# binary.go:2131: the last byte may be absent, but only behind a role.
+# binary.go:2131: the last byte may be absent, but only after a role.
 _short = partial(_request, variant=("Short", " without enabled"))
 _create_short = _short(Op.USER_CREATE, "Without the last byte.", *_ACCOUNT, _SOME_ROLES)
 _reply(Op.USER_CREATE, "The account.", like=_USER)
@@ -443,7 +443,7 @@ def _layout(direction: Direction, header: type[Message], bodies: Bodies) -> Layo
 
 _MAGIC = b"\xaf\x01"
 _HEADER_SIZE = 8
-_FLAGS_SEEN = (0, 1, 3)  # the SDKs' and the server's; others are served too, but prove less
+_FLAGS_SEEN = (0, 1, 3)  # flags of the SDKs and the server; the server accepts further flags, which prove less
 _EIGHT_BYTE_REPLIES = frozenset({Op.SUBSCRIBE, Op.GET_OFFSET})
 _PLAUSIBLE_MS = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099
 
@@ -487,8 +487,9 @@ def _speaker(data: bytes, offset: int) -> Direction | None:
 def _direction(opening: Opening, side: Direction) -> tuple[Direction | None, bool]:
     """Which direction a side's bytes seem to flow, None if unknown, and whether they are FlyMQ at all.
 
-    Both layouts are searched for; where both fit from the same place on, only an empty topic or a PRODUCE whose
-    lengths add up makes a reply fit a request (protocol notes, Direction), so the request is believed there.
+    Both layouts are searched for. If both fit from the same offset, the message is taken for a request, unless all
+    topics are empty. A reply fits a request's layout only with an empty topic, or as the reply to a PRODUCE whose key
+    and value lengths add up to 16.
     """
     data, *_ = opening.side(side)
     offset_by_direction = {d: opening.find_run(side, d, 2) for d in DIRECTIONS} if data else {}
@@ -506,7 +507,7 @@ def _direction(opening: Opening, side: Direction) -> tuple[Direction | None, boo
 
 
 def _first_bytes_verdict(data: bytes, limit: int, ended: bool) -> Verdict:
-    """What the first bytes of a side say, when they are the first of the connection."""
+    """The verdict on the first bytes of a side whose start was captured."""
     if data[:2] != _MAGIC[: len(data)]:
         return Verdict.NO
     if len(data) < _HEADER_SIZE:

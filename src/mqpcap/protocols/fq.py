@@ -7,14 +7,13 @@ A session is a command connection and data connections, tied by a random key alo
 the client say what a connection is; on data connections they and the direction decide the layout, as no
 frame says which it has. The server never sends first.
 
-The limits the broker sets to commands (section "Limits" of the notes) are not part of their layout: an
-over-long user is still a login, refused by the answer. Those of data frames are: past one of them the broker
-closes, and nothing behind it can be framed.
+The broker's limits on commands are not part of their layout: an over-long user is still a login, refused by the
+answer. Its limits on data frames are part of the layout: the broker closes at a violation, and no later byte can be
+framed.
 
-A data frame has no mark to be found by, and message ids are full of zeros, which read as lengths of nothing:
-of 3300 late starts in real streams, two frames in a row were first found at a wrong offset in 1920. So a
-search wants names that people give: an exchange that is not empty, and text without control characters; then
-none was wrong.
+A data frame has no magic number, and message ids are full of zeros, which read as empty fields. In 1920 of 3300
+mid-stream starts in real streams, two consecutive frames were first found at a wrong offset. So a search requires
+plausible names: an exchange that is not empty, and text without control characters. Then no offset was wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,8 +52,10 @@ MAX_KEY_LEN = 127  # fqd_dss.c:400-402
 MAX_NAME_LEN = 127  # fq_utils.c:270, 280, 296: exchange, route and sender of a data frame
 MAX_HOPS = 32  # fq_utils.c:306
 MAX_PAYLOAD_LEN = 1 << 28  # fqd.h.in:48
-MAX_SEARCHED_PAYLOAD_LEN = 1 << 24  # ours: a search does not wait for more behind what may be no frame
-MAX_SEARCHED_NAME_LEN = 0x1F  # ours: from 0x20 on a length is a character, so in the middle of a key all would fit
+MAX_SEARCHED_PAYLOAD_LEN = 1 << 24  # our limit: a search does not wait for more bytes of a possible frame
+MAX_SEARCHED_NAME_LEN = (
+    0x1F  # our limit: from 0x20 on a length is also a character, so any offset inside a key would fit
+)
 REFUSED = 0xFFFFFFFF  # fqd_config.c:238: a bind refused; fqd_ccs.c:345: nothing unbound
 
 
@@ -100,7 +101,7 @@ _AFTER_CONNECT: dict[int, str] = {}
 
 
 def _opening(word: Word, next_layout: str, title: str, about: str, *fields: Kind) -> None:
-    """The class of what follows a word, and the layout of what follows that."""
+    """Adds the class of the bytes after a word, and the layout after them."""
     name = "FqConnect" + KINDS[word].title().replace("_", "")
     _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (_message(name, title, about, *fields),), next_layout
 
@@ -127,7 +128,7 @@ _ANSWERS: dict[int, tuple[type[Message], ...]] = {}
 
 
 def _command(bodies: dict[int, tuple[type[Message], ...]], code: Code, about: str, *fields: Kind) -> None:
-    """The class of what follows a code; the code gives the name."""
+    """Adds the class of the bytes after a code; the code gives the name."""
     name = CODE_NAMES[code]
     bodies[int(code)] = (_message("Fq" + name.title().replace("_", ""), f"fq {name}", about, *fields),)
 
@@ -177,8 +178,7 @@ _ANSWERS[Code.ERROR] = (_KEY_ERROR, *_ANSWERS[Code.ERROR])
 
 
 def _frame(name: str, title: str, about: str, is_full: bool, is_found: bool = False) -> type[Message]:
-    """A data frame. ``is_full``: sender and hops are in it. ``is_found``: what a search takes for one, of names that
-    people write."""
+    """A data frame. ``is_full``: with sender and hops. ``is_found``: for a search, with plausible names only."""
     text = partial(Text, prefix=1, at_most=MAX_NAME_LEN, strict=is_found, printable=is_found)
     peer = [
         text("sender"),
@@ -255,14 +255,14 @@ def claims(opening: Opening) -> Claim:
     if client[:4] in VERBS or server[:5] == b"HTTP/":
         return Claim(Verdict.NO)
     if not opening.on_port and not (opening.c2s_ended and opening.s2c_ended):
-        return Claim(Verdict.WAIT)  # every stranger comes here: each is searched once
+        return Claim(Verdict.WAIT)  # most foreign connections: search them once, at the end
     return _late_claim(opening)
 
 
 def _late_claim(opening: Opening) -> Claim:
-    """What the middle of a connection is, by the layouts that read it from the earliest byte on.
+    """Classify a mid-stream connection: the layout that fits from the earliest byte wins.
 
-    A side that reads as nothing yet may only need more bytes; one that no byte can follow counts as silent.
+    A side that fits no layout may need more bytes; a side that has ended counts as silent.
     """
     commands = [offset for d in DIRECTIONS if (offset := _first_pair(opening, d, f"command_{d}")) is not None]
     short = _first_pair(opening, "c2s", "short_found")
@@ -270,7 +270,7 @@ def _late_claim(opening: Opening) -> Claim:
     frames = [offset for offset in (short, full_c2s, _first_pair(opening, "s2c", "full_found")) if offset is not None]
     if not commands and not frames:
         return Claim(Verdict.NO if opening.c2s_ended and opening.s2c_ended else Verdict.WAIT)
-    # Where both read, the earlier byte wins: a misreading needs bytes skipped.
+    # If both fit, the earlier byte wins: a misreading skips bytes.
     if commands and (not frames or min(commands) <= min(frames)):
         return Claim(Verdict.LIKELY, "command_c2s", "command_s2c")
     if short is None and full_c2s is None:
@@ -283,9 +283,10 @@ def _late_claim(opening: Opening) -> Claim:
 
 
 def _first_pair(opening: Opening, direction: Direction, layout: str) -> int | None:
-    """Where two messages in a row begin, if they are not the last few bytes of what reads as none.
+    """The offset of the first two consecutive messages, None if more bytes are skipped than read.
 
-    A late start lies inside one message: less is skipped than is read. Strangers end in a chance frame now and then.
+    A mid-stream start lies inside one message, so a search skips less than one message. Foreign protocols sometimes end
+    in bytes that look like a frame.
     """
     side, *_ = opening.side(direction)
     offset = opening.find_run(direction, layout, 2) if side else None
@@ -293,11 +294,11 @@ def _first_pair(opening: Opening, direction: Direction, layout: str) -> int | No
 
 
 def observe(observation: Observation) -> None:
-    """The first login, the key it was granted, and for a connection that opens with a key whose it is.
+    """The first login and its key; for a data connection, the login that was granted its key.
 
-    Keys are random: a second login with one is the same traffic in another capture. The latest is nearest; one at the
-    connection's own address goes first, as a broker may have several. Where the key is read before the login, which was
-    sent again or came out of order, the connection waits for the login.
+    Keys are random: a second login with the same key is the same traffic in another capture. The latest login wins;
+    a login at the connection's own address goes first, as a broker may have several. If the key is read before the
+    login (reordered or retransmitted), the connection waits for the login.
     """
     for evidence, direction, op, ts_ns, (user, queue, key) in observation.each("user", "queue", "client_key"):
         shown = evidence.shown
@@ -318,7 +319,7 @@ def observe(observation: Observation) -> None:
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
-"""What a connection is, by the layout its client began with; of full frames without a start it may be either peer."""
+"""Kinds of connections, by the client's first layout. Full frames mid-stream have none: either peer sends them."""
 
 
 def resolve(evidence: Evidence) -> ConnectionFacts:
@@ -332,14 +333,14 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
 
 
 def _dotted(addresses: pa.Array) -> pa.Array:
-    """IPv4 addresses of four bytes as text; each different one is written once, as there are few."""
+    """IPv4 addresses of four bytes as text; each distinct address is formatted once."""
     encoded = addresses.dictionary_encode()
     texts = [".".join(map(str, address)) for address in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def derive(raw: Raw) -> dict[str, pa.Array]:
-    """Addresses as dotted text. What a connection is comes from its evidence, so that column is empty here."""
+    """Addresses as dotted text. ``connection_kind`` comes from the connection's evidence, so it is null here."""
     hops = raw.array("hops")
     return {
         "connection_kind": pa.nulls(raw.n, pa.string()),
@@ -383,7 +384,7 @@ def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
     for name in ("destination", "f.route", "f.body"):
         key = key * 1_000_003 + prints(rows[name])
     published, delivered = np.flatnonzero(is_message & client), np.flatnonzero(is_message & ~client)
-    # What a disk queue may have rewritten is told as it was published.
+    # A disk queue may rewrite the last 8 bytes of a message id, so the id shown is that of the publish.
     tail = pc.binary_slice(ids.take(pa.array(published)), 8, 16).cast(pa.binary(8))
     note = np.frombuffer(tail.buffers()[1] or b"", np.int64, len(published), 8 * tail.offset)
     return Keys(published, key[published], note), Keys(delivered, key[delivered])

@@ -97,8 +97,8 @@ class MqDispatch(Packet):
             first_slice = _first_slice(protocol, entries, may_wait, data, is_ended)
             if first_slice is not None:
                 packet = _whole_message(first_slice, data, is_ended)
-                if packet is not None and first_slice.then:
-                    layout_by_direction[direction] = first_slice.then
+                if packet is not None and first_slice.next_layout:
+                    layout_by_direction[direction] = first_slice.next_layout
                 return packet
         return streamcls(cls.dispatch_hook(data, _underlayer=tcp))(data, metadata, session)
 
@@ -172,8 +172,8 @@ def tcp_reassemble(
     if first_slice is None:
         return cls.read(data, direction)
     packet = _whole_message(first_slice, data, False)
-    if packet is not None and first_slice.then:
-        session["mqpcap layout"] = first_slice.then
+    if packet is not None and first_slice.next_layout:
+        session["mqpcap layout"] = first_slice.next_layout
     return packet
 
 
@@ -220,7 +220,7 @@ def _slices(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[lis
         slices.append(slice_)
         if split.end < 0:
             return slices, False
-        layout = protocol.layout(slice_.then or layout.name)
+        layout = protocol.layout(slice_.next_layout or layout.name)
         offset = slice_.end
     return slices, True
 

@@ -138,7 +138,7 @@ _Registers = dict[str, tuple[int, bool]]
 
 @dataclass(slots=True)
 class _Compiler:
-    """Builds a Program; ``at`` names the current field, for refusals."""
+    """Builds a Program; ``field_name`` is the current field, for refusals."""
 
     protocol: MessageQueue
     ops: list[list[int]] = field(default_factory=list)
@@ -150,7 +150,7 @@ class _Compiler:
     bodies: dict[type, int] = field(default_factory=dict)
     """First row of each class."""
     variants: list[tuple[int, int, str | None, str]] = field(default_factory=list)
-    at: str = ""
+    field_name: str = ""
     in_header: bool = False
 
     def layout(self, layout: Layout) -> CompiledLayout:
@@ -173,7 +173,7 @@ class _Compiler:
             table += [op, len(self.variants), len(variants)]
             for v in variants:
                 may_leave = extra if layout.may_leave(v) else -1
-                self.at = v.message.__name__
+                self.field_name = v.message.__name__
                 if layout.header is not None and (both := columns_of(layout.header) & columns_of(v.message)):
                     raise self.refuse(f"the header has its column {min(both)}, too; give one of them column=")
                 self.variants.append((self.body(v.message), may_leave, v.dialect, v.message.__name__))
@@ -186,7 +186,7 @@ class _Compiler:
     def check_derived(self) -> None:
         """A column that is masked is made of masked bytes: else a dump would print what the table masks."""
         for derived in self.protocol.derived:
-            self.at = derived.name
+            self.field_name = derived.name
             if derived.secret and (source := self.shown_source()) is not None:
                 raise self.refuse(f"it is secret, but may be made of {source}, which is not; give that secret=True")
 
@@ -202,7 +202,7 @@ class _Compiler:
         kinds: dict[str, fields.Kind] = {}
         assert layout.header is not None
         for f in layout.header.fields_desc:
-            self.at = f"{layout.header.__name__}.{f.name}"
+            self.field_name = f"{layout.header.__name__}.{f.name}"
             if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
                 raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")
             kinds[f.name] = f
@@ -223,7 +223,7 @@ class _Compiler:
         return self.bodies[cls]
 
     def refuse(self, why: str) -> ProtocolError:
-        return ProtocolError(f"{self.protocol.name}: {self.at}: {why}")
+        return ProtocolError(f"{self.protocol.name}: {self.field_name}: {why}")
 
     def column(self, kind: fields.Kind, shape: str, type_: pa.DataType | None, parent: int, name: str | None) -> int:
         if name is None:
@@ -257,7 +257,7 @@ class _Compiler:
         registers: _Registers = {}
         earlier: dict[str, fields.Kind] = {}
         for f in fields.wire_fields(cls):
-            self.at = f"{cls.__name__}.{f.name}"
+            self.field_name = f"{cls.__name__}.{f.name}"
             self.check_name(f)
             if (why := refusal(f, earlier)) is not None:
                 raise self.refuse(why)

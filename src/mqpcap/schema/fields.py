@@ -141,7 +141,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         raise NotImplementedError
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        """Read a value: the rest of the region after it, and the value. Raises Broken."""
+        """Read a value: returns the remaining bytes of the region, and the value. Raises Broken."""
         raise NotImplementedError
 
     def draw(self) -> Any:
@@ -500,11 +500,11 @@ class Address(Bytes):
 
 
 class GreedyBytes(Bytes):
-    """The rest of the region, possibly empty."""
+    """All remaining bytes of the region, maybe none."""
 
 
 class GreedyText(Text):
-    """The rest of the region, as text."""
+    """All remaining bytes of the region, as text."""
 
 
 class Inside(NamedTuple):
@@ -751,7 +751,7 @@ def smallest(item: "Kind | type[Message]") -> int:
     total = 0
     for kind in item.fields_desc:
         if isinstance(kind, Span) and kind.until is not None:
-            break  # without the delimiter the fields behind it are absent
+            break  # without the delimiter all later fields are absent
         total += smallest(kind)
     return total
 

@@ -86,14 +86,14 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
 class MessageSlice(NamedTuple):
     """A message in the bytes of a TCP segment or stream: its class, its layout and its offsets.
 
-    then: name of the layout of later messages, if it is a different one.
+    next_layout: name of the layout of later messages, if it changes.
     """
 
     message: "type[Message]"
     layout: "Layout"
     start: int
     end: int
-    then: str = ""
+    next_layout: str = ""
 
     def read(self, data: bytes) -> "Message":
         """The message, of the bytes it was found in."""
@@ -407,7 +407,7 @@ class Message(Packet):
         return next((f for f in self.fields_desc if isinstance(f, Length)), None)
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """The rest of the message after its header (all without a length), and the bytes after the message."""
+        """The message's bytes after its header (without a length: all bytes), and the bytes after the message."""
         length = self._length()
         if length is None or length.name not in self.fields:
             return s, None
@@ -502,21 +502,21 @@ class Message(Packet):
 
 
 def message_class(
-    module: str, name: str, title: str, about: str, *fields: Kind, like: type[Message] = Message, **own: Any
+    module: str, name: str, title: str, about: str, *fields: Kind, like: type[Message] = Message, **attributes: Any
 ) -> type[Message]:
     """A layer class without a class statement: its name, title, docstring and fields in wire order.
 
     The class is an attribute of its module, for pickle and imports. ``like`` is its base class, with its fields if none
-    are given; a packet that has the new class also has the base class. ``own``: further attributes.
+    are given; a packet that has the new class also has the base class. ``attributes``: further attributes.
 
     >>> from mqpcap.schema.fields import U8
     >>> message_class(__name__, "Ping", "my ping", "Says hello.", U8("count"))().name
     'my ping'
     """
-    own |= {"__doc__": about, "__module__": module, "name": title}
+    attributes |= {"__doc__": about, "__module__": module, "name": title}
     if fields or like is Message:
-        own["fields_desc"] = list(fields)
-    cls = new_class(name, (like,), exec_body=lambda body: body.update(own))
+        attributes["fields_desc"] = list(fields)
+    cls = new_class(name, (like,), exec_body=lambda body: body.update(attributes))
     setattr(sys.modules[module], name, cls)
     return cls
 

@@ -139,15 +139,15 @@ class Claim(NamedTuple):
 class Splitter(Shape):
     """Finds messages in the bytes that it was made for."""
 
-    def scan(self, at: int, *rows: memoryview) -> tuple[int, int, int, int, int]:
-        """The messages one after the other from ``at``: see ``bytecode.Scanner.scan``.
+    def scan(self, offset: int, *rows: memoryview) -> tuple[int, int, int, int, int]:
+        """The messages one after the other from ``offset``: see ``bytecode.Scanner.scan``.
 
-        Puts start, end, place in ``Layout.splits``, op and flaw (int64) of each into the five ``rows``. A body whose
-        flaw is not 0 is not read. The fifth number returned is the place of the next one's layout, -1 if unknown.
+        Puts start, end, index in ``Layout.splits``, op and flaw (int64) of each into the five ``rows``. A body whose
+        flaw is not 0 is not read. The fifth number returned is the index of the next message's layout, -1 if unknown.
         """
 
-    def search(self, at: int, in_a_row: int) -> tuple[int, bool]:
-        """First offset with ``in_a_row`` messages in a row: see ``bytecode.Scanner.search``."""
+    def search(self, offset: int, min_consecutive: int) -> tuple[int, bool]:
+        """First offset with ``min_consecutive`` consecutive messages: see ``bytecode.Scanner.search``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,22 +242,22 @@ class Raw:
     array: Callable[[str], pa.Array]
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     facts: "Sequence[ConnectionFacts]"
-    of: NDArray[np.int64]
+    connection_index: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Input of ``observe``: ``rows`` of ``raw``, all without a flaw, in capture order.
 
-    of (index in ``evidence``, an entry for each connection), from_client (bool), op and ts_ns have an entry for each of
-    ``rows``. ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key.
-    ``find(key, evidence, ts_ns)`` returns it, None if no connection shared it by that time.
+    connection_index (into ``evidence``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
+    ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key. ``find(key,
+    evidence, ts_ns)`` returns it, None if no connection shared it by that time.
     """
 
     raw: Raw
     rows: NDArray[np.int64]
     evidence: Sequence[Evidence]
-    of: NDArray[np.int64]
+    connection_index: NDArray[np.int64]
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
@@ -268,7 +268,7 @@ class Observation:
         """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""
         rows = pa.array(self.rows)
         values = zip(*(self.raw.array(name).take(rows).to_pylist() for name in names), strict=True)
-        numbers = (x.tolist() for x in (self.of, ~self.from_client, self.op, self.ts_ns))
+        numbers = (x.tolist() for x in (self.connection_index, ~self.from_client, self.op, self.ts_ns))
         for index, side, op, ts_ns, row in zip(*numbers, values, strict=True):
             yield self.evidence[index], DIRECTIONS[side], op, ts_ns, row
 

@@ -50,7 +50,7 @@ def columns_of(cls: type[Message]) -> frozenset[str]:
 
 
 def _columns(kinds: Collection[fields.Kind]) -> frozenset[str]:
-    # Of fields with conditions only one may be there.
+    # Only one of several fields with conditions may be present.
     columns = {x.column for x in kinds if x.column is not None and not isinstance(x, fields.If)}
     return frozenset(columns).union(*(columns_of(x.message) for x in kinds if isinstance(x, fields.Nested)))
 

@@ -1,18 +1,18 @@
 """The tables to answers: fifteen questions asked of a capture, each a function of DataFrames.
 
-A function takes tables of the contract as DataFrames, however they were read (``spark.read.format("mqpcap")`` or the
-Parquet of an export), and returns a DataFrame. Each is one statement of Spark SQL, shown at the end of its docstring
-and kept beside it as a constant: over views with the names of the tables and the view ``roles`` (see `roles`), and
-with the named parameters given, it can be run as it stands, on Spark Connect too; nothing is collected.
+A function takes tables as DataFrames, from ``spark.read.format("mqpcap")`` or from the Parquet of an export, and
+returns a DataFrame. Each is one statement of Spark SQL, shown at the end of its docstring and kept beside it as a
+constant. The statement runs as it stands, on Spark Connect too. It needs views with the names of the tables, the view
+``roles`` (see `roles`), and its named parameters. Nothing is collected.
 
-To ask about a part, filter before: ``latency(exchanges.where("destination = 'orders'"))``. A protocol's own table is
-optional wherever it is named, since an export has it only if the protocol occurs; what only that table tells is missing
-without it: a FETCH reply of FlyMQ counts its records with ``flymq``, else 1.
+For a part of the data, filter before: ``latency(exchanges.where("destination = 'orders'"))``. A protocol's own table is
+optional, since an export has it only if the protocol occurs. Without it its values are missing: a FETCH reply of FlyMQ
+counts its records with ``flymq``, else 1.
 
-What an operation is for comes from the protocol's description (`mqpcap.schema.requests.Roles`). The tables may be of
-several captures, each of which is taken for itself; what is counted is the sum. Times are ``_ns`` since 1970 or, for
-durations, ``_us`` or ``_s``. Percentiles are exact. Where the capture does not tell, columns are null: no answer is a
-guess.
+The purpose of an operation is its role in the protocol's description (`mqpcap.schema.requests.Roles`). Tables may hold
+several captures: nothing is paired across captures, and counts are sums. Times are ``_ns`` since 1970 or, for
+durations, ``_us`` or ``_s``. Percentiles are exact. If the capture does not show a value, its column is null: no answer
+is a guess.
 """
 
 import datetime
@@ -48,24 +48,24 @@ def roles(spark: SparkSession) -> DataFrame:
 
 
 def _roles(protocol: MessageQueue) -> set[tuple[str, str, str]]:
-    said = protocol.roles
+    declared = protocol.roles
     of_server = ("deliver", "empty", "denied", "outdated")
-    found = {("s2c" if role in of_server else "c2s", op, role) for role, ops in asdict(said).items() for op in ops}
-    found |= {("s2c", op, "reply") for op in said.poll}
-    found |= {row for op in said.poll - said.peek for row in (("c2s", op, "take"), ("s2c", op, "taken"))}
+    rows = {("s2c" if role in of_server else "c2s", op, role) for role, ops in asdict(declared).items() for op in ops}
+    rows |= {("s2c", op, "reply") for op in declared.poll}
+    rows |= {row for op in declared.poll - declared.peek for row in (("c2s", op, "take"), ("s2c", op, "taken"))}
     asks = protocol.rule.asks if protocol.rule is not None else {}
-    return found | {("s2c", reply, "grant") for op in said.login if op in asks for reply in asks[op].by}
+    return rows | {("s2c", reply, "grant") for op in declared.login if op in asks for reply in asks[op].by}
 
 
 def _rows(sql: str, args: Mapping[str, object] | None = None, /, **tables: DataFrame | None) -> DataFrame:
     """The rows of the statement, its table names standing for the DataFrames; a table that is None has no rows."""
     session = next(table.sparkSession for table in tables.values() if table is not None)
-    known = {name: _without_rows(session, name) if table is None else table for name, table in tables.items()}
-    known["roles"] = roles(session)
-    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in known)
+    views = {name: _without_rows(session, name) if table is None else table for name, table in tables.items()}
+    views["roles"] = roles(session)
+    common_tables = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in views)
     body = sql.strip()
-    rest = f", {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f" {body}"
-    return session.sql(f"WITH {named}{rest}", args=dict(args or {}), **known)
+    statement = f", {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f" {body}"
+    return session.sql(f"WITH {common_tables}{statement}", args=dict(args or {}), **views)
 
 
 def _without_rows(session: SparkSession, table: str) -> DataFrame:
@@ -74,8 +74,8 @@ def _without_rows(session: SparkSession, table: str) -> DataFrame:
 
 def _moment(when: datetime.datetime | str) -> str:
     """A moment in UTC as text that Spark reads the same in every session time zone."""
-    at = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
-    aware = at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
+    moment = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
     return aware.astimezone(datetime.UTC).isoformat()
 
 
@@ -195,16 +195,19 @@ ORDER BY protocol, server_ip, server_port, destination, role, client_ip, client_
 
 
 def who_talks(messages: DataFrame, exchanges: DataFrame, flymq: Own = None) -> DataFrame:
-    """Question 1: who talks to which topic or queue, as producer or consumer.
+    """Question 1: the producers and consumers of each topic or queue.
 
     A row per protocol, server_ip, server_port, client_ip, client_name, role (``producer`` or ``consumer``) and
-    destination: the ``group_names`` (FlyMQ, BlipMQ 2) or queues (fq) it named, ``requests`` it sent (publishes; or
-    binds, subscriptions, polls, acknowledgements), ``messages`` it sent, refused ones too, or was sent, their
-    ``body_bytes``, ``first_ts_ns`` and ``last_ts_ns``.
+    destination:
 
-    What names no destination has that of its exchange. ``client_name`` is that of a message or of its request; else
-    the user of the last login granted (FlyMQ), else the name under which the connection sends (msgq) or belongs to a
-    login (fq). Messages with a flaw are left out.
+    * ``group_names``: groups (FlyMQ, BlipMQ 2) or queues (fq) that the client named
+    * ``requests``: its publishes; or its binds, subscriptions, polls and acknowledgements
+    * ``messages``: those it sent, also refused messages, or received; their ``body_bytes``
+    * ``first_ts_ns``, ``last_ts_ns``
+
+    A message without a destination has the destination of its exchange. ``client_name`` is the name in a message or in
+    its request. Else it is the user of the last granted login (FlyMQ), the name under which the connection sends (msgq)
+    or the user of its login (fq). Messages with a flaw are left out.
     """
     return _rows(WHO_TALKS, messages=messages, exchanges=exchanges, flymq=flymq)
 
@@ -338,8 +341,8 @@ def where_the_time_goes(exchanges: DataFrame, messages: DataFrame, connections: 
 
     * ``sending``, ``receiving``: first to last packet of the request, of the answer
     * ``waiting``: between them: the broker, and the network between tap and broker
-    * ``thinking``: from the end of the answer before to the request: the client, and the network between tap and
-      client; requests sent before that answer came have none
+    * ``thinking``: from the end of the previous answer to the request: the client, and the network between tap and
+      client. Requests sent before that answer have none
 
     ``transfer_us`` (sending and receiving), ``broker_us`` and ``client_us`` are the sums, ``mostly`` names the
     largest. ``rtt_at_most_us`` is the shortest wait: no round trip between tap and broker takes longer, and it is not
@@ -364,10 +367,10 @@ ORDER BY protocol, destination, how
 def transit(deliveries: DataFrame) -> DataFrame:
     """Question 6: how long from publish to delivery through the broker.
 
-    A row per protocol, destination and ``how`` (the evidence by which both were tied): ``deliveries``, ``published``
-    (distinct messages among them), ``min_us`` ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us`` ``max_us``. A broker that
-    pushes (fq, msgq) is measured; with one that is asked (FlyMQ, BlipMQ) the time contains the consumer's own delay.
-    kokaq has no deliveries: a pop carries nothing that names the push.
+    A row per protocol, destination and ``how`` (the evidence): ``deliveries``, ``published`` (distinct messages among
+    them), ``min_us`` ``p50_us`` ``p95_us`` ``p99_us`` ``p999_us`` ``max_us``. With brokers that push (fq, msgq) this is
+    the broker's time; with brokers that are polled (FlyMQ, BlipMQ) it contains the consumer's delay. kokaq has no
+    deliveries: a pop carries nothing that identifies the push.
     """
     return _rows(TRANSIT, deliveries=deliveries)
 
@@ -455,14 +458,15 @@ def backlog(
     A row per protocol, server_ip, server_port, destination, partition_id (FlyMQ), ``consumer`` and ``how``:
     ``produced``, ``consumed`` and ``backlog`` (decimal, messages) at the capture's end:
 
-    * FlyMQ ``broker``: the last GET_LAG reply of the group: its own words
-    * FlyMQ ``commit``: one more than the highest offset seen produced, less the group's position by the last COMMIT,
-      GET_OFFSET or RESET_OFFSET to an offset
-    * FlyMQ ``read``: the same less where the client (``ip:port``) stopped reading
-    * BlipMQ ``counts``: what was published to the topic since the client (``ip:port``) subscribed, less what it was
-      sent, redeliveries (``blipmq``) counted once; what the broker dropped or expired is in the backlog
-    * fq ``counts``: the same of a queue since its bind, whose program may have passed over part of it: at most this
-    * kokaq ``counts``: pushes less pops that brought a message; no consumer
+    * FlyMQ ``broker``: as the last GET_LAG reply of the group reports it
+    * FlyMQ ``commit``: from the group's position by its last COMMIT, GET_OFFSET or RESET_OFFSET to an offset, up to the
+      highest offset that was produced
+    * FlyMQ ``read``: from the offset where the client (``ip:port``) stopped reading, up to the highest offset
+    * BlipMQ ``counts``: messages published to the topic since the client (``ip:port``) subscribed, less its
+      deliveries. Redeliveries (``blipmq``) count once. Dropped and expired messages are in the backlog.
+    * fq ``counts``: messages published since the queue's bind, less messages sent to it. This is an upper limit, as the
+      program of the bind may skip messages.
+    * kokaq ``counts``: pushes less pops that returned a message; no consumer
     """
     return _rows(BACKLOG, messages=messages, exchanges=exchanges, connections=connections, flymq=flymq, blipmq=blipmq)
 
@@ -482,9 +486,9 @@ def unanswered(exchanges: DataFrame) -> DataFrame:
     """Question 8: which requests got no answer, and which answers have no request.
 
     A row per exchange whose ``state`` is ``unanswered``, ``lost`` (the answer lies in a gap) or ``orphan`` (its
-    request was not captured), by time: protocol, state, op, destination, client_name, the key of the message
-    (capture, connection_id, request_direction, ``request_offset`` or ``reply_offset``), ``ts_ns``, and an orphan's
-    status and error_code. What nobody can know (``unknown``) is in ``latency``.
+    request was not captured), by time. Columns: protocol, state, op, destination, client_name, ``ts_ns``, and an
+    orphan's status and error_code. The key of the message is capture, connection_id, request_direction and
+    ``request_offset`` or ``reply_offset``. Exchanges in the state ``unknown`` are in ``latency``.
     """
     return _rows(UNANSWERED, exchanges=exchanges)
 
@@ -587,14 +591,14 @@ def repeats(
     * kokaq ``sent again``: opaques, op, destination and length, by one client address; ``put back``: locks released,
       counted per destination, without a key
     * FlyMQ ``read again``: ``partition:offset``, by one connection; a produce that is retried looks like two
-    * BlipMQ ``delivered again``: the delivery tag of QoS 1, of one subscription, known by the POLL that was answered,
-      or because the connection has but one
+    * BlipMQ ``delivered again``: the delivery tag of QoS 1, of one subscription: the subscription of the answered POLL,
+      or the only subscription of the connection
     * msgq ``sent again``, ``delivered again``: ``from:seq``, on one connection
 
-    All but kokaq need the protocol's table. What TCP sent again is in ``connections``.
+    All but kokaq need the protocol's table. TCP retransmissions are in ``connections``.
     """
-    own = {"fq": fq, "flymq": flymq, "blipmq": blipmq, "msgq": msgq}
-    return _rows(REPEATS, messages=messages, exchanges=exchanges, connections=connections, **own)
+    protocol_tables = {"fq": fq, "flymq": flymq, "blipmq": blipmq, "msgq": msgq}
+    return _rows(REPEATS, messages=messages, exchanges=exchanges, connections=connections, **protocol_tables)
 
 
 ACKS = f"""
@@ -676,10 +680,10 @@ def acks(
 
     * BlipMQ ``delivery`` (``blipmq``): deliveries of QoS 1, acknowledged before they came again
     * kokaq ``peek lock``: locks taken, given back by ReleasePeekLock or Pop of the same queue
-    * FlyMQ ``commit`` (``flymq``): replies that brought messages, and COMMITs; the time is from the last such reply
-      of the partition to the COMMIT on the same connection; outstanding is what was read and not committed then
+    * FlyMQ ``commit`` (``flymq``): replies with messages, and COMMITs. The time is from the last such reply of the
+      partition to the COMMIT on the same connection. Messages read but not committed are outstanding.
 
-    What was refused does not count. fq and msgq acknowledge nothing.
+    Refused requests do not count. fq and msgq have no acknowledgements.
     """
     return _rows(ACKS, messages=messages, exchanges=exchanges, connections=connections, flymq=flymq, blipmq=blipmq)
 
@@ -822,9 +826,9 @@ def what_did(
 
     ``client`` is an address, an ``address:port``, or a name: the user of an fq or FlyMQ login, a kokaq client, a msgq
     ``from``. Takes all messages of its connections from ``start`` up to, not including, ``end``; moments without a
-    zone are UTC. A row per message, by time: ts, ts_ns, ``client`` and ``server`` (``address:port``), direction,
-    protocol, op, destination, body_len, status, error_text, flaw, ``line`` (all of it as text, in the session's time
-    zone), and where it is: capture_file, first_packet, capture, connection_id, stream_offset.
+    zone are UTC. A row per message, by time. Columns: ts, ts_ns, ``client`` and ``server`` (``address:port``),
+    direction, protocol, op, destination, body_len, status, error_text, flaw, and ``line``: all of it as text, in the
+    session's time zone. The message is identified by capture_file, first_packet, capture, connection_id, stream_offset.
     """
     args = {"client": client, "start": _moment(start), "end": _moment(end)}
     return _rows(WHAT_DID, args, messages=messages)
@@ -875,16 +879,16 @@ ORDER BY c.protocol
 def trust(connections: DataFrame, problems: DataFrame, messages: DataFrame) -> DataFrame:
     """Question 15: how far the capture can be trusted.
 
-    A row per protocol (null: what is none of ours):
+    A row per protocol (null: connections of foreign protocols):
 
     * ``connections``, and of them ``begun_before`` (no SYN captured), ``not_ended``, ``one_sided`` (packets of one
-      side only) and ``by_port_only`` (nothing but the port says which protocol)
+      side only) and ``by_port_only`` (the port alone decided the protocol)
     * ``bytes`` captured: ``decoded_bytes`` became messages (``decoded_share``), ``undecoded_bytes`` did not, of them
       ``encrypted_bytes``; ``gap_bytes`` never captured; ``conflict_bytes`` sent twice with different content;
       ``retransmitted_bytes``
     * ``messages``, and of them ``flawed``, ``resynced`` (found by a search) and ``backward_in_time`` (captured before
-      the message in front of them)
-    * ``whole``: no gap, nothing undecoded, flawed or in conflict, both sides of every connection from its SYN on
+      the previous message)
+    * ``whole``: no gap; nothing undecoded, flawed or in conflict; both sides of every connection from its SYN on
     """
     return _rows(TRUST, connections=connections, problems=problems, messages=messages)
 

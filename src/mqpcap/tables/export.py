@@ -420,7 +420,7 @@ def _host() -> str:
 def _remove_stale(parent: Path, out: Path) -> None:
     """Removes what killed exports to the same name left, if their process ran here and is gone.
 
-    Where one was killed between two renames, the earlier export is there and ``out`` is not: it gets its name back.
+    If an export was killed between its two renames, the earlier export is renamed back to ``out``.
     """
     host = re.escape(_host())
     pattern = re.compile(rf"\.{re.escape(out.name)}\.mqpcap-{host}-([0-9]{{1,10}})-[0-9]+({_OLD})?")

@@ -1,6 +1,6 @@
 """The columns of the tables, as other programs rely on them.
 
-Text of which there is little that differs is a dictionary while it travels (``compact``); in the files it is text.
+Text with few distinct values is a dictionary in memory (``compact``) and plain text in the files.
 """
 
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""BlipMQ exchanges and deliveries: truth files, what the notes say step by step, and random conversations."""
+"""BlipMQ exchanges and deliveries: truth files, the server's rules one by one, and random conversations."""
 
 import json
 import os
@@ -302,7 +302,7 @@ def test_frames_behind_an_unknown_type_are_unanswered() -> None:
 
 
 def test_of_two_equal_acks_none_is_taken_for_the_refused_one() -> None:
-    """Section 7, step 6a: two in one write give silence for the first and 404 for the second."""
+    """Two ACKs of one tag in one write: the server is silent for the first and answers 404 to the second."""
     script = Script().ready()
     script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
     script.c(PUBLISH, 4, topic="a", qos=1, body=5), script.c(POLL, 5, sub=2)

@@ -1,7 +1,7 @@
 """BlipMQ, protocol versions 1 and 2.
 
 Source: docs/PROTOCOL.md of bravo1goingdark/blipmq at b8159bf; net/src/frame.rs at 1d563c3 (version 1), 7a553cb
-(version 2). Port 5555, all integers big-endian, a frame is at most 16 MiB behind its length.
+(version 2). Port 5555, all integers big-endian, a frame has at most 16 MiB after its length.
 
 The version is that of the HELLO answered by ACK; it decides whether the high bits of a qos byte are flags.
 """
@@ -314,7 +314,7 @@ _HELLO = Claim(Verdict.YES, "c2s", "s2c")
 
 
 def claims(opening: Opening) -> Claim:
-    """HELLO alone on the port is enough; elsewhere the server's answer confirms (notes, Heuristic signature)."""
+    """A HELLO with version 1 or 2 decides; any other first frame needs an answer of the server under its id."""
     client, server = opening.c2s, opening.s2c
     both = opening.c2s_start and opening.s2c_start
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
@@ -408,7 +408,7 @@ def _soundness(opening: Opening, client_side: _SideEvidence, server_side: _SideE
 def observe(observation: Observation) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
     opened = np.array([not evidence.is_fixed for evidence in observation.evidence], np.bool_)
-    is_evidence = opened[observation.of] & np.where(
+    is_evidence = opened[observation.connection_index] & np.where(
         observation.from_client, observation.op == FrameType.HELLO, observation.op == FrameType.ACK
     )
     rows = observation.rows[is_evidence]
@@ -419,7 +419,10 @@ def observe(observation: Observation) -> None:
     ]
     # As lists: connections are many, and each has but few such rows.
     for connection, asked, number, _, subscription, acknowledges, version, says_version in zip(
-        observation.of[is_evidence].tolist(), observation.from_client[is_evidence].tolist(), *columns, strict=True
+        observation.connection_index[is_evidence].tolist(),
+        observation.from_client[is_evidence].tolist(),
+        *columns,
+        strict=True,
     ):
         evidence = observation.evidence[connection]
         shown = evidence.shown
@@ -431,11 +434,11 @@ def observe(observation: Observation) -> None:
         elif not asked and acknowledges and subscription == 0:
             hello = shown.get("hellos", {}).get(number)
             if hello is not None:
-                shown.clear()  # nothing else is asked any more, and connections are many
+                shown.clear()  # the version is final; little memory per connection
                 shown["last"] = hello
                 evidence.is_fixed = True
             elif len(shown.setdefault("early", set())) < EARLY_ACKS:
-                # The other direction may be a search behind: the HELLO is yet to come.
+                # The other direction may still be searching for its first frame: the HELLO follows.
                 shown["early"].add(number)
 
 

@@ -31,7 +31,7 @@ TEXTS = (
 )  # fmt: skip
 """The texts of NACKs that answer fixed frames (versions 1 and 2)."""
 REPLIES = ("zero", "subscribed", "pong", "delivery", "tagged", "not found", "refused", "other", *TEXTS)
-"""What a reply says; a request has a bit for each that it may get.
+"""Replies by content; a request has a bit for each reply that it may get.
 
 zero      ACK of HELLO or AUTH
 delivery  a message under the id of its POLL (QoS 0)
@@ -41,7 +41,7 @@ other     a NACK with another text
 
 
 class Code(IntEnum):
-    """What a frame is: 1 to 10 are the client's frames of that type with nothing to refuse; others follow."""
+    """Kinds of frames: 1 to 10 are valid frames of the client, by type; further codes follow."""
 
     NONE = 0
     PUBLISH_ONCE = 11
@@ -68,11 +68,11 @@ NEW, GREETED, GREETED_TWO, READY, READY_TWO = range(5)
 
 
 def _bits(*words: str) -> int:
-    """A bit for each of some replies."""
+    """The bits of replies."""
     return sum(1 << REPLIES.index(word) for word in words)
 
 
-# What a frame to a connection that is ready gets. Version 2 may find another fault first.
+# Replies on a connection in the state ready. Version 2 checks some faults in another order.
 _TOPIC_FAULTS = ("topic contains NUL byte", "topic too long", "other")
 _SUBSCRIBE_FAULTS = ("invalid QoS value", *_TOPIC_FAULTS, "empty consumer group name")
 _FIXED: Mapping[int, str] = {

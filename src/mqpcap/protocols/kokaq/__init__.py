@@ -180,14 +180,14 @@ class Kokaq(Message):
 
 
 class _Begin(NamedTuple):
-    """What stands before the operation; byte 3 of requests and of answers; other names of numbers."""
+    """Fields before the operation; byte 3 of requests and of answers; other names of numbers."""
 
     fields: tuple[Kind, ...]
     byte_3: tuple[int, int] = (0x06, 0x05)
     named: Mapping[str, Mapping[int, str]] = {}
 
 
-# const.go:20-22: two-way is 1, as response is. What the codecs wrote has the codec's numbers, also in Scapy.
+# const.go:20-22: two-way is 1, as response is. Frames of the codecs have the codec's numbers, also in Scapy.
 _CODEC_WORDS = {
     "opcode": CODEC_OPS, "client": CODEC_CLIENTS, "status": CODEC_STATUSES, "reason": CODEC_REASONS,
     "rq": {1: "Response or TwoWay", 3: "OneWay"},
@@ -304,7 +304,7 @@ KokaqLeanAnswer = message_class(
 # -- where a frame ends ----------------------------------------------------------------------------------
 
 # Variants by magic and tag, in this order: the form, how its end is computed, what must follow. The first that fits is
-# taken, the last without a condition (2.7, 2.8, 2.11, 2.12, 2.15). The document reads a component's tags in two ways.
+# taken, the last without a condition. The document reads a component's tags in two ways.
 RULE_OF_ENDS: Mapping[tuple[str, int], tuple[tuple[str, str, str], ...]] = {
     ("big", 0): (("lean", "lean", "anything"), ("doc", "header", "anything")),
     ("big", METADATA): (
@@ -349,7 +349,7 @@ SPLITS: Mapping[Direction, tuple[str, ...]] = {d: tuple(f"{d}_{form}" for form i
 
 
 def split_frames(buf: memoryview | bytes, limit: int, ended: bool) -> SplitFrames:
-    """What finds frames in ``buf[:limit]`` by the rule; ``ended`` says that no byte can follow ``limit``."""
+    """The splitter of ``buf[:limit]``; ``ended``: no byte can follow ``limit``."""
     return SplitFrames(_RULE, buf, limit, ended)
 
 
@@ -359,15 +359,14 @@ def split_frames(buf: memoryview | bytes, limit: int, ended: bool) -> SplitFrame
 MAX_VOTES = 32
 _BEGINNINGS = {(magic + bytes([VERSION]))[:n] for magic in (BIG, LITTLE) for n in range(4)}
 Echo = tuple[bytes, bytes, int]
-"""What an answer repeats: magic, opaque, opcode."""
+"""The values that an answer repeats: magic, opaque, opcode."""
 
 
 class _FirstFrames(NamedTuple):
-    """What the first frames of a direction say, MAX_VOTES at most.
+    """Evidence from the first frames of a direction, MAX_VOTES at most.
 
-    echoes         what answers repeat of them
-    server_votes   where the stream began earlier, the frames that only a server sends minus those that only a client
-                   sends
+    echoes         the values of them that answers repeat
+    server_votes   mid-stream: frames that only a server sends, minus frames that only a client sends
     """
 
     verdict: Verdict
@@ -376,7 +375,7 @@ class _FirstFrames(NamedTuple):
 
 
 def _first_frames(opening: Opening, direction: Direction) -> _FirstFrames:
-    """What the first frames of a direction say."""
+    """Evidence from the first frames of a direction."""
     data, started, ended = opening.side(direction)
     offset = 0 if started else opening.find_run(direction, f"{direction}_doc", 2)
     if offset is not None and data[offset : offset + 3] not in _BEGINNINGS:
@@ -404,7 +403,7 @@ def _first_frames(opening: Opening, direction: Direction) -> _FirstFrames:
     if not echoes:
         return _FirstFrames(Verdict.NO)
     follows = frames.follows(first_end) if first_end >= 0 else splitter.WAIT
-    # Found by a search, it is ours if another follows it.
+    # A frame found by a search needs a second frame after it.
     if is_plausible and (is_proven or (not started and follows == splitter.YES and first_end < len(data))):
         judged = Verdict.YES
     elif follows == splitter.YES and (is_plausible or opening.on_port):
@@ -422,7 +421,11 @@ def _repeats(data: bytes, offset: int) -> bool:
 
 
 def _server_vote(head: bytes) -> int:
-    """1 for an answer, -1 for a request, 0 where lone bytes do not tell (2.5)."""
+    """1 for an answer, -1 for a request, 0 if these bytes do not decide.
+
+    RQ 0 is a response in the document's table, 2 and 3 are requests. RQ 1 is a response in its legend, a request in its
+    table and the codec (const.go:20-22); there byte 9 decides: a status and a reason, or a client.
+    """
     little = head[:2] == LITTLE
     rq = head[3] & 3 if little or head[3] <= 0x0F else head[3] >> 6
     byte = head[9]
@@ -436,7 +439,7 @@ def _server_vote(head: bytes) -> int:
 
 
 def claims(opening: Opening) -> Claim:
-    """A header, and a component that repeats it; or the answer that repeats opaque and opcode (protocol notes, 9)."""
+    """A header, and a component that repeats its magic and tag; or an answer that repeats its opaque and opcode."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
         return Claim(Verdict.NO)
     client = _first_frames(opening, "c2s")
@@ -472,7 +475,7 @@ Order = Literal["open", "msb", "lsb"]
 
 
 def _set_of(holds: Callable[[int], bool]) -> int:
-    """The values of a byte of which something holds, a bit for each."""
+    """A bit for each value of a byte that fulfils a condition."""
     return sum(1 << byte for byte in range(256) if holds(byte))
 
 
@@ -482,11 +485,11 @@ _TYPE_0_MSB, _TYPE_0_LSB = _set_of(lambda byte: byte >> 2 == 0), _set_of(lambda 
 
 
 def observe(observation: Observation) -> None:
-    """Collects what big-endian frames prove, but for lean ones (2.0). No other layout is observed."""
+    """Collects proofs from big-endian frames that are not lean. All other frames have the codec's numbers."""
     raw, rows = observation.raw, observation.rows
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
-    for key in factorize(observation.of << 8 | bytes_3)[0].tolist():
+    for key in factorize(observation.connection_index << 8 | bytes_3)[0].tolist():
         shown = observation.evidence[key >> 8].shown
         shown["bytes_3"] = shown.get("bytes_3", 0) | 1 << (key & 0xFF)
 
@@ -505,7 +508,7 @@ def observe(observation: Observation) -> None:
         "codec answer": says("status", 1) & says("reason", 1),
     }
     for name, proven in proofs.items():
-        for place in factorize(observation.of[proven])[0].tolist():
+        for place in factorize(observation.connection_index[proven])[0].tolist():
             observation.evidence[place].shown[name] = True
     for evidence in observation.evidence:
         evidence.is_fixed = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
@@ -535,7 +538,7 @@ def types(evidence: Evidence) -> str:
 
 
 class Meaning(NamedTuple):
-    """What a connection's evidence says of the numbers in its big-endian frames."""
+    """The meaning of numbers in a connection's big-endian frames, by its evidence."""
 
     numbering: Numbering = "open"
     order: Order = "open"
@@ -564,7 +567,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
     meanings = [facts.own or Meaning() for facts in raw.facts]
     is_doc = _each(forms, raw.layout, lambda form: form.startswith("doc"))
     codec = _each(forms, raw.layout, lambda form: form.startswith(("go1", "lean")))
-    codec |= is_doc & _each(meanings, raw.of, lambda meaning: meaning.numbering == "codec")
+    codec |= is_doc & _each(meanings, raw.connection_index, lambda meaning: meaning.numbering == "codec")
     little = _each(forms, raw.layout, lambda form: form.startswith("go1"))
     lsb = _each(forms, raw.layout, lambda form: form.endswith("lsb"))
     client, status, reason = raw.numbers("client"), raw.numbers("status"), raw.numbers("reason")
@@ -584,7 +587,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
 
 
 def _each(values: Sequence[Any], place: NDArray[Any], holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
-    """For each row whether something holds of the value at its place."""
+    """For each row whether a condition holds for the value at its index."""
     mask: NDArray[np.bool_] = np.array([holds(value) for value in values], np.bool_)[place]
     return mask
 
@@ -602,7 +605,7 @@ def _named(
 
 
 def _name(raw: Raw, name: str, little: NDArray[np.bool_]) -> pa.Array:
-    """A namespace or queue as text: its number, or its bytes as they read best (10.1)."""
+    """A namespace or queue as text: its number, or its bytes as text if they are printable."""
     value, present = raw.numbers(f"{name}_id")
     number = pa.array(value, mask=~present).cast(pa.string())
     encoded = raw.array(f"{name}_raw").dictionary_encode()
@@ -649,8 +652,8 @@ def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is
     """``field:number`` for every number of a big-endian frame whose meaning rests on an unproven choice."""
     if not is_doc.any():
         return pa.repeat(pa.scalar([], pa.list_(pa.string())), raw.n)
-    is_open = is_doc & _each(meanings, raw.of, lambda x: x.numbering == "open")
-    no_codec = is_doc & _each(meanings, raw.of, lambda x: x.numbering != "codec")
+    is_open = is_doc & _each(meanings, raw.connection_index, lambda x: x.numbering == "open")
+    no_codec = is_doc & _each(meanings, raw.connection_index, lambda x: x.numbering != "codec")
     words = [f"metadata:{number}" for number in range(max(_AMBIGUOUS_TAGS) + 1)]
     rows_and_words: list[tuple[NDArray[np.int64], Any]] = []  # rows, and the index of the word of all or of each
 
@@ -671,7 +674,9 @@ def _ambiguities(raw: Raw, forms: Sequence[str], meanings: Sequence[Meaning], is
     rows_and_words.append((row[first_items], tag[first_items]))
     # Bytes 1 to 3 read the other way round: type 1 to 3, rq 0.
     (message_type, has_type), (rq, _) = raw.numbers("message_type"), raw.numbers("rq")
-    either = is_doc & _each(meanings, raw.of, lambda x: x.order == "open") & has_type & (message_type == 0)
+    either = (
+        is_doc & _each(meanings, raw.connection_index, lambda x: x.order == "open") & has_type & (message_type == 0)
+    )
     say("message_type:0", either & (rq > 0))
     for number in (1, 2, 3):
         say(f"rq:{number}", either & (rq == number))

@@ -14,15 +14,15 @@ import cython
 from mqpcap.schema.flaws import Flaw
 
 FORMS = ("doc", "doc_swapped", "doc_bytes", "doc_simple16", "go1", "go1_plain", "go1_simple16", "lean")
-"""What a frame may be read as; each direction has a layout for each."""
+"""The forms of frames; each direction has a layout for each form."""
 END_RULES = ("header", "lean", "payload", "odd payload", "numbered", "entries", "block", "next header")
 """How the end of a variant is computed.
 
 header        the frame is a header and nothing else
 lean          28 bytes and a payload, if the bytes fit the second codec
 payload       the payload component's lengths, which count bytes
-odd payload   the same; only where a name is not four bytes long
-numbered      the same with names of four bytes, whatever their lengths say
+odd payload   as ``payload``, if a name is not four bytes long
+numbered      as ``payload``, but each name with a length above 0 has four bytes
 entries       the metadata component's count of entries
 block         the metadata component's size in bytes; whole entries must fill it
 next header   unknown: the frame goes on up to the next header
@@ -32,10 +32,10 @@ END_CONDITIONS = ("anything", "boundary", "three bytes", "boundary, uncut", "pad
 
 anything          no condition
 boundary          a boundary
-three bytes       a boundary; of a header that is cut by the end, three bytes at least
-boundary, uncut   a boundary, but not the end of the stream if the first variant goes on behind it
-padding           a boundary, possibly behind zeros: up to a multiple of four bytes, or as many as a tail has
-tail              the first codec's tail
+three bytes       a boundary; a header that the stream's end truncates needs three bytes
+boundary, uncut   a boundary, but not the end of a stream that ended before an earlier variant did
+padding           a boundary, or zeros and a boundary: up to a multiple of four bytes, or as many as a tail has
+tail              the first codec's tail: 12 bytes, zeros unless a value was too long (request.go:130,158)
 """
 
 HEADER_BYTES = cython.declare(cython.const[cython.int], 12)
@@ -60,15 +60,15 @@ MORE = cython.declare(cython.const[cython.int], 0)
 MESSAGE = cython.declare(cython.const[cython.int], 1)
 BAD = cython.declare(cython.const[cython.int], 2)
 
-# Whether something stands at an offset. WAIT: the bytes to tell are not here yet.
+# Whether a header or boundary is at an offset. WAIT: more bytes are needed.
 NO = cython.declare(cython.const[cython.int], 0)
 WAIT = cython.declare(cython.const[cython.int], 1)
 YES = cython.declare(cython.const[cython.int], 2)
 
-# What an end may be instead of an offset.
+# Results of the functions that compute an end, besides offsets.
 NO_FIT = cython.declare(cython.const[cython.longlong], -1)  # the variant does not fit
-UNDECIDED = cython.declare(cython.const[cython.longlong], -2)  # the bytes to tell are not here yet
-TRUNCATED = cython.declare(cython.const[cython.longlong], -3)  # the same, and the variant is known to be this one
+UNDECIDED = cython.declare(cython.const[cython.longlong], -2)  # more bytes are needed
+TRUNCATED = cython.declare(cython.const[cython.longlong], -3)  # more bytes are needed, and the variant is decided
 NO_VARIANT = cython.declare(cython.const[cython.longlong], -4)  # no variant fits
 
 # Indices into FORMS, ENDS and FOLLOWED_BY. A frame is DOC or GO1, by its magic, until its variant is decided.
@@ -101,7 +101,7 @@ globals().update(
 
 @cython.ccall
 def legal(byte_3: cython.int, little: cython.bint) -> cython.bint:
-    """Whether a byte 3 is one that the document allows: type 0 to 3 in either bit order.
+    """Whether the document allows this byte 3: type 0 to 3 in either bit order.
 
     >>> [hex(b) for b in (0x0F, 0x10, 0x43) if legal(b, False)]
     ['0xf', '0x43']
@@ -115,10 +115,10 @@ class SplitFrames:
     """The bytes of one direction up to ``limit``, and the last frame found in them.
 
     ended    no byte can follow ``limit``
-    rule     int32: by magic and tag the variants, each a form, an index into ENDS and one into FOLLOWED_BY, or -1
+    rule     int32: by magic and tag the variants: form, index into END_RULES, index into END_CONDITIONS; or -1
 
     The result of a search: ``verdict``, ``end``, ``known_end`` (of a frame that is not all here; -1 if unknown),
-    ``form`` (-1 for none), ``op`` and ``flaw``. ``at`` is the offset of the frame. No header stands in the bytes from
+    ``form`` (-1 for none), ``op`` and ``flaw``. ``offset`` is the offset of the frame. No header is in the bytes from
     ``searched_from`` to ``searched_to``, as the searches of earlier frames have found.
     """
 
@@ -161,7 +161,7 @@ class SplitFrames:
             self.end = -1
             self.flaw = 0
 
-    # -- what stands at an offset
+    # -- bytes at an offset
 
     @cython.cfunc
     def _header_at(self, offset: cython.longlong) -> cython.int:
@@ -183,7 +183,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _boundary_at(self, offset: cython.longlong) -> cython.int:
-        """Whether a header or the end of the stream is there. A header that the end cuts counts."""
+        """Whether a header or the end of the stream is there. A header that the end truncates counts."""
         answer: cython.int
         if offset > self.limit:
             return NO if self.ended else WAIT
@@ -192,7 +192,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _zero_count(self, offset: cython.longlong, max_count: cython.longlong) -> cython.longlong:
-        """The number of zero bytes there, at most ``most``."""
+        """The number of zero bytes there, at most ``max_count``."""
         n: cython.longlong = 0
         while n < max_count and offset + n < self.limit and self.buf[offset + n] == 0:
             n += 1
@@ -210,7 +210,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _variant_end(self, how: cython.int) -> cython.longlong:
-        """The end by one of ENDS, or NO_FIT, UNDECIDED, CUT, NO_VARIANT. Sets ``tail_end``: the first codec's tail."""
+        """The end by an END_RULES rule, or NO_FIT, UNDECIDED, TRUNCATED, NO_VARIANT. Sets ``tail_end``."""
         i: cython.int
         self.known_end = -1
         if how == HEADER:
@@ -238,7 +238,7 @@ class SplitFrames:
         if self._integer(self.offset + 8, 4) != 0 or op > MAX_LEAN_OPCODE:
             return NO_FIT
         if available < 14:
-            return UNDECIDED  # a Nop without anything looks the same so far
+            return UNDECIDED  # a Nop without a component begins with the same bytes
         if op == BIG_0 and self.buf[self.offset + 13] == BIG_1:
             return NO_FIT
         if available >= LEAN_BYTES:
@@ -304,7 +304,7 @@ class SplitFrames:
         search_end: cython.longlong = min(self.limit, self.offset + MAX_UNKNOWN_BYTES)
         answer: cython.int = NO
         if self.searched_from <= offset <= self.searched_to:
-            offset = min(self.searched_to, search_end)  # what an earlier frame's search has passed is not read again
+            offset = min(self.searched_to, search_end)  # no byte is searched twice
         else:
             self.searched_from = offset
             self.searched_to = offset
@@ -326,7 +326,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _is_followed_by(self, condition: cython.int, end: cython.longlong) -> cython.int:
-        """Whether one of FOLLOWED_BY follows ``end``. Sets ``self.end``: padding and tail belong to the frame."""
+        """Whether a condition of END_CONDITIONS holds. Sets ``self.end``: padding and tail belong to the frame."""
         n: cython.longlong
         self.end = end
         if condition == ANYTHING:
@@ -366,7 +366,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _find_frame(self, offset: cython.longlong) -> cython.void:
-        """Finds the frame at ``at``. MORE has a form once the 12 bytes of the header are here: cut, it is truncated."""
+        """Finds the frame at an offset. MORE has a form once the 12 bytes of the header are there."""
         available: cython.longlong = self.limit - offset
         tag: cython.int
         k: cython.Py_ssize_t
@@ -404,7 +404,7 @@ class SplitFrames:
                 self._set_result(MORE, self.rule[tag, k, 0], self.known_end)
                 return
             elif end == UNDECIDED and not self.ended:
-                # Only the first variant knows how many bytes are needed; the others are tried where it fails.
+                # Only the first variant shows how many bytes are needed; the later variants are tried if it fails.
                 self._set_result(MORE, undecided, self.known_end if follower == PADDING else -1)
                 return
             elif end == UNDECIDED and follower == PADDING:
@@ -416,7 +416,7 @@ class SplitFrames:
 
     @cython.cfunc
     def _find_unknown(self, form: cython.int) -> cython.void:
-        """A frame that no variant reads. Admin and Control messages may hold anything, up to the next header (2.14)."""
+        """A frame without a variant. Admin and Control messages have no defined content; they end at a header."""
         kind: cython.int = self.buf[self.offset + 3] >> 2
         end: cython.longlong = NO_VARIANT
         if self.buf[self.offset + 2] == VERSION and (kind == 2 or kind == 3):
@@ -470,9 +470,9 @@ class SplitFrames:
 
     @cython.cfunc
     def _run_at(self, offset: cython.longlong, min_consecutive: cython.int) -> cython.int:
-        """Whether so many frames follow each other there, or fewer that end exactly at the end of the stream.
+        """Whether ``min_consecutive`` frames follow there, or fewer that end exactly at the end of the stream.
 
-        The end may cut the last of them.
+        The end may truncate the last frame.
         """
         k: cython.int = 0
         while offset < self.limit:
@@ -488,9 +488,9 @@ class SplitFrames:
         return WAIT
 
     def search(self, offset: cython.longlong, min_consecutive: cython.int) -> tuple[int, bool]:
-        """The first offset from which ``in_a_row`` frames follow, see ``_run_at``.
+        """The first offset where ``_run_at`` finds ``min_consecutive`` frames.
 
-        If there is no such offset (False), the first at which frames may still begin when more bytes come.
+        If there is no such offset (False): the first offset where frames may begin once more bytes come.
         """
         answer: cython.int
         while offset + 2 < self.limit:

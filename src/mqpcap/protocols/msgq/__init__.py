@@ -1,19 +1,19 @@
 """msgq, the command channel of BIND 10: flat, typed, split and json.
 
 Source: doc/design/cc-protocol.txt of isc-projects/bind10 at c25fdf8de; the daemons and client libraries of
-da2390e7e (flat), 83553f96f (typed), f28f0da30 (split), 3797c1639 (json). Port 9912, all integers big-endian; the
-daemon of the first two takes at most 65536 bytes behind a length, the others have no limit, ours is 64 MiB.
+da2390e7e (flat), 83553f96f (typed), f28f0da30 (split), 3797c1639 (json). Port 9912, all integers big-endian.
+The daemon of flat and typed takes at most 65536 bytes after a length. The later daemons have no limit; ours is 64 MiB.
 
-The four number bytes of every message say how many follow. A stream never changes its layout; which one it is, the
-first message shows. Flat and typed have the same bytes: a connection is typed if the first whole message of the
-client (else of the daemon) holds an item of the types 5 to 8, as the libraries of that time write ``type`` as UTF8.
-The C++ library of December 2009 wrote both numbers of a split message too short by two: its first message is a
-malformed row and its stream is lost there, as it was for the daemon.
+Every message begins with its length in four bytes. A stream never changes its layout; the first message shows which it
+is. Flat and typed share the layout: a connection is typed if the first whole message of the client (else of the daemon)
+has an item of the types 5 to 8. Libraries of that time write ``type`` as UTF8. The C++ library of December 2009 wrote
+both lengths of a split message too short by two. Its first message is a malformed row, and its stream is lost there, as
+it was for the daemon.
 
 Choices. A split body is a message if it has the magic and decodes, else JSON, else bytes; a json body is JSON, else
-bytes. A routing key whose item is NULL is null; a DATA item that holds a message is that message's object even where it
-is four bytes long. BOOL bytes that are none of the four are ``{"hex": ...}``. An item of an unknown type makes the
-message malformed. With --bodies, a ``msg`` that is cut is null inside ``document``.
+bytes. A routing key whose item is NULL is null; a DATA item that is a message becomes its object, even if it is four
+bytes long. BOOL bytes other than the four known values are ``{"hex": ...}``. An item of an unknown type makes the
+message malformed. With --bodies, a truncated ``msg`` is null inside ``document``.
 """
 
 import json
@@ -57,7 +57,7 @@ class MsgQ(Message):
     fields_desc = [Length("length", at_most=MAX_MESSAGE_SIZE)]
 
     def operation(self, direction: str) -> str | None:
-        """The value of ``type``, else the word that a reply without one is known by."""
+        """The value of ``type``; for a reply without ``type``: ``lname`` or ``stats``."""
         words = _routing(self)
         named = words.get("type") or next((word for word in _ANSWERS if word in words), None)
         return named if isinstance(named, str) else None
@@ -68,15 +68,15 @@ class MsgQ(Message):
 
 
 class MsgQForm(Message):
-    """What the forms share: the words of a message read by key, ``message.type``; None for one that is not there.
+    """Base of the forms: words of a message are attributes, for example ``message.type``; None for an absent word.
 
     ``from_`` is ``from``.
     """
 
     def parts(self) -> tuple[Mapping[str, object], object]:
-        """The outer hash or the header, empty if it does not decode; and what ``msg`` or the body says.
+        """The outer hash or the header, empty if it does not decode; and the content of ``msg`` or the body.
 
-        That is bytes where it is neither a message nor JSON, None where there is none.
+        The content is bytes if it is neither a message nor JSON, and None if it is absent.
         """
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class MsgQForm(Message):
         return words.get(attr.removesuffix("_"), inner.get(attr) if attr in _ANSWERS else None)
 
     def __setattr__(self, attr: str, value: Any) -> None:
-        """Set a field, or a word: the bytes that say it are written anew. None takes the word away."""
+        """Set a field, or a word, which rewrites its bytes. None removes the word."""
         word = attr.removesuffix("_")
         if word not in _WORDS or attr in self.fieldtype:
             super().__setattr__(attr, value)
@@ -117,7 +117,7 @@ class MsgQFlat(MsgQForm):
     fields_desc = [U32("magic", equals=int.from_bytes(MAGIC), column=None), Tree("tree")]
 
     def parts(self) -> tuple[Mapping[str, object], object]:
-        """The outer hash, and what ``msg`` says."""
+        """The outer hash, and its ``msg``."""
         words = _object(_text(self.getfieldval("tree")))
         return words, words.get("msg")
 
@@ -219,11 +219,11 @@ class Word(Kind):
         return b""
 
     def randval(self) -> Drawn | None:
-        """A text; None for a word that says what the message is."""
+        """A text; None for the word that names the operation."""
         return None if self.default else Drawn(self)
 
     def draw(self) -> str:
-        """A text, now and then one that is empty, long or not ASCII."""
+        """A text, sometimes empty, long or not ASCII."""
         n = random.choice((0, 1, 12, 255)) if random.randrange(HOSTILE_SHARE) == 0 else random.randint(1, 12)
         return "".join(random.choices('abcdefghij *@/_0123456789\u00fc"', k=n))
 
@@ -233,22 +233,22 @@ _FORM = Word("form", "flat")
 
 
 class MsgQMessage(Message):
-    """A message of the document by its words, in one of the forms ``flat``, ``typed``, ``split`` and ``json``.
+    """A message built from words, in the form ``flat``, ``typed``, ``split`` or ``json``.
 
     ``MsgQ() / MsgQSend(from_="a", to="*", group="g", instance="*", seq=1, msg={"a": 1}, form="json")``. Words that are
     None or not given are left out. ``msg`` of a flat message, given as a dict, is a message of its own, as the
-    libraries wrote it. Read from the wire it is one of the forms, whose words have the same names.
+    libraries wrote it. Messages read from the wire have the class of their form; the words have the same names.
     """
 
     name = "msgq message"
     fields_desc: list[Kind] = [_FORM, Word("type")]
     in_body: ClassVar[tuple[str, ...]] = ()
-    """Words that stand in the body where there is one ..."""
+    """Words that go to the body, if the form has a body ..."""
     in_body_of: ClassVar[str] = ""
-    """... and the type of the header in front of it."""
+    """... and the type that the header then has."""
 
     def in_form(self) -> MsgQForm:
-        """The same message as its form has it. Raises ValueError for a form that there is not."""
+        """The message in its form. Raises ValueError for an unknown form."""
         form = self.getfieldval("form")
         values = {f.name: self.getfieldval(f.name) for f in self.fields_desc if f is not _FORM}
         words = {
@@ -307,7 +307,7 @@ MsgQLname = _words(
 )
 MsgQSend = _words(
     "send",
-    "A message to a group or a client; ``reply`` (in the document ``repl``) is the number of the one it answers.",
+    "A message to a group or a client; ``reply`` (in the document ``repl``) is the number of its request.",
     *("type=send", "from_", "to", "group", "instance", "seq", "repl", "reply", "want_answer", "msg"),
 )
 MsgQSubscribe = _words(
@@ -354,7 +354,7 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
 
 
 def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
-    """op is the value of ``type``, else the word that a reply without one is known by; replies are ``ok``."""
+    """op is the value of ``type``; for a reply without ``type`` it is ``lname`` or ``stats``. Replies are ``ok``."""
     type_, lname = table["type"], table["lname"]
     stats = pc.if_else(table["has_stats"], "stats", pa.scalar(None, pa.string()))
     word = pc.if_else(pc.is_valid(lname), "lname", stats)
@@ -373,7 +373,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class _SideEvidence:
-    """What one direction shows: a verdict, the generation and its first whole message with the length in front."""
+    """Evidence from one direction: a verdict, the generation, and its first whole message with its length."""
 
     verdict: Verdict
     generation: str = ""
@@ -381,12 +381,15 @@ class _SideEvidence:
 
 
 def _generation(data: bytes) -> str | None:
-    """What section 2 of the protocol notes says of a message's first bytes; None for not msgq, "" for too few."""
+    """The generation by a message's first bytes; "" for too few bytes, None if they are not msgq.
+
+    The magic follows the length (flat, typed) or the header's length (split); json has ``{`` there.
+    """
     length, header_len = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:6], "big")
     if len(data) >= 4 and length > MAX_MESSAGE_SIZE:
         return None
     if len(data) < 10:
-        # Ten bytes tell all generations apart; the smallest message of the first has eight.
+        # Ten bytes distinguish all generations; the smallest flat message has eight.
         return "flat" if data[4:8] == MAGIC and length == 4 else ""
     if data[4:8] == MAGIC:
         return "flat" if length >= 4 else None
@@ -397,7 +400,7 @@ def _generation(data: bytes) -> str | None:
 
 
 def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
-    """What a direction shows, from its first byte or, where that was not captured, from two messages in a row."""
+    """Evidence from the first byte of a direction or, mid-stream, from the first two consecutive messages."""
     data, start, ended = opening.side(direction)
     offsets = [0] if start else [opening.find_run(direction, f"{g}_{direction}", 2) for g in _GENERATIONS]
     offset = min((x for x in offsets if x is not None), default=None)
@@ -418,7 +421,7 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
 
 
 def _speaker(side: _SideEvidence) -> Direction | None:
-    """Who says a message, where it can only be one of the two."""
+    """The direction of a message that only one side can send, else None."""
     from mqpcap.protocols.msgq.documents import of_json, of_tree
 
     message_bytes, head = side.first_message, 6 + int.from_bytes(side.first_message[4:6], "big")
@@ -447,7 +450,7 @@ _FROM_CLIENT = frozenset({"getlname", "subscribe", "unsubscribe", "stats", "ping
 
 
 def claims(opening: Opening) -> Claim:
-    """The magic at its place with plausible lengths, or a JSON header with a type (section 2 of the protocol notes)."""
+    """The magic after plausible lengths, or a JSON header with a type."""
     client, server = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
     sure = (Verdict.LIKELY, Verdict.YES)
     oriented = opening.c2s_start or opening.s2c_start
@@ -455,7 +458,8 @@ def claims(opening: Opening) -> Claim:
         return Claim(Verdict.NO)
     if opening.c2s_start and client.verdict is Verdict.NO and opening.c2s and not opening.on_port:
         return Claim(Verdict.NO)
-    # Where nothing says who is client, both readings must be ready at the same time: then the port decides.
+    # Mid-stream, detection asks for both orientations and takes the one with the port. They must answer at the same
+    # bytes, so neither waits for its client side.
     patient = oriented and len(opening.c2s) > 0
     if client.verdict is Verdict.WAIT and (patient or server.verdict not in sure):
         return Claim(Verdict.WAIT)
@@ -473,7 +477,7 @@ def claims(opening: Opening) -> Claim:
 
 
 _REQUEST, _ASK, _REPLY, _QUIET = 1, 2, 3, 4
-"""Codes of the lane of sends: a send that may get a reply, one that asks for it, a reply, and what gets none."""
+"""Codes of sends: may get a reply, asks for a reply, is a reply, gets none."""
 
 
 def _codes(rows: pa.Table) -> Int64Array:

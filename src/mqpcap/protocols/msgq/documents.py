@@ -5,9 +5,9 @@
 JSON. Python's ``json`` reads the rest, which msgspec refuses and the peers read: control characters and halves of
 surrogate pairs inside strings. Floats of headers, too, as they get Python's spelling. NaN is no JSON.
 
-A JSON header is written again as section 13 of the protocol notes has it: no spaces, UTF-8, of duplicate keys the last
-value at the place of the first, a number that is not finite as a string. An integer of more digits than Python converts
-(4,300) makes the header malformed. A JSON body keeps its own text.
+A JSON header is normalised: UTF-8 without spaces. A duplicate key keeps its first position and its last value. A number
+that is not finite becomes a string. An integer of more digits than Python converts (4,300) makes the header malformed.
+A JSON body keeps its own text.
 
 The same file runs uncompiled.
 """
@@ -118,7 +118,7 @@ def of_json(header: bytes, body: bytes, keep: int | None = None) -> Message:
 def _with_body(
     words: dict[str, Any], header: str, content: bytes, keep: int | None, may_be_tree: bool
 ) -> tuple[str | None, str, int]:
-    """``msg``, ``document`` and the body's length. Where ``words`` ask for a name, they get the one in the body."""
+    """``msg``, ``document`` and the body's length. A reply to getlname takes its ``lname`` from the body."""
     asks_name = words.get("type") == "getlname" and words.get("lname") is None
     text, value, write = _body(content, may_be_tree, asks_name)
     if asks_name and isinstance(value, dict):
@@ -129,7 +129,7 @@ def _with_body(
 
 
 def _body(content: bytes, may_be_tree: bool, is_read: bool) -> tuple[str | None, object, Callable[[object], str]]:
-    """A body as text: a message as its object, JSON in its own words, else the bytes. Its value, where ``is_read``."""
+    """A body as text: a message as its object, JSON unchanged, else the bytes. Its value, if ``is_read``."""
     if not content:
         return None, None, _written
     if may_be_tree and content.startswith(MAGIC):
@@ -211,7 +211,7 @@ def _parsed(text: str, decoder: json.JSONDecoder) -> object:
 
 
 def _bounded(text: str) -> int:
-    """Where a text is nested too deep or has too many parts; its length if nowhere."""
+    """The offset where a text exceeds a limit of nesting or parts, else its length."""
     depth = 0
     for count, token in enumerate(_TOKENS.finditer(text)):
         depth += (token[0] in "[{") - (token[0] in "]}")

@@ -102,7 +102,7 @@ Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Val
 
 
 def encode(value: dict[str, Value], typed: bool = False) -> bytes:
-    """The pairs of a hash, with the shortest lengths: what stands behind the magic.
+    """The pairs of a hash, with the shortest lengths: the bytes after the magic.
 
     Untyped, every scalar is text in a DATA item, as the first generation wrote it; ``typed`` writes UTF8, INT, REAL
     and BOOL (one digit). Bytes are DATA, None is NULL.
@@ -118,7 +118,7 @@ def encode(value: dict[str, Value], typed: bool = False) -> bytes:
 
 
 def with_word(pairs: bytes, word: str, value: Value, typed: bool) -> bytes:
-    """The pairs of a hash with one written anew, in its place or at the end; None leaves it out, others are unchanged.
+    """The pairs of a hash with one pair replaced, or added at the end. None removes the pair; the others do not change.
 
     Raises ValueError if the pairs do not decode.
     """
@@ -138,7 +138,7 @@ def with_word(pairs: bytes, word: str, value: Value, typed: bool) -> bytes:
 
 
 def message(value: dict[str, Value], typed: bool = False) -> bytes:
-    """A whole message: the magic and the pairs; what stands in ``msg`` or in a body."""
+    """A whole message, for ``msg`` or a body: the magic and the pairs."""
     return MAGIC + encode(value, typed)
 
 

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Typed trees, msgq's binary encoding of hashes, lists and scalars, read into values.
 
-``TreeReader`` reads what follows the magic of a message. Numbers keep their digits and bytes that are no text become
+``TreeReader`` reads the bytes after a message's magic. Numbers keep their digits and bytes that are no text become
 ``{"hex": ...}``, so ``to_json`` can write every value.
 
-A message is read in the readings of section 11 of the protocol notes, in their order: an explicit HASH item after the
-magic, plain pairs, and both again with a length field behind NULL. A string that begins with the magic is set aside
-until the message around it is read: it then becomes the object of a message of its own, if it is one. So time and
-memory are linear in the bytes. Nothing recurses. Depth counts hashes, lists and embedded messages together.
+A message is read in the first way that fits: an explicit HASH item after the magic, plain pairs, then both again with a
+length field after NULL. Real libraries write plain pairs; writers by the document may write the other forms. A string
+that begins with the magic is read after the message around it, and becomes an object if it decodes. So time and memory
+are linear in the bytes. Nothing recurses. Depth counts hashes, lists and embedded messages together.
 
 The same file runs uncompiled.
 """
@@ -48,7 +48,7 @@ class TooLong(ValueError):
 @cython.final
 @cython.cclass
 class TreeReader:
-    """One message, its magic left out: the bytes of ``data`` from ``at`` to ``end``. ``read`` returns its hash.
+    """One message, its magic left out: the bytes of ``data`` from ``start`` to ``end``. ``read`` returns its hash.
 
     ``msg_len`` is then how many bytes the item ``msg`` has, -1 without one, and ``kinds`` has a bit per item type.
     """
@@ -115,7 +115,7 @@ class TreeReader:
 
     @cython.cfunc
     def _hash(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, level: cython.int) -> dict:
-        """The hash whose pairs fill ``p`` to ``end``, as one of ``level`` levels."""
+        """The hash whose pairs fill ``p`` to ``end``, at nesting depth ``level``."""
         pairs: dict = {}
         into: object = pairs
         is_hash: cython.bint = True
@@ -165,7 +165,7 @@ class TreeReader:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _head(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint) -> cython.int:
-        """The type of the item at ``p``, whose data is then from ``at`` to ``end``; 0 where none is.
+        """The type of the item at ``p``, whose data is then from ``start`` to ``end``; 0 if there is none.
 
         A length may not pass its container.
         """
@@ -178,7 +178,7 @@ class TreeReader:
         n: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         if kind == NULL:
-            # NULL is one byte whatever its length code; a writer by the document may have put a length behind it.
+            # NULL is one byte whatever its length code; a writer by the document may add a length after it.
             is_long: cython.bint = code == 0x10 or code == 0x20
             self.met_long_null = self.met_long_null or is_long
             if not (is_long and long_null):
