@@ -87,6 +87,30 @@ def test_a_message_of_a_session_says_who_and_what_the_tables_say() -> None:
     assert found[6].mysummary() == "BlipMQ PUBLISH q1 id=4 5 B"
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value", "line"),
+    [
+        ("blipmq/qos1", "topic", b"orders", "BlipMQ PUBLISH orders id=4 5 B"),
+        ("blipmq/qos1", "body", b"longer than 5", "BlipMQ PUBLISH q1 id=4 13 B"),
+    ],
+)
+def test_an_edited_message_shows_its_new_fields(name: str, field: str, value: bytes, line: str) -> None:
+    message = sniff(offline=str(ROOT / f"pcaps/{name}.pcap"), session=MqSession, quiet=True)[6]
+
+    message.payload.setfieldval(field, value)
+
+    assert message.mysummary() == line
+    assert message.summary() == f"{message.mq.src_ip}:{message.mq.src_port} > 127.0.0.1:5555 {line}"
+
+
+def test_an_edited_operation_is_shown() -> None:
+    message = sniff(offline=str(ROOT / "pcaps/blipmq/qos1.pcap"), session=MqSession, quiet=True)[0]
+
+    message.frame_type = "PING"
+
+    assert message.mysummary().startswith("BlipMQ PING")
+
+
 # -- ends ----------------------------------------------------------------------------------------------
 
 

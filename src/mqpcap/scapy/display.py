@@ -5,7 +5,7 @@ Called by: Scapy, after ``install`` has set these functions as methods.
 
 The line is that of ``mqpcap show`` without time and packet: ``BlipMQ PUBLISH q1 id=4 5 B``. For a message from a
 session, its words are the columns of the tables (``message.mq``), and the addresses stand in front. For a message that
-a user built, its words come from its fields.
+a user built or edited, its words come from its fields.
 """
 
 import re
@@ -43,18 +43,20 @@ def mysummary(message: Message) -> str:
         return ""
     if not message.explicit:
         message = next(iter(message))  # random fields get a value
-    operation = _operation(message)
+    columns = _columns(message)
+    operation = _operation(message, columns)
     parts = [protocol.title, *([] if operation is None else [operation])]
     for name, label in _LABELS:
-        value = _column_value(message, name)
+        value = _column_value(message, name, columns)
         if value not in (None, "", b""):
             parts.append(label + _quoted(value))
-    size = _column_value(message, "body_len")
+    size = _column_value(message, "body_len", columns)
     parts += [] if size is None else [f"{size} B"]
-    if message.mq is not None and message.mq.status == "ok":
+    status = None if columns is None else columns.status
+    if status == "ok":
         parts.append("ok")
-    code, text = _column_value(message, "error_code"), _column_value(message, "error_text")
-    if code is not None or text is not None or (message.mq is not None and message.mq.status == "error"):
+    code, text = (_column_value(message, name, columns) for name in ("error_code", "error_text"))
+    if code is not None or text is not None or status == "error":
         parts += ["error", *(_quoted(x) for x in (code, text) if x is not None)]
     return " ".join(parts)
 
@@ -75,10 +77,15 @@ def do_summary(message: Message) -> tuple[int, str, list[Any]]:
     return 0, f"{line} / {body_line}" if body_line else line, needed
 
 
-def _operation(message: Message) -> str | None:
-    """The name of the operation: from the tables if a session read the message, else from its number or its class."""
-    if message.mq is not None:
-        return message.mq.op if message.mq.op is not None else f"operation {message.mq.op_code}"
+def _columns(message: Message) -> Any:
+    """The columns of the tables (`Seen`); None if no session read the message, or if it was edited since."""
+    return message.mq if message.mq is not None and bytes(message) == message.original else None
+
+
+def _operation(message: Message, columns: Any) -> str | None:
+    """The name of the operation: from the tables, else from its number or its class."""
+    if columns is not None:
+        return columns.op if columns.op is not None else f"operation {columns.op_code}"
     for direction in ("c2s", "s2c"):
         name = message.operation(direction) if message._may_be(direction) else None
         if name is not None:
@@ -91,10 +98,10 @@ def _operation(message: Message) -> str | None:
     return next((layout.names[ANY] for layout in layouts if ANY in layout.names and layout.header is None), None)
 
 
-def _column_value(message: Message, name: str) -> Any:
-    """A column of ``messages``: from the tables if a session read the message, else from the fields."""
-    if message.mq is not None:
-        return getattr(message.mq, name)
+def _column_value(message: Message, name: str, columns: Any) -> Any:
+    """A column of ``messages``: from the tables, else from the fields."""
+    if columns is not None:
+        return getattr(columns, name)
     protocol = message.of_protocol
     assert protocol is not None
     if name == "body_len":
