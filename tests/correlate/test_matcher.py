@@ -46,7 +46,8 @@ class Script:
         self.sent[direction] += LENGTH
         if captured:
             row = {"direction": direction, "op": op, "ts_ns": self.now, "stream_offset": offset, "frame_len": LENGTH}
-            self.rows.append(row | {"first_ack": ack, "last_ack": ack, "acked_from": 0})
+            is_broken = offset > 0 and self.lost[direction] == offset - LENGTH
+            self.rows.append(row | {"first_ack": ack, "last_ack": ack, "acked_from": 0, "broken": is_broken})
         else:
             self.lost[direction] = offset
         return offset

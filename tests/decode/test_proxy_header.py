@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, read_bytes
 
+import mqpcap
 from mqpcap.capture import windows
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 
@@ -161,3 +162,23 @@ def test_windows_of_one_packet_change_nothing(protocol: str, tmp_path: Path, mon
 
     again = read(path)
     assert (again.messages, again.connections, again.problems) == (whole.messages, whole.connections, whole.problems)
+
+
+@pytest.mark.parametrize("header", [b"", V1, v2(0x21, 0x11, TCP4)])
+def test_requests_behind_a_header_are_paired_by_order(tmp_path: Path, header: bytes) -> None:
+    """Two FlyMQ requests, whose replies name no request: all open requests are known, as no message is missing."""
+    request = bytes.fromhex("af0103010000000c0006") + b"orders" + bytes.fromhex("00000003")
+    reply = bytes.fromhex("af0103010000000101")  # CREATE_TOPIC, and that it succeeded
+    syn = [Segment(seq=1000, flags=SYN), Segment(seq=5000, ack=1001, flags=SYN | ACK, from_server=True)]
+    end = 1001 + len(header) + 2 * len(request)
+    path = tmp_path / "a.pcap"
+    path.write_bytes(
+        pcap([*syn, Segment(header + request * 2, 1001, 5001), Segment(reply * 2, 5001, end, from_server=True)], 9092)
+    )
+
+    exchanges = mqpcap.open(str(path)).exchanges.to_pylist()
+
+    offsets = [len(header), len(header) + len(request)]
+    assert [(x["request_offset"], x["state"], x["how"]) for x in exchanges] == [
+        (n, "answered", "order") for n in offsets
+    ]

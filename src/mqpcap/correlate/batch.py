@@ -144,6 +144,7 @@ class Messages:
     length: Int64Array
     client: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    broken: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
     first_ack: Int64Array
     last_ack: Int64Array

@@ -85,7 +85,8 @@ class Exchanges:
             messages = Messages(
                 order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
                 group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, batch.from_client,
-                batch.cut, batch.started, batch.first_ack, batch.last_ack, batch.acked_from, block.first_row,
+                batch.cut, batch.broken, batch.started, batch.first_ack, batch.last_ack, batch.acked_from,
+                block.first_row,
             )  # fmt: skip
             match_messages(matchers, group.tables, self.results, messages)
             self._rows.add(block)

@@ -1443,6 +1443,7 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
     acked_from: cython.const[cython.longlong][:] = memoryview(rows.acked_from)
     client: cython.const[cython.uchar][:] = memoryview(rows.client.view(np.uint8))
     truncated: cython.const[cython.uchar][:] = memoryview(rows.truncated.view(np.uint8))
+    broken: cython.const[cython.uchar][:] = memoryview(rows.broken.view(np.uint8))
     started: cython.const[cython.uchar][:] = memoryview(rows.start_known.view(np.uint8))
     make = IdMatcher if tables.by_name else RequestMatcher
     late: bytes = tables.kind[tables.midstream_state]
@@ -1473,7 +1474,9 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
             matcher.last_ns = end_ns[k]
         if client[k]:
             if offset[k] > matcher.client_read:
-                if matcher.client_read != _NO_OFFSET:
+                if matcher.client_read == 0 and started[k] and not broken[k]:
+                    matcher.client_read = offset[k]  # the bytes in front are a header of the stream, no message
+                elif matcher.client_read != _NO_OFFSET:
                     matcher.hole(True, offset[k], first_ack[k])
                     pause = matcher.pause_ns = 0  # nobody knows when the missing bytes were sent
                 elif not started[k]:
