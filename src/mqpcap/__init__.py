@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any
 from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
+    from mqpcap.api import diff, explain, export, extract, follow, info, messages, show, stats
     from mqpcap.recording import Recording, open, read
 
 __version__ = "0.1.0"
-__all__ = ["CaptureError", "MqpcapError", "QueryError", "Recording", "open", "read"]
+_CALLS = ("diff", "explain", "export", "extract", "follow", "info", "messages", "show", "stats")
+__all__ = [
+    "CaptureError", "MqpcapError", "QueryError", "Recording", "diff", "explain", "export", "extract", "follow", "info",
+    "messages", "open", "read", "show", "stats",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in _CALLS:
+        from mqpcap import api
+
+        return getattr(api, name)
     if name in ("Recording", "open", "read"):
         from mqpcap import recording
 

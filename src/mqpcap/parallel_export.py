@@ -99,6 +99,23 @@ def _pipeline(
     return pipeline, selection.finish
 
 
+def write_captures(
+    captures: "Sequence[Capture]",
+    outcome: Outcome,
+    tables: "Export",
+    meter: Meter,
+    prepare: Callable[[], None] | None = None,
+) -> None:
+    """Write all tables of the captures, in groups side by side where there are several; ``prepare``: see there."""
+    groups = grouped(captures)
+    if len(groups) == 1:
+        written(groups[0], outcome, tables, meter)
+        return
+    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, prepare):
+        outcome.add(group_outcome)
+        tables.adopt_all(folder)
+
+
 def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:
     """Rows of ``captures`` for files of which nothing was read, each a capture of its own if it is of none."""
     from mqpcap.tables.captures import unread_files

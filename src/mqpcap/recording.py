@@ -34,6 +34,7 @@ from mqpcap.listing.packet_locator import LocatingPipeline, PacketLocator
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
+from mqpcap.reading import Choices
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
@@ -100,13 +101,37 @@ def open(
     max_memory_bytes: limit for reassembly, as ``--max-memory``.
     Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
+    choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes)
+    options = Options(choices.decode_as, RowPolicy(choices.show_secrets, choices.bodies))
+    if choices.max_memory_bytes is not None:
+        options = replace(options, max_memory_bytes=choices.max_memory_bytes)
+    opened, copies = open_inputs(path)
+    return Recording(opened, options, copies)
+
+
+def checked_choices(
+    decode_as: Mapping[int, str] | None = None,
+    show_secrets: bool = False,
+    bodies: int | Literal["full", "none"] | None = None,
+    max_memory_bytes: int | None = None,
+    jobs: int | None = None,
+) -> Choices:
+    """The values of the common options; see ``open``. Raises ValueError or TypeError for a wrong one."""
     rules = tuple(DecodeAs(_port(port), _protocol(name)) for port, name in (decode_as or {}).items())
     if not isinstance(show_secrets, bool):
         raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
     body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
-    options = Options(rules, RowPolicy(show_secrets, None if body_bytes is None else _count("bodies", body_bytes, 0)))
-    if max_memory_bytes is not None:
-        options = replace(options, max_memory_bytes=_count("max_memory_bytes", max_memory_bytes, 1))
+    return Choices(
+        rules,
+        show_secrets,
+        None if body_bytes is None else _count("bodies", body_bytes, 0),
+        None if jobs is None else _count("jobs", jobs, 1),
+        None if max_memory_bytes is None else _count("max_memory_bytes", max_memory_bytes, 1),
+    )
+
+
+def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
+    """The captures in some inputs, and temporary files that must live as long as the captures are read."""
     inputs = list(path) if isinstance(path, Sequence) and not isinstance(path, str | bytes) else [path]
     if not inputs:
         raise ValueError("there is no input: name at least one capture")
@@ -115,7 +140,7 @@ def open(
     opened = _located([os.fspath(x) for x in inputs if not _is_content(x)], {})  # type: ignore[arg-type]  # a path
     for copy in copies:  # each by itself: names of temporary files do not say what belongs together
         opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names)]
-    return Recording(opened, options, copies)
+    return opened, list(copies)
 
 
 def _located(paths: Sequence[str], names: Mapping[str, str]) -> list[Capture]:

@@ -355,8 +355,9 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
-    from mqpcap.cli.explain import Look, Telling
+    from mqpcap.cli.explain import ExplainStyle, ExplanationWriter
     from mqpcap.decode.detection import DecodeAs
+    from mqpcap.listing.explained_messages import ExplainedMessage
     from mqpcap.listing.numbered_pipeline import BytesPipeline
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.row_bytes import explanation_of, row_secrets
@@ -373,10 +374,10 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
         for message, fields in zip(output.rows.to_pylist(), output.fields.to_pylist(), strict=True):
             row = MessageRow(0, output.protocol, message, fields)
             for as_json in (False, True):
-                look = Look(as_json, True, "never")
-                Telling(
-                    explanation_of(row, inside=False), row, row_secrets(row, outcome.choices), look, outcome
-                ).write()
+                look = ExplainStyle(as_json, True, "never")
+                secrets = row_secrets(row, outcome.choices)
+                message = ExplainedMessage(explanation_of(row, inside=False), row, secrets, outcome.choices)
+                ExplanationWriter(message, look, outcome).write()
 
     with redirect_stdout(said):
         for capture in captures([str(path)]).captures:

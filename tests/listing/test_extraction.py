@@ -12,7 +12,7 @@ from running import ROOT, run
 from torture import SYN, Segment, pcap
 
 from mqpcap.capture import captures
-from mqpcap.listing.extraction import Extraction
+from mqpcap.listing.extraction import Extraction, write_packets
 from mqpcap.pipeline import Dissection, Options, dissect
 from mqpcap.query import Query, query
 from mqpcap.reading import Choices, Outcome
@@ -35,7 +35,7 @@ def extracted(path: Path | str, asked: Query, out: Path, whole: bool) -> Extract
     made = Extraction(capture, asked, whole)
     made.find(Outcome(Choices()), lambda count: None)
     file = io.BytesIO()
-    Extraction.write([made], file, lambda count: None)
+    write_packets([made], file, lambda count: None)
     out.write_bytes(file.getvalue())
     return made
 

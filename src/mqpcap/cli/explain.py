@@ -1,9 +1,8 @@
 """``mqpcap explain``: one message, field by field."""
 
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,13 @@ from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.cli.lines import Paint
-    from mqpcap.listing.explanation import Attempt, Explanation, FieldItem, SecretSpans
-    from mqpcap.listing.reorder_buffer import MessageRow
+    from mqpcap.listing.explained_messages import ExplainedMessage, PacketName, StreamPlace
+    from mqpcap.listing.explanation import Attempt, FieldItem
     from mqpcap.schema.protocol import Direction
-    from mqpcap.tables.json_lines import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ExplainStyle:
     """How an explanation is written: as JSON or text, with other interpretations, ``--color``, times in UTC."""
 
     as_json: bool
@@ -34,32 +32,17 @@ class Look:
     utc: bool = True
 
 
-READING = ("layout", "direction", "header", "message", "dialect", "fits")
-"""Attributes of each interpretation in JSON, besides the reason why it does not fit."""
 HEX_BYTES = 12
 """Bytes of a field that are shown in hex; ``--json`` has all."""
 OTHER_READINGS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class PacketName:
-    """A packet's number, and the file that it is in where that is named."""
-
-    number: int
-    file: str | None = None
-
-    def index_in(self, files: Sequence[str]) -> int | None:
-        """Which of several files is named, None for all; -1 for another file."""
-        if self.file is None:
-            return None
-        indices = [i for i, name in enumerate(files) if self.file in (name, os.path.basename(name))]
-        return indices[0] if indices else -1
-
-
-def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> PacketName | None:
+def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> "PacketName | None":
     """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it."""
     if word is None:
         return None
+    from mqpcap.listing.explained_messages import PacketName
+
     file, _, digits = word.strip().rpartition("#")
     if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
         raise click.BadParameter(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER", ctx, param)
@@ -94,7 +77,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @common
 def explain(
     capture: str | None,
-    packet: PacketName | None,
+    packet: "PacketName | None",
     connection: str | None,
     direction: "Direction | None",
     offset: int | None,
@@ -113,7 +96,7 @@ def explain(
     output names the message's reply or request. --readings also lists the interpretations that do not fit, with the
     reason; by default they are listed only if none fits.
     """
-    outcome, look = Outcome(choices), Look(as_json, readings, color, utc)
+    outcome, look = Outcome(choices), ExplainStyle(as_json, readings, color, utc)
     if hex_text is not None:
         if capture is not None or packet is not None or connection is not None or offset is not None:
             raise click.UsageError(
@@ -129,7 +112,7 @@ def explain(
     has_place = (connection, direction, offset) != (None, None, None)
     if (packet is None) == (not by_offset) or (packet is not None and has_place):
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    _explain_captured(capture, packet, (connection, direction, offset or 0), look, outcome)
+    _explain_captured(capture, packet or _stream_place(connection, direction, offset), look, outcome)
     finish(outcome)
 
 
@@ -145,9 +128,14 @@ def _from_hex(text: str) -> bytes:
 
 
 def _explain_bytes(
-    data: bytes, name: str | None, direction: "Direction | None", dialect: str | None, look: Look, outcome: Outcome
+    data: bytes,
+    name: str | None,
+    direction: "Direction | None",
+    dialect: str | None,
+    look: ExplainStyle,
+    outcome: Outcome,
 ) -> None:
-    from mqpcap.listing.explanation import explanation, holds_secrets, secret_spans
+    from mqpcap.listing.explained_messages import explain_bytes
     from mqpcap.protocols import protocols
 
     if name is None:
@@ -156,56 +144,44 @@ def _explain_bytes(
     if dialect is not None and dialect not in protocol.dialects:
         problem = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
         raise click.BadParameter(problem, param_hint="'--dialect'")
-    result = explanation(protocol, data, direction, dialect)
-    shows_all = outcome.choices.show_secrets or not holds_secrets(protocol)
-    Telling(result, None, None if shows_all else secret_spans(protocol, data, result.best), look, outcome).write()
-    if result.best is None or not result.best.fits:
+    message = explain_bytes(protocol, data, direction, dialect, outcome.choices)
+    ExplanationWriter(message, look, outcome).write()
+    if message.result.best is None or not message.result.best.fits:
         outcome.flaws["malformed"] += 1
 
 
-def _explain_captured(
-    name: str, packet: PacketName | None, key: "tuple[str | None, Direction | None, int]", look: Look, outcome: Outcome
-) -> None:
-    from mqpcap.listing.message_search import PacketSearch, PlaceSearch
-    from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
+def _stream_place(connection: str | None, direction: "Direction | None", offset: int | None) -> "StreamPlace":
+    from mqpcap.listing.explained_messages import StreamPlace
     from mqpcap.query import Comparison, of_tree
 
-    if key[0] is not None:
-        with misuse_of("--connection", "connection"):
-            of_tree(Comparison("connection", "==", (key[0].strip(),)))
+    assert connection is not None and direction is not None and offset is not None
+    with misuse_of("--connection", "connection"):
+        of_tree(Comparison("connection", "==", (connection.strip(),)))
+    return StreamPlace(connection, direction, offset)
+
+
+def _explain_captured(name: str, place: "PacketName | StreamPlace", look: ExplainStyle, outcome: Outcome) -> None:
+    from mqpcap.listing.explained_messages import explain_captured
+    from mqpcap.listing.row_bytes import bytes_after_hole
+
     captures = found((name,), outcome)
-    rows: list[MessageRow] = []
-    misses = []
-    for number, capture in enumerate(captures):
-        file = None if packet is None else packet.index_in(capture.files)
-        if file == -1:
-            misses.append(f"there is no file {packet.file}" if packet is not None else "")
-            continue
-        search = (
-            PlaceSearch(number, *key) if packet is None else PacketSearch(number, packet.number, capture.files, file)
-        )
-        with metered(size_bytes([capture]), outcome.choices.quiet) as meter:
-            search.run(capture, outcome, meter)
-        rows += search.rows()
-        misses.append(search.miss)
-    for row in sorted(rows, key=lambda row: row.order):
-        outcome.flaws.update([str(row.message["flaw"])] if row.message["flaw"] is not None else [])
-        Telling(explanation_of(row), row, row_secrets(row, outcome.choices), look, outcome).write()
-        after_hole = bytes_after_hole(row)
+    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+        messages, misses = explain_captured(captures, place, outcome, meter)
+    for message in messages:
+        ExplanationWriter(message, look, outcome).write()
+        after_hole = 0 if message.row is None else bytes_after_hole(message.row)
         if after_hole and not look.as_json:
             put(f"a hole: {plural(after_hole, 'more byte')} of the message were captured behind missing ones")
-    if captures and not rows:
+    if captures and not messages:
         outcome.unreadable.append((name, misses[0]))
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """The explanation of a message, the row that it is of, and what of it must not be shown."""
+class ExplanationWriter:
+    """An explained message, and how it is written."""
 
-    told: "Explanation"
-    row: "MessageRow | None"
-    veil: "SecretSpans | None"
-    look: Look
+    message: "ExplainedMessage"
+    look: ExplainStyle
     outcome: Outcome
 
     def write(self) -> None:
@@ -213,67 +189,10 @@ class Telling:
         from mqpcap.tables.json_lines import json_text
 
         if self.look.as_json:
-            put(json_text(self._as_json()))
+            put(json_text(self.message.as_json()))
         else:
             for line in self._as_text():
                 put(folded(line, sys.stdout))  # what is coloured is decided already
-
-    def _shown(self, item: "FieldItem") -> tuple[str, str, object]:
-        """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
-        from mqpcap.tables.messages import SECRET
-
-        value = None if isinstance(item.value, list | tuple) else item.value
-        if self.veil is not None and self.veil.covers(item):
-            return SECRET if item.named else item.name, SECRET, None if value is None else SECRET
-        kept = self.outcome.choices.bodies if item.body else None
-        if kept is not None and isinstance(value, bytes):
-            value = value[:kept] if kept else None
-        length = 0 if item.inflated or item.value is None else item.length if kept is None else min(item.length, kept)
-        return item.name, self.told.data[item.offset : item.offset + length].hex(), value
-
-    def _why(self, attempt: "Attempt") -> str | None:
-        return attempt.masked_why if self.veil is not None and self.veil.spans else attempt.why
-
-    def _as_json(self) -> "Mapping[str, Json]":
-        from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
-        from mqpcap.listing.reorder_buffer import exchange_object
-        from mqpcap.tables.json_lines import json_object, json_time
-        from mqpcap.tables.schemas import NUMBER
-
-        result, best, row = self.told, self.told.best, self.row
-        fields_by_name: dict[str, Json] = {}
-        if row is not None:
-            ours = (BYTES, LAYOUT, VARIANT, NUMBER)
-            fields_by_name = json_object({name: value for name, value in row.message.items() if name not in ours})
-            fields_by_name["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
-            if row.exchange is not None:
-                fields_by_name["exchange"] = exchange_object(row.exchange)
-        fields_by_name["protocol"] = result.protocol
-        if best is not None:
-            length = best.frame_len if best.frame_len is not None else len(result.data)
-            fields_by_name["direction"] = best.direction
-            for name, value in (("dialect", best.dialect), ("op", best.operation), ("frame_len", length)):
-                fields_by_name[name] = fields_by_name.get(name) or value
-        fields: list[Json] = []
-        for item in best.items if best is not None else ():
-            name, digits, shown_value = self._shown(item)
-            fields.append({
-                "offset": item.offset, "length": item.length, "hex": digits, "depth": item.depth, "name": name,
-                **json_object({"value": shown_value}),
-                "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
-            })  # fmt: skip
-        return {
-            **fields_by_name,
-            "fits": best is not None and best.fits,
-            "why": self._why(best) if best is not None else "no header fits",
-            "layout": best.layout if best is not None else None,
-            "message": best.message if best is not None else None,
-            "bytes_left": result.left,
-            "fields": fields,
-            "readings": [
-                {**{name: getattr(x, name) for name in READING}, "why": self._why(x)} for x in result.attempts
-            ],
-        }  # fmt: skip
 
     def _as_text(self) -> Iterator[str]:
         from mqpcap.cli.dumps import dump
@@ -282,7 +201,7 @@ class Telling:
         from mqpcap.protocols import protocols
         from mqpcap.tables.schemas import NUMBER
 
-        result, best, row = self.told, self.told.best, self.row
+        result, best, row = self.message.result, self.message.result.best, self.message.row
         paint = Paint(coloured(sys.stdout, self.look.color))
         if row is not None:
             connection_id, direction, offset = (row.message[x] for x in ("connection_id", "direction", "stream_offset"))
@@ -303,17 +222,19 @@ class Telling:
             if any(item.inflated for item in best.items):
                 yield "offsets with + are in the inflated body"
             if best.why is not None:
-                yield paint("red", f"does not fit: {shown(str(self._why(best)))}")
+                yield paint("red", f"does not fit: {shown(str(self.message.why(best)))}")
                 kept = self.outcome.choices.bodies
                 bodies = () if kept is None else body_spans(protocols()[result.protocol], best, kept)
-                yield from dump(result.data, () if self.veil is None else self.veil.spans, left_out=bodies)
+                yield from dump(
+                    result.data, () if self.message.mask is None else self.message.mask.spans, left_out=bodies
+                )
             if result.left:
                 yield f"{result.left} bytes follow the message"
         shows_all = self.look.readings or best is None or not best.fits
         other_readings = [x for x in result.attempts[1:] if shows_all or x.fits]
         for attempt in other_readings[:OTHER_READINGS]:
             yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}" + (
-                f": {shown(str(self._why(attempt)))}" if attempt.why else ""
+                f": {shown(str(self.message.why(attempt)))}" if attempt.why else ""
             )
         if len(other_readings) > OTHER_READINGS:
             yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
@@ -322,7 +243,7 @@ class Telling:
         from mqpcap.listing.message_words import value_text
         from mqpcap.tables.messages import SECRET
 
-        name, digits, value = self._shown(item)
+        name, digits, value = self.message.shown(item)
         value_words = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
         digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
         place = f"+{item.offset}" if item.inflated else str(item.offset)

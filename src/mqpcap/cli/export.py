@@ -12,15 +12,14 @@ from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_op
 from mqpcap.cli.options import allow_missing, common, filter_options, period_s, utc_option
 from mqpcap.cli.process import settle_in
 from mqpcap.cli.reading import exit_code, finish, found
-from mqpcap.reading import Choices, Meter, Outcome, size_bytes
+from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import counted, plural, size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mqpcap.capture import Capture
     from mqpcap.query import Query
-    from mqpcap.tables.export import Export, ExportSummary
+    from mqpcap.tables.export import ExportSummary
 
 
 @click.command(epilog="Example: mqpcap export pcaps --out tables")
@@ -62,7 +61,7 @@ def export(
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
     from mqpcap.errors import OutputError
-    from mqpcap.parallel_export import grouped, write_unread
+    from mqpcap.parallel_export import write_captures, write_unread
     from mqpcap.tables.captures import is_no_capture
     from mqpcap.tables.export import Export
 
@@ -82,7 +81,7 @@ def export(
     try:
         with Export(Path(out_dir), only_new=only_new, protected=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
-                _write(grouped(captures), outcome, tables, meter)
+                write_captures(captures, outcome, tables, meter, settle_in)
             if not outcome.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing
             write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
@@ -119,17 +118,6 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
                 with meter.aside():
                     tell(summary, period, str(folder))
             outcome.add(period)
-
-
-def _write(groups: "list[list[Capture]]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
-    from mqpcap.parallel_export import written, written_in_groups
-
-    if len(groups) == 1:
-        written(groups[0], outcome, tables, meter)
-        return
-    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, settle_in):
-        outcome.add(group_outcome)
-        tables.adopt_all(folder)
 
 
 def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -11,7 +11,7 @@ import click
 from mqpcap.cli.console import metered, say
 from mqpcap.cli.options import common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.errors import OutputError
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural, size
 
@@ -49,8 +49,7 @@ def extract(
     must not exist. Inputs are read twice.
     """
     from mqpcap.listing.connection_search import read_again
-    from mqpcap.listing.extraction import Extraction
-    from mqpcap.query import query
+    from mqpcap.listing.extraction import find_packets, write_packets
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
@@ -58,25 +57,18 @@ def extract(
     if out_path != "-" and os.path.lexists(out_path):
         raise OutputError(f"{out_path} exists; extract replaces no file")
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
-        asked = wanted or query("protocol exists")  # of connections, too, those that are ours
-        parts = [Extraction(capture, asked, whole_connections) for capture in captures]
-        for part in parts:
-            part.find(outcome, meter)
-        if not any(part.packet_count for part in parts):
-            if parts and not outcome.unreadable:
-                notes = [part.note for part in parts if part.note is not None]
-                raise MqpcapError("nothing to extract" + (f": {notes[0]}" if notes else ""))
+        parts = find_packets(captures, wanted, whole_connections, outcome, meter)
+        if parts is None:
             finish(outcome)
         with new_file(out_path) as file:
-            written_bytes = Extraction.write(parts, file, meter)
+            summary = write_packets(parts, file, meter)
     if not choices.quiet:
-        messages, packets = (sum(getattr(part, f"{x}_count") for part in parts) for x in ("message", "packet"))
-        connections = plural(sum(part.connection_count for part in parts), "connection")
-        say(f"{out_path}: {plural(packets, 'packet')}, {size(written_bytes)}, of {plural(messages, 'message')} "
-            f"of {connections}")  # fmt: skip
-        added_count = sum(part.teller_count for part in parts)
-        if added_count:
-            say(f"note: {plural(added_count, 'other connection')} added, by which these are recognised or named")
+        connections = plural(summary.connection_count, "connection")
+        say(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
+            f"{plural(summary.message_count, 'message')} of {connections}")  # fmt: skip
+        if summary.context_count:
+            added = plural(summary.context_count, "other connection")
+            say(f"note: {added} added, by which these are recognised or named")
     finish(outcome)
 
 
@@ -87,16 +79,7 @@ def new_file(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    try:
-        file = open(name, "xb")  # noqa: SIM115 - closed below, before it may be taken away
-    except FileExistsError:
-        raise OutputError(f"{name} exists, and is not replaced") from None
-    except OSError as error:
-        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
-    try:
-        with file:
-            yield file
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    from mqpcap.listing.extraction import created_file
+
+    with created_file(name) as file:
+        yield file

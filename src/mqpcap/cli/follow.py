@@ -15,7 +15,7 @@ from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.listing.connection_search import Chosen, ChosenConnections
+    from mqpcap.listing.connection_search import Chosen
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.query import Query
 
@@ -25,8 +25,6 @@ PLAIN_WIDTH = 100
 """Columns where there is no terminal."""
 BODY_BYTES = 4096
 """Bytes of a body that are shown; --json has all."""
-MOST_NAMED = 8
-"""Connections that the error names if several match."""
 BODY_ITEMS = 100
 """Bodies of a message that are shown."""
 
@@ -45,8 +43,7 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     Name the connection by --connection, or by a filter that selects messages of a single connection. The capture is
     read twice.
     """
-    from mqpcap.errors import MqpcapError
-    from mqpcap.listing.connection_search import ChosenConnections, read_again
+    from mqpcap.listing.connection_search import find_connection
 
     if raw is not None and as_json:
         raise click.UsageError("--raw writes bytes; it does not go with --json")
@@ -54,15 +51,11 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
         raise click.UsageError("name the connection: --connection c7, IP:PORT or connection_id, or a filter for it")
     outcome = Outcome(choices)
     captures = found((capture,), outcome)
-    read_again(captures)
     with metered(size_bytes(captures), choices.quiet) as meter:
-        sought = [ChosenConnections(recording, wanted) for recording in captures]
-        all_found = [(search.capture, connection) for search in sought for connection in search.run(outcome, meter)]
-    if len(all_found) != 1:
-        if sought and not outcome.unreadable:
-            raise MqpcapError(_why_not(sought, [connection for _, connection in all_found]))
+        match = find_connection(captures, wanted, outcome, meter)
+    if match is None:
         finish(outcome)
-    ((recording, connection),) = all_found
+    recording, connection = match
     outcome.notes.clear()  # those of the second reading are the same
     with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
         if raw is not None:
@@ -72,16 +65,6 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
         else:
             _converse(recording, connection, as_json, utc, outcome, meter)
     finish(outcome)
-
-
-def _why_not(sought: "Sequence[ChosenConnections]", all_found: "Sequence[Chosen]") -> str:
-    if all_found:
-        names = [f"c{x.number} ({x.end('client')} -> {x.end('server')})" for x in all_found[:MOST_NAMED]]
-        more_words = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""
-        return f"{len(all_found):,} connections match; say which with --connection: {', '.join(names)}{more_words}"
-    notes = [search.tally.note for search in sought if search.tally.note is not None]
-    count = sum(search.connection_count for search in sought)
-    return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")
 
 
 def _converse(

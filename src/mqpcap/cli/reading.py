@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from mqpcap.cli.console import say
 from mqpcap.reading import Outcome, find_captures
@@ -52,7 +52,7 @@ def tell_of_speed(outcome: Outcome) -> None:
         say(f"note: {NOT_COMPILED}")
 
 
-def finish(outcome: Outcome) -> None:
+def finish(outcome: Outcome) -> NoReturn:
     """Ends the command with the outcome's exit code."""
     import click
 

@@ -20,7 +20,10 @@ from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, Tally,
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.schemas import NUMBER
-from mqpcap.wording import endpoint
+from mqpcap.wording import endpoint, plural
+
+MOST_NAMED = 8
+"""Connections that the error names if several match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +155,30 @@ def _as_messages(connections: pa.Table) -> FilterInput:
     columns = {name: connections[theirs] for name, theirs in named.items()}
     columns["direction"] = constant("c2s", connections.num_rows)
     return FilterInput("", pa.table(columns), pa.table({}))
+
+
+def find_connection(
+    captures: Sequence[Capture], query: Query, outcome: Outcome, meter: Meter
+) -> tuple[Capture, Chosen] | None:
+    """The one connection with messages that a filter selects; None if a capture cannot be read.
+
+    Raises MqpcapError if none matches, or several do.
+    """
+    read_again(captures)
+    searches = [ChosenConnections(capture, query) for capture in captures]
+    matches = [(search.capture, connection) for search in searches for connection in search.run(outcome, meter)]
+    if len(matches) == 1:
+        return matches[0]
+    if searches and not outcome.unreadable:
+        raise MqpcapError(_why_not(searches, [connection for _, connection in matches]))
+    return None
+
+
+def _why_not(sought: Sequence[ChosenConnections], all_found: Sequence[Chosen]) -> str:
+    if all_found:
+        names = [f"c{x.number} ({x.end('client')} -> {x.end('server')})" for x in all_found[:MOST_NAMED]]
+        more_words = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""
+        return f"{len(all_found):,} connections match; say which with --connection: {', '.join(names)}{more_words}"
+    notes = [search.tally.note for search in sought if search.tally.note is not None]
+    count = sum(search.connection_count for search in sought)
+    return f"none of {plural(count, 'connection')} matches" + (f": {notes[0]}" if notes else "")

@@ -5,7 +5,10 @@ streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to 
 """
 
 import heapq
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import BinaryIO
@@ -18,11 +21,12 @@ from mqpcap import __version__
 from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
+from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.listing.connection_search import Chosen, ChosenConnections
 from mqpcap.listing.message_words import content_words
 from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
-from mqpcap.query import Query
+from mqpcap.query import Query, query
 from mqpcap.reading import Meter, Outcome
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
@@ -104,15 +108,69 @@ class Extraction:
                 )  # fmt: skip
             meter(int(window.caplen.sum()))
 
-    @staticmethod
-    def write(parts: "Sequence[Extraction]", file: BinaryIO, meter: Meter) -> int:
-        """Write all packets in order of time, those of one capture in its own order; the bytes of packets written."""
-        writer, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
-        streams = [part.packets(meter) for part in parts]
-        for ts_ns, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
-            writer.write(link_type, ts_ns, data, wire_len, comments)
-            written_bytes += len(data)
-        return written_bytes
+
+@dataclass(frozen=True, slots=True)
+class ExtractSummary:
+    """What an extraction wrote: packets and their bytes, of how many messages of how many connections.
+
+    context_count: other connections that were added, by which these are recognised or named.
+    """
+
+    packet_count: int
+    size_bytes: int
+    message_count: int
+    connection_count: int
+    context_count: int
+
+
+def find_packets(
+    captures: Sequence[Capture], selected: Query | None, whole_connections: bool, outcome: Outcome, meter: Meter
+) -> list[Extraction] | None:
+    """The packets to copy from each capture; None if a capture cannot be read.
+
+    Raises MqpcapError if there is nothing to copy.
+    """
+    asked = selected or query("protocol exists")  # of connections, too, those that are ours
+    parts = [Extraction(capture, asked, whole_connections) for capture in captures]
+    for part in parts:
+        part.find(outcome, meter)
+    if any(part.packet_count for part in parts):
+        return parts
+    if parts and not outcome.unreadable:
+        notes = [part.note for part in parts if part.note is not None]
+        raise MqpcapError("nothing to extract" + (f": {notes[0]}" if notes else ""))
+    return None
+
+
+def write_packets(parts: Sequence[Extraction], file: BinaryIO, meter: Meter) -> ExtractSummary:
+    """Write all packets in order of time, those of one capture in its own order."""
+    writer, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
+    streams = [part.packets(meter) for part in parts]
+    for ts_ns, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
+        writer.write(link_type, ts_ns, data, wire_len, comments)
+        written_bytes += len(data)
+    packets, messages, connections, context = (
+        sum(getattr(part, f"{name}_count") for part in parts) for name in ("packet", "message", "connection", "teller")
+    )
+    return ExtractSummary(packets, written_bytes, messages, connections, context)
+
+
+@contextmanager
+def created_file(name: str) -> Iterator[BinaryIO]:
+    """A file that did not exist; it goes away where writing fails."""
+    try:
+        file = open(name, "xb")  # noqa: SIM115 - closed below, before it may be taken away
+    except FileExistsError:
+        raise OutputError(f"{name} exists, and is not replaced") from None
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+    try:
+        with file:
+            yield file
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def _places(window: Window, numbers: NDArray[np.integer]) -> Int64Array:

@@ -9,6 +9,7 @@ clock where nothing comes.
 import heapq
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -122,6 +123,30 @@ def merge(
     is_over: Callable[[], bool] = bool,
 ) -> None:
     """Read captures to their ends; ``write`` is given their rows in order of time."""
+    for _ in _merge_steps(captures, wanted, outcome, write, meter, with_bytes, is_over):
+        pass
+
+
+def merged_rows(
+    captures: Sequence[Capture], wanted: Filter, outcome: Outcome, meter: Meter, with_bytes: bool = False
+) -> Iterator[MessageRow]:
+    """The rows of captures in order of time, while they are read."""
+    ready: deque[MessageRow] = deque()
+    for _ in _merge_steps(captures, wanted, outcome, ready.extend, meter, with_bytes):
+        while ready:
+            yield ready.popleft()
+
+
+def _merge_steps(
+    captures: Sequence[Capture],
+    wanted: Filter,
+    outcome: Outcome,
+    write: Write,
+    meter: Meter,
+    with_bytes: bool,
+    is_over: Callable[[], bool] = bool,
+) -> Generator[None]:
+    """Read captures step by step; rows that are due are written before each step ends."""
     jobs = max(1, min(len(captures), outcome.choices.core_count))
     options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
     if not outcome.choices.strict:  # which asks for the flaws of all
@@ -150,6 +175,7 @@ def merge(
             next(min(todo, key=attrgetter("until_ns")).windows, None)
             release()
             sources[:] = [source for source in sources if source.until_ns != _END or len(source.held)]
+            yield
     finally:
         for source in sources:
             source.windows.close()

@@ -1,0 +1,384 @@
+"""Every command as a call with the same name: values and iterators in place of printed lines.
+
+In: captures, as in ``mqpcap.open``, and a filter, as in ``-Y``. Out: tables of pyarrow, dataclasses, iterators. Called
+by: users, through ``mqpcap.stats``, ``mqpcap.diff`` and so on.
+
+All calls take the options of ``mqpcap.open`` (``decode_as``, ``show_secrets``, ``bodies``, ``max_memory_bytes``), and
+``jobs``. progress: a function that is called with numbers of bytes that were read. notes: a list to which the notes
+are appended that a command writes to stderr. All raise CaptureError for an input that is not a capture file or cannot
+be read, and QueryError for a text that is not a filter.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from mqpcap.capture import Capture
+from mqpcap.errors import CaptureError, OutputError
+from mqpcap.listing.connection_search import Chosen, find_connection
+from mqpcap.listing.explained_messages import (
+    ExplainedMessage,
+    PacketName,
+    StreamPlace,
+    explain_bytes,
+    explain_captured,
+)
+from mqpcap.listing.extraction import ExtractSummary, created_file, find_packets, write_packets
+from mqpcap.listing.filters import Filter
+from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.time_merge import merged_rows
+from mqpcap.parallel_export import write_captures
+from mqpcap.protocols import protocols
+from mqpcap.query import EVERYTHING, Query, query
+from mqpcap.query.values import duration_ns
+from mqpcap.reading import Choices, Outcome, background, size_bytes
+from mqpcap.recording import Paths, checked_choices, open_inputs
+from mqpcap.schema.protocol import DIRECTIONS, Direction
+from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
+from mqpcap.statistics.counters import count_captures
+from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.reports import METRICS, Question, by_group, ready_made
+from mqpcap.tables.export import Export, ExportSummary
+
+if TYPE_CHECKING:
+    from mqpcap.schema.message import Message
+
+Metric = Literal["count", "bytes", "errors", "latency"]
+ReportName = Literal["producers", "consumers", "errors", "talkers", "deliveries", "delays", "slowest"]
+SLOWEST = 10
+"""Requests that the report ``slowest`` lists where no number is given."""
+
+
+def _ignore(read_bytes: int) -> None:
+    """No progress is shown."""
+
+
+class _Inputs:
+    """The captures of one call, what happened to them, and temporary files that live as long as this object."""
+
+    def __init__(self, path: Paths, choices: Choices) -> None:
+        self.captures, self._copies = open_inputs(path)
+        self.outcome = Outcome(choices)
+        self.outcome.capture_count = len(self.captures)
+        self.outcome.file_count = sum(len(capture.files) for capture in self.captures)
+
+    def finish(self, notes: list[str] | None, *more: str) -> None:
+        """Give the notes out. Raises CaptureError if an input could not be read."""
+        if self.outcome.unreadable:
+            raise CaptureError(": ".join(self.outcome.unreadable[0]))
+        if notes is not None:
+            tally = self.outcome.tally
+            notes += [*more, *self.outcome.notes]
+            notes += [] if tally is None or tally.note is None else [tally.note]
+
+
+def _query(text: str | Query | None) -> Query | None:
+    return query(text) if isinstance(text, str) else text
+
+
+def stats(
+    path: Paths,
+    report: ReportName | None = None,
+    *,
+    by: Sequence[str] | None = None,
+    metric: Sequence[Metric] = (),
+    interval: str | None = None,
+    top: int | None = None,
+    filter: str | Query | None = None,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Messages, bytes, errors and latencies by group; with ``report`` one of the ready-made reports.
+
+    by: what to group by, ``("protocol", "op")`` if nothing is given. metric: what to count, all by default; rows are
+    sorted by the first. interval: over time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
+
+    >>> import mqpcap
+    >>> mqpcap.stats("pcaps/blipmq/qos1.pcap", by=["op"], top=1).to_pylist()[0]["messages"]
+    68
+    """
+    inputs = _Inputs(path, checked_choices(**options))
+    question = _question(report, by, tuple(metric), None if interval is None else duration_ns(interval.strip()), top)
+    count_captures(inputs.captures, inputs.outcome, question.counters, progress, _query(filter))
+    rows = question.rows()
+    inputs.finish(notes, *question.notes())
+    return _table(question.columns, rows[:top])
+
+
+def _question(
+    report: ReportName | None,
+    by: Sequence[str] | None,
+    metric: tuple[str, ...],
+    interval_ns: int | None,
+    top: int | None,
+) -> Question:
+    if report is not None:
+        return ready_made(report, tuple(by or ()), top or SLOWEST)
+    default = ("protocol", "op") if interval_ns is None else ()
+    return by_group(tuple(default if by is None else by), metric or METRICS, interval_ns)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> pa.Table:
+    """Rows of a report as a table; a column without a value has the type of its kind."""
+    arrays = {}
+    for column in columns:
+        array = pa.array([row.get(column.name) for row in rows])
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.int64() if column.kind in ("number", "ms", "clock", "packet") else pa.string())
+        arrays[column.name] = array
+    return pa.table(arrays)
+
+
+def diff(
+    before: Paths,
+    after: Paths,
+    *,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Operations, errors, latencies, topics and clients of two captures, compared.
+
+    ``result.parts["operations"]`` has a `Change` for each operation; ``result.as_json()`` is the object of ``--json``.
+
+    >>> import mqpcap
+    >>> [change.words for change in mqpcap.diff("pcaps/fq/session.pcap", "pcaps/fq/session.pcap").parts["topics"]][0]
+    ()
+    """
+    choices = checked_choices(**options)
+    inputs = [_Inputs(path, choices) for path in (before, after)]
+    sides = []
+    for letter, name, each in zip("AB", (before, after), inputs, strict=True):
+        side = new_side(letter, name if isinstance(name, str) else str(name), each.captures)
+        with background(choices, size_bytes(each.captures)) as worker:
+            count_side(side, each.outcome, progress, worker)
+        each.finish(notes)
+        sides.append(side)
+    comparison = compared(sides)
+    if notes is not None:
+        notes += comparison.notes()
+    return comparison
+
+
+def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: Any) -> list[Report]:
+    """What each capture is, and how far it can be trusted: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
+
+    ``as_json()`` of each is its entry in ``info --json``.
+
+    >>> import mqpcap
+    >>> mqpcap.info("pcaps/faults/blipmq_lost.pcap")[0].verdict()
+    'with care: 21 B were never captured'
+    """
+    choices = checked_choices(**options)
+    inputs = _Inputs(path, choices)
+    with background(choices, size_bytes(inputs.captures)) as worker:
+        reports = [report_of(capture, inputs.outcome, progress, worker) for capture in inputs.captures]
+    inputs.finish(None)
+    return [report for report in reports if report is not None]
+
+
+def show(
+    path: Paths,
+    filter: str | Query | None = None,
+    *,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> Iterator[MessageRow]:
+    """The messages in order of time, while the captures are read: columns, fields, and what became of each request.
+
+    >>> import mqpcap
+    >>> next(mqpcap.show("pcaps/blipmq/qos1.pcap", 'op == "PING"')).exchange.state
+    'answered'
+    """
+    inputs = _Inputs(path, checked_choices(**options))
+    return _rows(inputs, inputs.captures, Filter(_query(filter) or EVERYTHING), progress, notes)
+
+
+def _rows(
+    inputs: _Inputs,
+    captures: Sequence[Capture],
+    selected: Filter,
+    progress: Callable[[int], None],
+    notes: list[str] | None,
+    with_bytes: bool = False,
+) -> Iterator[MessageRow]:
+    yield from merged_rows(captures, selected, inputs.outcome, progress, with_bytes)
+    inputs.finish(notes)
+
+
+def messages(
+    path: Paths,
+    filter: str | Query | None = None,
+    *,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> "Iterator[Message]":
+    """The messages as Scapy messages with ``.mq``, in order of time, while the captures are read.
+
+    They have no packets; ``mqpcap.open(path).packets(row)`` has. Secrets are in the bytes, as in Scapy's own layers.
+
+    >>> import mqpcap
+    >>> next(mqpcap.messages("pcaps/blipmq/qos1.pcap", 'op == "PUBLISH"')).topic
+    b'q1'
+    """
+    inputs = _Inputs(path, checked_choices(**options))
+    selected = Filter(_query(filter) or EVERYTHING)
+    return map(_message, _rows(inputs, inputs.captures, selected, progress, notes, with_bytes=True))
+
+
+def _message(row: MessageRow) -> "Message":
+    from mqpcap.scapy.session import COLUMNS, Key, ReplyLookup, Seen, message
+
+    columns: Mapping[str, Any] = row.message
+    pair, exchange = ReplyLookup(), row.exchange
+    if exchange is not None and exchange.is_request:
+        other: Direction = DIRECTIONS[columns["direction"] == DIRECTIONS[0]]
+        reply: Key | None = None
+        if exchange.offset is not None:
+            reply = columns["connection_id"], other, exchange.offset
+        pair.resolve(reply)
+    seen = Seen(**{name: columns[name] for name in COLUMNS}, pair=pair)
+    return message(protocols()[row.protocol].layout(columns[LAYOUT]), columns[BYTES], columns[VARIANT], seen)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedConnection:
+    """One connection: its row of ``connections``, and its messages in order of time, read as they are taken."""
+
+    connection: Chosen
+    messages: Iterator[MessageRow]
+
+
+def follow(
+    path: Paths,
+    filter: str | Query,
+    *,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> FollowedConnection:
+    """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
+
+    Raises MqpcapError if no connection matches, or several do.
+
+    >>> import mqpcap
+    >>> len(list(mqpcap.follow("pcaps/blipmq/qos1.pcap", "connection == c2").messages))
+    11
+    """
+    inputs = _Inputs(path, checked_choices(**options))
+    selected = _query(filter)
+    assert selected is not None
+    match = find_connection(inputs.captures, selected, inputs.outcome, progress)
+    if match is None:
+        inputs.finish(notes)
+        raise CaptureError("there is no capture")
+    capture, connection = match
+    inputs.outcome.notes.clear()  # those of the second reading are the same
+    return FollowedConnection(connection, _rows(inputs, [capture], Filter(connection.query()), progress, notes))
+
+
+def explain(
+    path: Paths | None = None,
+    *,
+    at: int | str | None = None,
+    connection: str | None = None,
+    direction: Direction | None = None,
+    offset: int | None = None,
+    hex: str | bytes | None = None,
+    protocol: str | None = None,
+    dialect: str | None = None,
+    progress: Callable[[int], None] = _ignore,
+    **options: Any,
+) -> list[ExplainedMessage]:
+    """Messages field by field: where each field is, its bytes, its value and what that means.
+
+    In a capture the message is named by the packet (``at=12`` or ``at="broker.pcap1#12"``), or by connection, direction
+    and offset. ``hex`` and ``protocol``: the message's bytes in place of a capture, hex digits or bytes.
+    Raises LookupError if there is no such message, ValueError if it is not named.
+
+    >>> import mqpcap
+    >>> [message.result.best.operation for message in mqpcap.explain("pcaps/blipmq/qos1.pcap", at=12)]
+    ['PUBLISH']
+    """
+    choices = checked_choices(**options)
+    if hex is not None:
+        if protocol not in protocols():
+            raise ValueError(f"{protocol!r} is no protocol; there are {', '.join(protocols())}")
+        data = bytes.fromhex(hex) if isinstance(hex, str) else hex
+        return [explain_bytes(protocols()[protocol], data, direction, dialect, choices)]
+    if path is None:
+        raise ValueError("give a capture, or hex and protocol")
+    inputs = _Inputs(path, choices)
+    place = _place(at, connection, direction, offset)
+    explained, misses = explain_captured(inputs.captures, place, inputs.outcome, progress)
+    inputs.finish(None)
+    if not explained:
+        raise LookupError(misses[0])
+    return explained
+
+
+def _place(
+    at: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
+) -> PacketName | StreamPlace:
+    if at is not None:
+        file, _, number = str(at).strip().rpartition("#")
+        return PacketName(int(number), file or None)
+    if connection is None or direction is None or offset is None:
+        raise ValueError("name the message by at, or by connection, direction and offset together")
+    return StreamPlace(connection, direction, offset)
+
+
+def extract(
+    path: Paths,
+    out: str | os.PathLike[str],
+    filter: str | Query | None = None,
+    *,
+    connections: bool = False,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> ExtractSummary:
+    """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
+
+    connections: whole connections of selected messages. Raises MqpcapError if nothing is selected.
+    """
+    if os.path.lexists(out):
+        raise OutputError(f"{os.fspath(out)} exists; extract replaces no file")
+    inputs = _Inputs(path, checked_choices(**options))
+    parts = find_packets(inputs.captures, _query(filter), connections, inputs.outcome, progress)
+    inputs.finish(notes)
+    assert parts is not None
+    with created_file(os.fspath(out)) as file:
+        return write_packets(parts, file, progress)
+
+
+def export(
+    path: Paths,
+    out: str | os.PathLike[str],
+    filter: str | Query | None = None,
+    *,
+    jobs: int = 1,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> ExportSummary:
+    """Write the tables of captures as Parquet below ``out``, which is new, empty, or holds an earlier export.
+
+    jobs: processes and threads; a script that asks for several begins with ``if __name__ == "__main__":``.
+    """
+    choices = checked_choices(**options, jobs=jobs)
+    inputs = _Inputs(path, replace(choices, wanted=_query(filter)))
+    files = [Path(name) for capture in inputs.captures for name in capture.files]
+    with Export(Path(out), protected=files, threads=choices.core_count) as tables:
+        write_captures(inputs.captures, inputs.outcome, tables, progress)
+        inputs.finish(notes)
+        return tables.commit()

@@ -1,0 +1,151 @@
+"""Messages explained: found in a capture by packet or stream offset, or given as bytes.
+
+In: captures and the packet or offset, or the bytes of one message. Out: `ExplainedMessage`, which masks secrets and
+writes itself as JSON. Called by: ``explain``.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mqpcap.capture import Capture
+from mqpcap.listing.explanation import (
+    Attempt,
+    Explanation,
+    FieldItem,
+    SecretSpans,
+    explanation,
+    holds_secrets,
+    secret_spans,
+)
+from mqpcap.listing.message_search import PacketSearch, PlaceSearch
+from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
+from mqpcap.listing.reorder_buffer import MessageRow, exchange_object
+from mqpcap.listing.row_bytes import explanation_of, row_secrets
+from mqpcap.reading import Choices, Meter, Outcome
+from mqpcap.schema.protocol import Direction, MessageQueue
+from mqpcap.tables.json_lines import Json, json_object, json_time
+from mqpcap.tables.messages import SECRET
+from mqpcap.tables.schemas import NUMBER
+
+READING = ("layout", "direction", "header", "message", "dialect", "fits")
+"""Attributes of each interpretation in JSON, besides the reason why it does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketName:
+    """A packet's number, and the file that it is in where that is named."""
+
+    number: int
+    file: str | None = None
+
+    def index_in(self, files: Sequence[str]) -> int | None:
+        """Which of several files is named, None for all; -1 for another file."""
+        if self.file is None:
+            return None
+        indices = [i for i, name in enumerate(files) if self.file in (name, os.path.basename(name))]
+        return indices[0] if indices else -1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """A byte of a stream: a connection by name, its direction, the offset."""
+
+    connection: str
+    direction: Direction
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedMessage:
+    """The explanation of a message, its row if it was captured, and what of it must not be shown."""
+
+    result: Explanation
+    row: MessageRow | None
+    mask: SecretSpans | None
+    choices: Choices
+
+    def shown(self, item: FieldItem) -> tuple[str, str, object]:
+        """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
+        value = None if isinstance(item.value, list | tuple) else item.value
+        if self.mask is not None and self.mask.covers(item):
+            return SECRET if item.named else item.name, SECRET, None if value is None else SECRET
+        kept = self.choices.bodies if item.body else None
+        if kept is not None and isinstance(value, bytes):
+            value = value[:kept] if kept else None
+        length = 0 if item.inflated or item.value is None else item.length if kept is None else min(item.length, kept)
+        return item.name, self.result.data[item.offset : item.offset + length].hex(), value
+
+    def why(self, attempt: Attempt) -> str | None:
+        """Why an interpretation does not fit, without its secrets; None if it fits."""
+        return attempt.masked_why if self.mask is not None and self.mask.spans else attempt.why
+
+    def as_json(self) -> Mapping[str, Json]:
+        """The object that ``explain --json`` writes."""
+        result, best, row = self.result, self.result.best, self.row
+        fields_by_name: dict[str, Json] = {}
+        if row is not None:
+            ours = (BYTES, LAYOUT, VARIANT, NUMBER)
+            fields_by_name = json_object({name: value for name, value in row.message.items() if name not in ours})
+            fields_by_name["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+            if row.exchange is not None:
+                fields_by_name["exchange"] = exchange_object(row.exchange)
+        fields_by_name["protocol"] = result.protocol
+        if best is not None:
+            length = best.frame_len if best.frame_len is not None else len(result.data)
+            fields_by_name["direction"] = best.direction
+            for name, value in (("dialect", best.dialect), ("op", best.operation), ("frame_len", length)):
+                fields_by_name[name] = fields_by_name.get(name) or value
+        fields: list[Json] = []
+        for item in best.items if best is not None else ():
+            name, digits, shown_value = self.shown(item)
+            fields.append({
+                "offset": item.offset, "length": item.length, "hex": digits, "depth": item.depth, "name": name,
+                **json_object({"value": shown_value}),
+                "meaning": item.meaning, "column": item.column, "inflated": item.inflated,
+            })  # fmt: skip
+        return {
+            **fields_by_name,
+            "fits": best is not None and best.fits,
+            "why": self.why(best) if best is not None else "no header fits",
+            "layout": best.layout if best is not None else None,
+            "message": best.message if best is not None else None,
+            "bytes_left": result.left,
+            "fields": fields,
+            "readings": [
+                {**{name: getattr(x, name) for name in READING}, "why": self.why(x)} for x in result.attempts
+            ],
+        }  # fmt: skip
+
+
+def explain_bytes(
+    protocol: MessageQueue, data: bytes, direction: Direction | None, dialect: str | None, choices: Choices
+) -> ExplainedMessage:
+    """The explanation of the bytes of one message."""
+    result = explanation(protocol, data, direction, dialect)
+    shows_all = choices.show_secrets or not holds_secrets(protocol)
+    return ExplainedMessage(result, None, None if shows_all else secret_spans(protocol, data, result.best), choices)
+
+
+def explain_captured(
+    captures: Sequence[Capture], place: PacketName | StreamPlace, outcome: Outcome, meter: Meter
+) -> tuple[list[ExplainedMessage], list[str]]:
+    """The messages with bytes at a place, in order; and for each capture why it may have none."""
+    rows: list[MessageRow] = []
+    misses = []
+    for number, capture in enumerate(captures):
+        if isinstance(place, StreamPlace):
+            search: PlaceSearch | PacketSearch = PlaceSearch(number, place.connection, place.direction, place.offset)
+        else:
+            file = place.index_in(capture.files)
+            if file == -1:
+                misses.append(f"there is no file {place.file}")
+                continue
+            search = PacketSearch(number, place.number, capture.files, file)
+        search.run(capture, outcome, meter)
+        rows += search.rows()
+        misses.append(search.miss)
+    rows.sort(key=lambda row: row.order)
+    outcome.flaws.update(str(row.message["flaw"]) for row in rows if row.message["flaw"] is not None)
+    choices = outcome.choices
+    return [ExplainedMessage(explanation_of(row), row, row_secrets(row, choices), choices) for row in rows], misses

@@ -1,0 +1,160 @@
+"""Every command is a call: its result is what the command's ``--json`` prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from running import ROOT, objects, run
+
+import mqpcap
+from mqpcap.listing.reorder_buffer import json_line
+from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+ERRORS = "pcaps/blipmq/errors.pcap"
+SESSION = "pcaps/fq/session.pcap"
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json_text(value))
+
+
+@pytest.mark.parametrize(
+    ("report", "option"),
+    [(None, []), ("producers", ["--producers"]), ("slowest", ["--slowest", "10"]), ("errors", ["--errors"])],
+)
+def test_stats_are_the_rows_of_the_command(report: Any, option: list[str]) -> None:
+    rows = mqpcap.stats(ERRORS, report).to_pylist()
+
+    assert [as_json(json_object(row)) for row in rows] == objects(run("stats", "-q", "--json", *option, ERRORS))
+
+
+def test_stats_over_time_of_selected_messages_are_the_rows_of_the_command() -> None:
+    table = mqpcap.stats(QOS1, by=["op"], metric=["count"], interval="1s", filter="op == POLL")
+    options = ("--by", "op", "--metric", "count", "--interval", "1s", "--op", "POLL")
+
+    assert [as_json(json_object(row)) for row in table.to_pylist()] == objects(run("stats", "--json", *options, QOS1))
+
+
+def test_a_filter_that_matches_nothing_gives_a_table_with_columns_and_a_note() -> None:
+    notes: list[str] = []
+    table = mqpcap.stats(QOS1, filter="topic == nothing", notes=notes)
+
+    assert (table.num_rows, table["messages"].type) == (0, "int64")
+    assert notes[0].startswith("0 of 242 messages match")
+
+
+def test_diff_is_the_object_of_the_command() -> None:
+    comparison = mqpcap.diff("pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap")
+
+    (printed,) = objects(run("diff", "-q", "--json", "pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap"))
+    assert as_json(comparison.as_json()) == printed
+
+
+def test_info_is_the_list_of_the_command() -> None:
+    reports = mqpcap.info([QOS1, SESSION])
+
+    (printed,) = objects(run("info", "-q", "--json", QOS1, SESSION))
+    assert [as_json(with_exact_numbers(report.as_json())) for report in reports] == printed["captures"]
+
+
+def test_show_gives_the_messages_of_the_command_in_its_order() -> None:
+    rows = mqpcap.show([QOS1, SESSION], "body_len > 0")
+
+    printed = objects(run("show", "-q", "--json", "-Y", "body_len > 0", QOS1, SESSION))
+    assert [without_number(json.loads(json_line(row))) for row in rows] == printed
+
+
+def without_number(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the connection's number, which the command leaves out."""
+    return {name: value for name, value in row.items() if name != "connection_number"}
+
+
+def test_messages_are_those_of_the_command_as_scapy_messages() -> None:
+    messages = list(mqpcap.messages(QOS1, "op == POLL"))
+
+    printed = objects(run("show", "-q", "--json", "--op", "POLL", QOS1))
+    assert [str(m.mq.stream_offset) for m in messages] == [str(row["stream_offset"]) for row in printed]
+    assert {type(m).__name__ for m in messages} == {"BlipMQ"}
+    assert all((m.mq.reply is not None) == (row["exchange"]["state"] == "answered") for m, row in
+               zip(messages, printed, strict=True) if "exchange" in row)  # fmt: skip
+
+
+def test_messages_are_read_as_they_are_taken() -> None:
+    read_bytes: list[int] = []
+    messages = mqpcap.messages(QOS1, progress=read_bytes.append)
+    assert read_bytes == []
+
+    assert next(messages).mq.first_packet == 4
+    assert read_bytes != []
+
+
+def test_follow_gives_the_messages_of_the_command() -> None:
+    followed = mqpcap.follow(QOS1, "connection == c2")
+
+    printed = objects(run("follow", "-q", "--json", "--connection", "c2", QOS1))
+    assert [without_number(json.loads(json_line(row))) for row in followed.messages] == printed
+    assert followed.connection.number == 2
+
+
+def test_several_connections_are_refused_as_by_the_command() -> None:
+    with pytest.raises(mqpcap.MqpcapError, match="connections match"):
+        mqpcap.follow(QOS1, "op == PUBLISH")
+
+
+def test_explain_is_the_objects_of_the_command() -> None:
+    by_packet = mqpcap.explain(QOS1, at=12)
+    assert [as_json(message.as_json()) for message in by_packet] == objects(
+        run("explain", "--json", QOS1, "--at", "12")
+    )
+
+    (by_bytes,) = mqpcap.explain(hex="00 00 00 05 01 00 00 00 07", protocol="blipmq")
+    printed = objects(run("explain", "--json", "--hex", "00 00 00 05 01 00 00 00 07", "--protocol", "blipmq"))
+    assert [as_json(by_bytes.as_json())] == printed
+
+
+def test_a_message_that_is_not_there_is_a_lookup_error() -> None:
+    with pytest.raises(LookupError, match="there is no packet 9999"):
+        mqpcap.explain(QOS1, at=9999)
+    with pytest.raises(ValueError, match="name the message"):
+        mqpcap.explain(QOS1, connection="c1")
+
+
+def test_extract_writes_the_file_of_the_command(tmp_path: Path) -> None:
+    summary = mqpcap.extract(QOS1, tmp_path / "a.pcapng", "op == PING")
+    run("extract", "-q", QOS1, "--op", "PING", "--out", tmp_path / "b.pcapng")
+
+    assert (tmp_path / "a.pcapng").read_bytes() == (tmp_path / "b.pcapng").read_bytes()
+    assert summary.message_count == len(objects(run("show", "-q", "--json", "--op", "PING", QOS1)))
+    with pytest.raises(mqpcap.MqpcapError, match="replaces no file"):
+        mqpcap.extract(QOS1, tmp_path / "a.pcapng")
+
+
+def test_export_writes_the_tables_of_the_command(tmp_path: Path) -> None:
+    summary = mqpcap.export([QOS1, SESSION], tmp_path / "a", "body_len > 0")
+    run("export", "-q", QOS1, SESSION, "-Y", "body_len > 0", "--out", tmp_path / "b")
+
+    for folder in ("messages", "exchanges", "connections"):
+        tables = [pq.read_table(tmp_path / out / folder) for out in "ab"]
+        assert tables[0].equals(tables[1])
+    assert summary.row_count > 0
+
+
+def test_an_input_that_is_no_capture_raises(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(b"no capture")
+    for call in (mqpcap.stats, mqpcap.info, mqpcap.show):
+        with pytest.raises(mqpcap.CaptureError):
+            call(tmp_path / "a.pcap")
+
+
+def test_bytes_and_open_files_are_captures(tmp_path: Path) -> None:
+    data = Path(QOS1).read_bytes()
+    assert mqpcap.stats(data) == mqpcap.stats(QOS1)
+    assert [row.order for row in mqpcap.show(data)] == [row.order for row in mqpcap.show(QOS1)]
