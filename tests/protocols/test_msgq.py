@@ -1,6 +1,7 @@
 """msgq against its document and bytes of the real programs."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import end_of, row, scapy_row
 from scapy.layers.inet import IP, TCP
+from scapy.sendrecv import sniff
 
 import mqpcap.scapy  # noqa: F401 - it binds the port
 from mqpcap.decode.columns import ColumnReader, Records, Spans
@@ -21,15 +23,19 @@ from mqpcap.protocols.msgq import (
     MsgQHeader,
     MsgQJson,
     MsgQLname,
+    MsgQPing,
+    MsgQPong,
     MsgQSend,
     MsgQSplit,
     MsgQStats,
     MsgQStatsReply,
+    MsgQStop,
     MsgQSubscribe,
     MsgQUnsubscribe,
     claims,
     kinds,
 )
+from mqpcap.scapy import MqSession
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import Claim, Opening, Verdict
 from mqpcap.tables.messages import truncate_bodies
@@ -594,3 +600,33 @@ def test_both_roads_agree_on_damaged_frames(which: tuple[str, bytes], at: int, b
     if flaw is Flaw.NONE:
         assert set(outline) & {"tree", "header"}
         json.loads(found["document"], strict=False)
+
+
+# -- messages of a session by their classes ----------------------------------------------------------------
+
+
+CLASSES = {
+    "send": MsgQSend, "subscribe": MsgQSubscribe, "unsubscribe": MsgQUnsubscribe, "ping": MsgQPing, "pong": MsgQPong,
+    "stop": MsgQStop,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["flat_session", "flat_typed", "split_session", "json_session", "by_document"])
+def test_a_captured_message_is_found_by_its_class(pcaps: Path, name: str) -> None:
+    messages = sniff(offline=str(pcaps / f"msgq/{name}.pcap"), session=MqSession, quiet=True)
+
+    assert any(MsgQSend in message for message in messages)
+    for message in messages:
+        for op, cls in CLASSES.items():
+            assert (cls in message) == (message.mq.op == op)
+        if MsgQSend in message:
+            assert message[MsgQSend] is message.payload
+            assert message[MsgQSend].type == "send"
+
+
+def test_a_reply_to_getlname_is_no_request() -> None:
+    request, reply = MsgQ() / MsgQGetlname(form="split"), MsgQ() / MsgQLname(form="split", lname="a")
+    request, reply = MsgQ(bytes(request)), MsgQ.read(bytes(reply), "s2c", "split_s2c")
+
+    assert MsgQGetlname in request and MsgQLname not in request
+    assert MsgQLname in reply and MsgQGetlname not in reply

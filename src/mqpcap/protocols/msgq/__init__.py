@@ -105,6 +105,29 @@ class MsgQForm(Message):
             raise ValueError(f"{word} stands in the body here: set the field body")
         self.write(word, value)
 
+    def haslayer(self, cls: Any, _subclass: bool | None = None) -> Any:
+        """Scapy's ``haslayer``; ``MsgQSend in packet`` is true for a send in any form."""
+        return self._is_message(cls) or super().haslayer(cls, _subclass)
+
+    def getlayer(self, cls: Any, nb: int = 1, _track: Any = None, _subclass: Any = None, **flt: Any) -> Any:
+        """Scapy's ``getlayer``; ``packet[MsgQSend]`` is a send in its form, whose words have the same names."""
+        if self._is_message(cls) and all(getattr(self, name) == value for name, value in flt.items()):
+            if nb == 1:
+                return self
+            nb -= 1
+        return super().getlayer(cls, nb, _track, _subclass, **flt)
+
+    def _is_message(self, cls: Any) -> bool:
+        """Whether the words of this form are a message of a class like `MsgQSend`."""
+        if not (isinstance(cls, type) and issubclass(cls, MsgQMessage)):
+            return False
+        words, content = self.parts()
+        type_, inner = words.get("type"), content if isinstance(content, dict) else {}
+        for reply in (MsgQLname, MsgQStatsReply):
+            if type_ in (None, reply.in_body_of) and (reply.in_body[0] in words or reply.in_body[0] in inner):
+                return issubclass(reply, cls)
+        return cls is MsgQMessage or (bool(type_) and type_ == cls().getfieldval("type"))
+
     def write(self, word: str, value: Any) -> None:
         """Write one word anew. Raises ValueError if the message does not decode."""
         raise NotImplementedError
