@@ -10,7 +10,7 @@ from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, 
 
 import mqpcap
 from mqpcap.capture import windows
-from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
+from mqpcap.decode.proxy_header import MAX_HEADERS, ProxyHeader, may_begin_header, proxy_header
 
 SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
 V1 = b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\r\n"
@@ -182,3 +182,26 @@ def test_requests_behind_a_header_are_paired_by_order(tmp_path: Path, header: by
     assert [(x["request_offset"], x["state"], x["how"]) for x in exchanges] == [
         (n, "answered", "order") for n in offsets
     ]
+
+
+EARLIER = b"PROXY TCP4 192.0.2.1 198.51.100.20 40000 5555\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1400])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_last_of_two_headers_names_the_original_client(protocol: str, size: int) -> None:
+    """The second balancer did not read the first one's header: its own names the first balancer."""
+    for header in (EARLIER + v2(0x21, 0x11, TCP4), v2(0x21, 0x11, TCP4) + V1):
+        result = read_bytes(pcap(connection(protocol, header, size), MAKERS[protocol][0]))
+
+        (row,) = result.connections
+        assert broken_laws(result) == []
+        assert (row["proxied_ip"], row["proxied_port"], row["protocol"]) == ("203.0.113.9", 51234, protocol)
+        assert rows(result, len(header)) == rows(plain(protocol, MAKERS[protocol][0]))
+        assert [p["length"] for p in result.problems] == [len(header)]
+
+
+def test_headers_in_a_row_are_bounded() -> None:
+    header = proxy_header(V1 * 100)
+
+    assert header is not None and header.length == MAX_HEADERS * len(V1)

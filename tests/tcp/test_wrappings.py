@@ -163,6 +163,7 @@ WRAPPED = {
     "PPI": (192, lambda p: struct.pack("<BBHI", 0, 0, 8, 105) + wlan(p)),
     "ENC": (109, lambda p: struct.pack("<III", 2, 0x1234, 0) + p),
     "PFLOG": (117, lambda p: bytes((61, 2)) + bytes(62) + p),
+    "Cisco HDLC in a file of PPP": (9, lambda p: b"\x0f\0\x08\0" + p),
     "NFLOG": (239, nflog),
     "NFLOG of a big-endian host": (239, lambda p: nflog(p, ">")),
     "PKTAP": (258, lambda p: pktap(frame(p))),

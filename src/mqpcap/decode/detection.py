@@ -146,9 +146,11 @@ class _SideOpening:
     def without_header(self) -> "_SideOpening":
         """The opening without its PROXY header. A header proves the start of the stream, with or without a SYN."""
         header = proxy_header(self.data)
+        data = self.data if header is None else self.data[header.length :]
+        is_cut = not self.ended and may_begin_header(data)
         if header is not None:
-            return replace(self, data=self.data[header.length :], start=True, proxied=header)
-        return replace(self, is_header_cut=True) if not self.ended and may_begin_header(self.data) else self
+            return replace(self, data=data, start=True, proxied=header, is_header_cut=is_cut)
+        return replace(self, is_header_cut=True) if is_cut else self
 
 
 Openings = tuple[_SideOpening, _SideOpening]

@@ -17,6 +17,8 @@ REASON = "proxy protocol"
 """``problems.reason`` of a header. Its bytes are not lost: nothing of a message is missing."""
 MAX_LINE_BYTES = 107
 """Longest header of version 1, with its CRLF (2.1)."""
+MAX_HEADERS = 8
+"""Headers in a row that are read; further bytes are the client's."""
 _LINE_START, _SIGNATURE = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED_BYTES = 16
 """Header of version 2 in front of the addresses; the length that it ends with is 16 bits, and so is bounded."""
@@ -48,11 +50,25 @@ def may_begin_header(data: bytes) -> bool:
 
 
 def proxy_header(data: bytes) -> ProxyHeader | None:
-    """The header that a stream begins with, None if it begins with no whole one.
+    """The headers that a stream begins with, as one; None if it begins with no whole header.
+
+    A balancer that does not read the header of an earlier one puts its own in front of it, with the earlier balancer as
+    the source. So the last header names the original client.
 
     >>> proxy_header(b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\\r\\n...")
     ProxyHeader(length=49, ip='203.0.113.9', port=51234)
     """
+    headers, end = None, 0
+    for _ in range(MAX_HEADERS):
+        header = _single_header(data[end:])
+        if header is None:
+            break
+        end += header.length
+        headers = header._replace(length=end)
+    return headers
+
+
+def _single_header(data: bytes) -> ProxyHeader | None:
     if data.startswith(_LINE_START):
         return _line(data[:MAX_LINE_BYTES])
     return _version_2(data) if data.startswith(_SIGNATURE) else None

@@ -139,6 +139,7 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("PPP", _kinds(LINK_TYPE, 50), 0, PPP),
     Wrapping("PPP", _kinds(LINK_TYPE, 166), 2, PPP_NUMBER, (0, 0xFEFF0000, 0x00030000)),  # the direction, then 03
     Wrapping("PPP", _kinds(LINK_TYPE, 166), 0, PPP),
+    Wrapping("Cisco HDLC", _PPP, 4, _ethernet_type(2), (0, 0x7FFF0000, 0x0F000000)),  # some files say PPP
     Wrapping("PPP", _PPP, 2, PPP_NUMBER, (0, 0xFFFF0000, 0xFF030000)),
     Wrapping("PPP", _PPP, 0, PPP_NUMBER),
     Wrapping("PPP", (PPP_NUMBER,), 1, Field(0, 1, PPP_PROTOCOL), (0, 0x01000000, 0x01000000)),
