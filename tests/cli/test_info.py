@@ -14,10 +14,27 @@ QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
 def test_info_tells_a_whole_capture_from_a_damaged_one() -> None:
-    assert "verdict       whole" in run("info", "-q", QOS1).stdout
+    assert "verdict       whole" in run("info", "-q", "pcaps/flymq/core.pcap").stdout
     assert "with care: 21 B were never captured" in run("info", "-q", "pcaps/faults/blipmq_lost.pcap").stdout
     assert "snap length cut" in run("info", "-q", "pcaps/faults/fq_snapped.pcap").stdout
     assert "nothing ours" in run("info", "-q", "pcaps/strangers/http_5555.pcap").stdout
+
+
+def test_a_capture_in_which_pairs_could_not_be_made_is_not_whole(tmp_path: Path) -> None:
+    """The capture has eight publishes of a connection that began earlier, and nothing of the server."""
+    publishes = [blipmq_message(i) for i in range(1, 9)]
+    offsets = [1000 + sum(map(len, publishes[:i])) for i in range(len(publishes))]
+    path = tmp_path / "late.pcap"
+    path.write_bytes(pcap([Segment(body, seq, 500) for body, seq in zip(publishes, offsets, strict=True)], 5555))
+
+    shown = run("info", "-q", path).stdout
+    (report,) = json.loads(run("info", "-q", "--json", path).stdout)["captures"]
+    whole = json.loads(run("info", "-q", "--json", "pcaps/flymq/core.pcap").stdout)["captures"][0]
+
+    assert "verdict       whole" not in shown
+    assert "the connection began before the capture" in shown
+    assert sum(report["unknown_pairs"].values()) == report["pairs"]["blipmq"]["unknown"] > 0
+    assert whole["pairs"]["flymq"]["unknown"] == 0 and whole["unknown_pairs"] == {}
 
 
 def test_info_counts_other_content_among_what_was_sent_again() -> None:
@@ -46,7 +63,7 @@ def test_info_lists_connections_with_what_they_speak() -> None:
     assert sum(one["messages"] for one in listed) == 242
     assert listed[0]["client"] == "127.0.0.1:39290" and listed[0]["server"] == "127.0.0.1:5555"
     shown = run("info", QOS1).stdout.splitlines()
-    assert shown[1].startswith("  verdict       whole: ")
+    assert shown[1].startswith("  verdict       ")
     assert [one.split()[0] for one in shown[-15:]] == [f"c{k}" for k in range(1, 16)]
     assert len({one.index("1:") for one in shown[-15:]}) == 1, "columns align"
 

@@ -42,6 +42,9 @@ SUMS = (
     "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
+NO_EVIDENCE, NOT_SHOWN, ENDED_FIRST = "no evidence", "the protocol does not show it", "the capture ended first"
+CERTAINTY = {"answered": "certain", "likely": "likely", "unknown": "unknown"}
+"""By state of an exchange: how sure its pair is. Requests with any other state have no pair to find."""
 
 
 @dataclass(slots=True)
@@ -59,6 +62,10 @@ class Report:
     messages: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
+    pairs: dict[str, Counter[str]] = field(default_factory=dict)
+    """By protocol: requests whose pair is ``certain``, ``likely`` or ``unknown``."""
+    unknown_pairs: Counter[str] = field(default_factory=Counter)
+    """Requests whose pair is unknown, by the reason."""
     sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(SUMS, 0)))
     remarks: list[tuple[str, Annotations]] = field(default_factory=list)
     listed: dict[int, dict[str, Json]] = field(default_factory=dict)
@@ -71,6 +78,10 @@ class Report:
     _errors: Counter[int] = field(default_factory=Counter)
     """By number of the connection, while it lives."""
     _names: dict[int, str] = field(default_factory=dict)
+    _unknown: Counter[int] = field(default_factory=Counter)
+    """Requests whose pair is unknown, by the id of the connection, while it lives."""
+    _unpaired: Counter[int] = field(default_factory=Counter)
+    """Replies without a request, likewise."""
 
     def end(self, capture: Capture, counts: Mapping[str, int], server_notes: Iterable[str]) -> None:
         """Take what is known when a capture has been read to its end."""
@@ -80,6 +91,8 @@ class Report:
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
         self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *server_notes]
         self.notes += self._twin_notes()
+        self.unknown_pairs[NO_EVIDENCE] += self._unknown.total()
+        self.unknown_pairs = +self.unknown_pairs
         self.listed = dict(sorted(self.listed.items()))
         self.remarks = _remarks(capture)
 
@@ -87,6 +100,8 @@ class Report:
         """Count rows of a table."""
         if output.table == "messages":
             self._take_messages(output.rows)
+        elif output.table == "exchanges":
+            self._take_exchanges(output.rows)
         elif output.table in ("connections", "problems"):
             take = self._take_connection if output.table == "connections" else self._take_problem
             for row in output.rows.to_pylist():
@@ -107,8 +122,24 @@ class Report:
         self.sums.update(resynced_count=resynced_count, decoded_bytes=sound, flawed_bytes=all_bytes - sound)
         self.flaws.update({pair["values"]: pair["counts"] for pair in flaws.drop_null().value_counts().to_pylist()})
 
+    def _take_exchanges(self, rows: pa.Table) -> None:
+        columns = pa.table({name: rows[name] for name in ("protocol", "connection_id", "state")})
+        columns = columns.append_column("is_reply", pc.is_null(rows["request_offset"]))
+        groups = columns.group_by(columns.column_names, use_threads=False).aggregate([([], "count_all")])
+        for group in groups.to_pylist():
+            certainty, count = CERTAINTY.get(group["state"]), group["count_all"]
+            if group["is_reply"]:
+                self._unpaired[group["connection_id"]] += count
+            elif certainty:
+                self.pairs.setdefault(group["protocol"], Counter())[certainty] += count
+                if certainty == "unknown":
+                    self._unknown[group["connection_id"]] += count
+
     def _take_connection(self, row: Mapping[str, Any]) -> None:
-        """Count a connection; its messages were counted earlier."""
+        """Count a connection; its messages and exchanges were counted earlier."""
+        unpaired_count = self._unpaired.pop(row["connection_id"], 0)
+        if unknown_count := self._unknown.pop(row["connection_id"], 0):
+            self.unknown_pairs[_why_unknown(row, unpaired_count)] += unknown_count
         number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
         kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
@@ -236,6 +267,8 @@ class Report:
         yield one_sided, f"{plural(one_sided, 'connection was', 'connections were')} captured on one side only"
         yield flaw_count, f"{plural(flaw_count, 'message has', 'messages have')} a flaw"
         yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
+        unknown_count = self.unknown_pairs.total() - self.unknown_pairs[NOT_SHOWN] - self.unknown_pairs[ENDED_FIRST]
+        yield unknown_count, f"{plural(unknown_count, 'request has', 'requests have')} no known outcome"
         tls = self.connections["tls"]
         yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
         yield len(self.notes), "see the notes"
@@ -262,6 +295,16 @@ class Report:
         messages = counted(sorted(self.messages.items()))
         yield "messages", f"{messages}; {sums['resynced_count']:,} found by search"
         yield "flaws", counted(sorted(self.flaws.items()))
+        if self.pairs:
+            yield (
+                "pairs",
+                "; ".join(
+                    f"{protocol} " + ", ".join(f"{counts[word]:,} {word}" for word in CERTAINTY.values())
+                    for protocol, counts in sorted(self.pairs.items())
+                ),
+            )
+        if self.unknown_pairs:
+            yield "unknown", "; ".join(f"{count:,}: {why}" for why, count in self.unknown_pairs.most_common())
         payload, flawed, undecoded, late, gaps, snapped, conflict = (
             size(sums[f"{name}_bytes"])
             for name in ("payload", "flawed", "undecoded", "late", "gap", "snapped", "conflict")
@@ -292,6 +335,11 @@ class Report:
             "files": files,
             "notes": self.notes,
             **{name: dict(sorted(getattr(self, name).items())) for name in counters},
+            "pairs": {
+                protocol: {word: counts[word] for word in CERTAINTY.values()}
+                for protocol, counts in sorted(self.pairs.items())
+            },
+            "unknown_pairs": dict(self.unknown_pairs.most_common()),
             **self.sums,
             "decoded_share": self.decoded_share,
             "drop_count": self.dropped_count,
@@ -303,6 +351,17 @@ class Report:
             "connection_list": list(self.listed.values()),
             "verdict": self.verdict(),
         }
+
+
+def _why_unknown(connection: Mapping[str, Any], unpaired_count: int) -> str:
+    """Why pairs of a connection are unknown, by its row and the number of its replies without a request."""
+    if not connection["syn_seen"]:
+        return "the connection began before the capture"
+    if connection["missing_bytes_c2s"] or connection["missing_bytes_s2c"]:
+        return "bytes are missing"
+    if unpaired_count:
+        return NO_EVIDENCE
+    return ENDED_FIRST if connection["end_state"] == "open" else NOT_SHOWN
 
 
 _PACKETS = {
@@ -328,7 +387,7 @@ def report_of(
         report.take(output)
         also(output)
 
-    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables), take, worker)
+    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables | {"exchanges"}), take, worker)
     if not read(pipeline, outcome, meter):
         return None
     report.end(capture, pipeline.counts, pipeline.server_notes())
