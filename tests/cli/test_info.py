@@ -8,7 +8,7 @@ import capture_files
 import pyarrow.parquet as pq
 import pytest
 from running import ROOT, run
-from torture import ACK, FIN, SYN, Segment, blipmq_message, pcap
+from torture import ACK, FIN, SYN, Segment, blipmq_message, packet, pcap
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -139,6 +139,51 @@ def test_a_proxy_header_is_no_loss(tmp_path: Path) -> None:
 
     assert said.exit_code == 0 and "verdict       whole" in said.stdout
     assert f"100.0% of {len(blipmq_message(0))} B payload" in said.stdout
+
+
+def whole_connection(client: int = 99, server: int = 499) -> list[tuple[int, bytes]]:
+    """(ns, frame) for a connection with two messages and a reply; its SYNs have these numbers."""
+    body, c, s = blipmq_message(0) + blipmq_message(1), client + 1, server + 1
+    segments = [
+        Segment(seq=client, flags=SYN),
+        Segment(seq=server, ack=c, flags=SYN | ACK, from_server=True),
+        Segment(body, c, s),
+        Segment(blipmq_message(0), s, c + len(body), from_server=True),
+        Segment(seq=c + len(body), ack=s + len(blipmq_message(0)), flags=FIN | ACK),
+    ]
+    return [(k * 100_000, packet(segment, 5555)[0]) for k, segment in enumerate(segments)]
+
+
+def test_a_capture_that_holds_every_packet_twice_is_not_sent_again(tmp_path: Path) -> None:
+    """Copies of five packets, 10 us after each; then of the first packet with payload alone."""
+    path, packets = tmp_path / "a.pcap", whole_connection()
+    copies = [(ns + 10_000, frame) for ns, frame in packets]
+    path.write_bytes(capture_files.pcap(sorted(packets + copies)))
+    twice = run("info", "-q", path).stdout
+    path.write_bytes(capture_files.pcap(sorted([*packets, copies[2]])))
+    once = run("info", "-q", path).stdout
+
+    assert "captured twice every packet is in the capture twice; 5 copies, not counted as sent again" in twice
+    assert "sent again    0 B" in twice
+    assert "captured twice 1 copy, not counted as sent again" in once
+
+
+def test_two_captures_of_one_connection_with_rewritten_numbers_are_noted(tmp_path: Path) -> None:
+    """A firewall rewrites the numbers of both sides, 50 us later in the same file; then two hours later."""
+    path, inside = tmp_path / "a.pcap", whole_connection()
+    outside = [(ns + 50_000, frame) for ns, frame in whole_connection(2_800_000_000, 1_200_000_000)]
+    note = (
+        "c1 and c2 have the same endpoints, times and bytes: two captures of one connection with a device between them "
+        "that rewrites sequence numbers, or connections of two networks"
+    )
+    path.write_bytes(capture_files.pcap(sorted(inside + outside)))
+    (report,) = json.loads(run("info", "-q", "--json", path).stdout)["captures"]
+
+    assert report["notes"] == [note]
+    assert f"note          {note}" in run("info", "-q", path).stdout
+    assert (report["gap_bytes"], report["retransmitted_bytes"]) == (0, 0)
+    path.write_bytes(capture_files.pcap(inside + [(7200 * 10**9 + ns, frame) for ns, frame in outside]))
+    assert json.loads(run("info", "-q", "--json", path).stdout)["captures"][0]["notes"] == []
 
 
 def test_unrecognised_connections_of_a_recognised_server_are_noted_with_the_option_that_reads_them(

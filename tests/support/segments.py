@@ -25,6 +25,7 @@ class Packet:
     ts_ns: int = -1
     wire_length: int = -1
     ident: int = 0
+    checksum: int = 0
 
     def but(self, **changes: object) -> "Packet":
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -79,6 +80,7 @@ def segments(packets: Sequence[Packet], first: int = 0) -> Segments:
         ),
         number=numbers,
         ident=np.array([packet.ident for packet in packets], np.int64),
+        checksum=np.array([packet.checksum for packet in packets], np.int32),
         file=np.zeros(n, np.int32),
         key=(src + sport * 7) + (dst + dport * 7),
         counts={},

@@ -11,7 +11,7 @@ import pytest
 from mqpcap.tcp import flow_records
 from mqpcap.tcp.flow_records import FlowRecord, PieceRecord, SideRecord
 
-C_NAMES = {"longlong": ctypes.c_int64, "int": ctypes.c_int32, "short": ctypes.c_int16}
+C_NAMES = {"longlong": ctypes.c_int64, "int": ctypes.c_int32, "short": ctypes.c_int16, "schar": ctypes.c_int8}
 
 
 def c_structs() -> dict[str, list[tuple[str, type]]]:

@@ -1,6 +1,7 @@
 """The headers: which bytes of a packet are TCP payload, and whose."""
 
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,11 +20,12 @@ from scapy.layers.inet6 import (
 from scapy.layers.ipsec import AH
 from scapy.layers.l2 import LLC, SNAP, CookedLinux, Dot1AD, Dot1Q, Dot3, Ether
 from scapy.layers.vxlan import VXLAN
-from scapy.packet import Raw
+from scapy.packet import Packet, Raw
 
 from mqpcap.capture import Window
 from mqpcap.tcp import fragments
 from mqpcap.tcp.headers import COUNTS, Dissector, address_text
+from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.tcp.wrappings import unread
 
 
@@ -419,3 +421,57 @@ def test_no_packets():
     found = segments()
 
     assert len(found.start) == 0 and len(found.key) == 0
+
+
+def test_a_checksum_is_right_wrong_or_says_nothing() -> None:
+    """The value a network card is to complete is the sum of the pseudo header: RFC 9293 3.1 names its fields."""
+    good = Ether(bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=1, dport=2, flags="A") / b"odd"))
+    pseudo = sum(struct.unpack(">9H", bytes([10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0, 23, *bytes(6)])))
+
+    def with_checksum(value: int) -> bytes:
+        packet = good.copy()
+        packet[TCP].chksum = value
+        return bytes(packet)
+
+    right = int(good[TCP].chksum)
+    frames = [bytes(good), with_checksum(right ^ 0x5555), with_checksum(0), with_checksum(pseudo)]
+    frames += [with_checksum(pseudo - 23), bytes(good) + bytes(9)]
+
+    assert segments(*frames).checksum.tolist() == [1, -1, 0, 0, 0, 1]
+    assert segments(bytes(good)[:-1], wirelen=[len(good)]).checksum.tolist() == [0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 1447])
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: IP() / GRE() / x, lambda x: IP() / UDP() / VXLAN() / Ether() / x]
+)
+def test_a_checksum_is_that_of_the_inner_addresses(length: int, wrap: Callable[[Packet], Packet]) -> None:
+    body = bytes(range(255, -1, -1)) * 6
+    for ip in (IP(src="203.0.113.9", dst="192.0.2.1"), IPv6(src="2001:db8:ffff::1", dst="fe80::ffff:ffff:1")):
+        inner = ip / TCP(sport=50_000, dport=5555, flags="PA") / body[:length]
+        good = bytes(Ether() / wrap(inner))
+        bad = good[:-1] + bytes([good[-1] ^ 1])
+        assert segments(good, bad).checksum.tolist() == [1, -1]
+
+
+def test_a_datagram_joined_of_fragments_has_a_checksum() -> None:
+    pieces = fragment(IP(src="10.0.0.1", dst="10.0.0.2") / TCP() / Raw(bytes(range(200))), fragsize=64)
+
+    assert segments(*(Ether() / piece for piece in pieces)).checksum.tolist() == [1]
+
+
+def test_a_damaged_segment_gives_way_to_its_good_copy() -> None:
+    """From frames to the stream: the checksums of the packets decide, not those that the test sets."""
+    ends = Ether() / IP(src="10.0.0.1", dst="10.0.0.2")
+    frames = [bytes(ends / TCP(seq=99, flags="S")), bytes(ends / TCP(seq=100, flags="A"))]
+    good = bytes(ends / TCP(seq=100, flags="PA") / b"a message")
+    damaged = good[:-9] + bytes([good[-9] ^ 255]) + good[-8:]
+
+    def stream(*more: bytes) -> bytes:
+        reassembler = Reassembler()
+        reassembler.feed(segments(*frames, *more))
+        return reassembler.finish().buffer.tobytes()
+
+    chunks = [Reassembler().feed(segments(*frames, *more)) for more in ([damaged, good], [good, damaged])]
+    assert [part.buffer.tobytes() for part in chunks] == [b"a message"] * 2
+    assert stream(damaged) == damaged[-9:]

@@ -9,7 +9,7 @@ from streams import HANDSHAKE, read, rows
 
 from mqpcap.tcp import out_of_order
 from mqpcap.tcp.flow_records import Segment
-from mqpcap.tcp.out_of_order import HELD_OVERHEAD, OutOfOrder, OutOfOrderQueue
+from mqpcap.tcp.out_of_order import HELD_OVERHEAD, HeldSegment, OutOfOrder, OutOfOrderQueue
 from mqpcap.tcp.reassembly import Reassembler
 
 HOLES = st.lists(st.tuples(st.integers(-2, 25), st.integers(1, 5)), max_size=12)
@@ -100,7 +100,7 @@ def test_more_held_than_the_cap_allows_gives_up_the_oldest_holes() -> None:
 
 def test_offsets_are_counted_anew_from_a_lower_start() -> None:
     queue = OutOfOrderQueue(0, 0, starting=True)
-    queue.held = [(-4, b"ab", 1, 2, 0), (0, b"c", 3, 4, 0)]
+    queue.held = [HeldSegment(-4, b"ab", 1, 2, 0, 0, 0), HeldSegment(0, b"c", 3, 4, 0, 0, 0)]
     queue.snaps, queue.low, queue.last_ack = [(-2, 0)], -4, 1
     queue.acks.append((7, 1))
     queue.rebase(-4)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 from segments import ACK, FIN, RST, SYN, Packet, a, b
-from streams import read
+from streams import HANDSHAKE, read
+
+from mqpcap.tcp import out_of_order
 
 MS = 1_000_000
 START = 10_000 * MS
@@ -65,6 +67,21 @@ def merged_copy() -> list[Packet]:
     one, two = BASE[3].but(body=b"reque", ident=7 << 16), BASE[3].but(seq=1006, body=b"st-01", ident=8 << 16)
     copy = BASE[3].but(ident=7 << 16, ts_ns=BASE[3].ts_ns + 20)
     return [*BASE[:3], one, two.but(ts_ns=BASE[3].ts_ns + 10), copy, *BASE[4:]]
+
+
+def checked(*packets: Packet) -> list[Packet]:
+    """The conversation with right checksums, and these packets, in order of time."""
+    good = [packet.but(checksum=1) for packet in BASE if packet.ts_ns not in {packet.ts_ns for packet in packets}]
+    return by_time(good, list(packets))
+
+
+def damaged(packet: Packet, ns: int = 0, body: bytes = b"") -> Packet:
+    """A copy with a wrong checksum, and other bytes of the same length or these."""
+    wrong = bytes([packet.body[0] ^ 255]) + packet.body[1:]
+    return packet.but(body=body or wrong, checksum=-1, ts_ns=packet.ts_ns + ns, ident=packet.ident ^ 0x5555)
+
+
+REQUEST, REPLY = BASE[3].but(checksum=1), BASE[7].but(checksum=1)
 
 
 @dataclass(frozen=True)
@@ -182,6 +199,49 @@ CASES = {
         ],
         "client and server exchanged",
     ),
+    "a damaged request, then the good one": Case(
+        checked(damaged(REQUEST, -10), REQUEST), "the damaged bytes are read", again=(10, 0)
+    ),
+    "a damaged reply, sent again after 200 ms": Case(
+        checked(
+            *(packet.but(checksum=1) for packet in BASE[:7]),
+            damaged(REPLY),
+            *shifted([packet.but(checksum=1) for packet in BASE[7:]], 200 * MS),
+        ),
+        "the damaged bytes are read",
+        again=(0, 6),
+    ),
+    "damaged twice, then good": Case(
+        checked(damaged(REPLY, -20), damaged(REPLY, -10), REPLY), "the damaged bytes are read", again=(0, 12)
+    ),
+    "the good one, then a damaged one": Case(checked(REPLY, damaged(REPLY, 10)), "conflict", again=(0, 6)),
+    "damaged, then good in two segments": Case(
+        checked(
+            damaged(REQUEST, -20),
+            REQUEST.but(body=b"reque", ts_ns=REQUEST.ts_ns - 10),
+            REQUEST.but(seq=1006, body=b"st-01"),
+        ),
+        "the damaged bytes are read",
+        again=(10, 0),
+    ),
+    "two damaged segments, then one good": Case(
+        checked(damaged(REQUEST, -20, b"REQUE"), damaged(REQUEST.but(seq=1006), -10, b"ST-01"), REQUEST),
+        "the damaged bytes are read",
+        again=(10, 0),
+    ),
+    "a damaged sequence number": Case(
+        checked(damaged(REQUEST.but(seq=1001 + 2**31), -10, REQUEST.body), REQUEST), "another connection, 2 GB missing"
+    ),
+    "a damaged sequence number nearby": Case(
+        checked(damaged(REPLY.but(seq=5009 + 2**20), -10, REPLY.body), REPLY), "1 MB missing"
+    ),
+    "damaged at the tap": Case(
+        checked(damaged(BASE[6], body=BASE[6].body), damaged(REPLY, body=REPLY.body)), "bytes missing"
+    ),
+    "all checksums wrong": Case([packet.but(checksum=-1) for packet in BASE], "every packet damaged"),
+    "checksums of the client wrong": Case(
+        [packet.but(checksum=-1 if packet.src == BASE[0].src else 1) for packet in BASE], "every packet damaged"
+    ),
     "numbers wrap": Case(conversation(2**32 - 6, 2**32 - 4), "4 GB missing"),
 }
 
@@ -199,6 +259,31 @@ def test_rows_are_those_that_the_two_ends_would_swear_to(name: str, packets_per_
         assert (flow.duplicates, flow.retransmitted) == (case.copies, case.again)
         assert (flow.a_ip, flow.bytes) == (BASE[0].src[0], (15, 14))
     assert sum(sum(flow.packets) for flow in seen.flows) == len(case.packets)
+
+
+@pytest.mark.parametrize("packets_per_window", [1, 3, 1000])
+def test_damage_at_the_tap_delays_no_more_than_a_hole(packets_per_window: int) -> None:
+    """Each fifth segment of a long side is damaged and acknowledged; the pieces keep their packets."""
+    body = bytes(range(200)) * 4
+    packets = [packet.but(checksum=1) for packet in HANDSHAKE]
+    for k in range(0, len(body), 8):
+        packets += [a(1000 + k, body[k : k + 8], ack=5000, checksum=1 if k % 40 else -1)]
+        packets += [b(5000, ack=1000 + k + 8, checksum=1)]
+    seen = read(packets, packets_per_window)
+
+    assert seen.side() == [(0, body)]
+    assert [seen.packet_of[0, 0, k] for k in range(0, len(body), 8)] == list(range(4, len(packets) + 1, 2))
+    assert (seen.flows[0].missing, seen.flows[0].retransmitted, seen.gaps()) == ((0, 0), (0, 0), [])
+
+
+def test_only_the_damaged_segments_up_to_the_limit_wait_for_a_good_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out_of_order, "HELD_SEGMENTS", 4)
+    packets = [packet.but(checksum=1) for packet in [*HANDSHAKE, *[a(1000, ack=5000)] * 8]]
+    packets += [a(1000 + k, b"x", ack=5000, checksum=-1) for k in range(6)]
+    seen = read(packets)
+
+    assert seen.side() == [(0, b"xxxxxx")]
+    assert seen.reassembler.counts["held_cap"] == 2
 
 
 def test_a_port_is_used_again_without_a_fin() -> None:

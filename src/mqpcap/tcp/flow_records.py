@@ -6,7 +6,7 @@ a test compares the two.
 """
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -18,6 +18,7 @@ ACK = 16
 
 Wide = Annotated[int, ctypes.c_int64]
 Flag = Annotated[int, ctypes.c_int16]
+Small = Annotated[int, ctypes.c_int8]
 
 _Record = TypeVar("_Record", bound=type[ctypes.Structure])
 
@@ -75,7 +76,8 @@ class SideRecord(ctypes.Structure):
     wake_at: Wide  # not shown to the reader before it reaches this stream offset
     last_packet: Wide  # number of the packet with the byte before next, or with the SYN; 0 none
     last_piece: Wide  # number of its last piece
-    ended: Flag
+    checksum_balance: Small  # segments with a right checksum minus those with a wrong one, up to MAX_CHECKSUM_BALANCE
+    ended: Small
     syn_seen: Flag  # 2: SYN-ACKs with different numbers, none acknowledged yet
     rst_seen: Flag  # 1: accepted by the other side; 2: in its window, accepted unless the sender goes on
     base_known: Flag  # from a handshake: no byte is below; fixed before the first byte is given out
@@ -118,6 +120,8 @@ class Segment:
     number: int
     file: int
     ident: int = 0
+    checksum: int = 0
+    is_damaged: bool = field(default=False, init=False)  # its checksum is wrong on a side whose checksums are right
 
     @property
     def sent_ack(self) -> int:

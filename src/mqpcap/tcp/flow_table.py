@@ -47,6 +47,8 @@ COPY_NS = 1_000_000
 """An equal packet within this time was captured twice, not sent twice, where no IP identification says so."""
 IP_ID = 0xFFFF0000
 """The IPv4 identification in Segments.ident."""
+MAX_CHECKSUM_BALANCE = 16
+"""Bound of `SideRecord.checksum_balance`, so that it follows what the latest segments of a side show."""
 MAX_RIVALS = 8
 """Connections of one 5-tuple, the newest first, that a packet may belong to."""
 FIRST_ROOM = 1024
@@ -58,6 +60,7 @@ SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
 _NONE = cython.declare(cython.longlong, NONE)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
+_MAX_CHECKSUM_BALANCE = cython.declare(cython.longlong, MAX_CHECKSUM_BALANCE)
 _MAX_RIVALS = cython.declare(cython.longlong, MAX_RIVALS)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
@@ -110,7 +113,8 @@ _Side = cython.struct(
     wake_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
-    ended=cython.short,
+    checksum_balance=cython.schar,
+    ended=cython.schar,
     syn_seen=cython.short,
     rst_seen=cython.short,
     base_known=cython.short,
@@ -222,6 +226,7 @@ class FlowTable:
     _number: cython.const[cython.longlong][::1]
     _file: cython.const[cython.int][::1]
     _ident: cython.const[cython.longlong][::1]
+    _checksum: cython.const[cython.int][::1]
 
     def __init__(self) -> None:
         self.opened = self.piece_count = self.piece_first = self.ended_count = 0
@@ -278,7 +283,7 @@ class FlowTable:
         self._start, self._length = memoryview(segments.start), memoryview(segments.length)
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
         self._number, self._file = memoryview(segments.number), memoryview(segments.file)
-        self._ident = memoryview(segments.ident)
+        self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
         self._rows = len(segments.key)
         self.make_room(self._rows)
 
@@ -530,6 +535,8 @@ class FlowTable:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
             return 0
+        if length > 0 and self.is_damaged(q, self._checksum[i]):
+            return 0
         if flag & _RST:
             if length > 0 or self._is_exact_reset(i, q) == 0:
                 return 0
@@ -570,6 +577,7 @@ class FlowTable:
                 self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
+        self.note_checksum(q, self._checksum[i])
         if flag & _FIN and self._sides[q].fin == _NONE:
             off += length
             self._sides[q].fin = off
@@ -784,6 +792,23 @@ class FlowTable:
         ):
             return 0
         self._sides[q].ack = ack
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def is_damaged(self, q: cython.longlong, checksum: cython.longlong) -> cython.longlong:
+        """Whether a wrong checksum means damage: most of the latest checksums of the side are right."""
+        return 1 if checksum < 0 and self._sides[q].checksum_balance > 0 else 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def note_checksum(self, q: cython.longlong, checksum: cython.longlong) -> cython.longlong:
+        """Count a right (1) or wrong (-1) checksum of a side."""
+        balance: cython.longlong = self._sides[q].checksum_balance + checksum
+        if -_MAX_CHECKSUM_BALANCE <= balance <= _MAX_CHECKSUM_BALANCE:
+            self._sides[q].checksum_balance = cython.cast(cython.schar, balance)
         return 0
 
     @cython.ccall

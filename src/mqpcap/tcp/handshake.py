@@ -76,7 +76,7 @@ class Handshakes:
             fit = self.fit(packet, candidate)
             if fit.level and fit > most:
                 best, most = candidate, fit
-        if best == STRAY and packet.wire_length and not packet.flags & RST:
+        if best == STRAY and packet.wire_length and not packet.flags & RST and not packet.is_damaged:
             return NEW
         return best
 

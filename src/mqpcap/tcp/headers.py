@@ -5,13 +5,15 @@ In: windows of ``capture``. Out: `Segments`. Called by: `Pipeline`, which feeds 
 
 One pass over the headers of each packet: those of the table in ``wrappings``, IPv4, IPv6 and UDP. Promises: no bytes of
 any packet raise. Every packet is counted under one word of COUNTS, and by name if its headers do not lead to TCP.
-Payload ends where the IP header says, so link padding is never payload. Checksums are not verified.
+Payload ends where the IP header says, so link padding is never payload. The TCP checksum of a segment
+that is captured whole is compared.
 
 IP fragments are buffered until their datagram is complete (``fragments``). The datagram then gets a plain IP header and
 is walked like a packet, with the time and number of the packet that completed it.
 """
 
 import struct
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,6 +26,9 @@ from mqpcap.capture.windows import Window
 from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
 from mqpcap.tcp.wrappings import fragments_name
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
 
 MAX_HEADERS = 40
 """Headers of one packet; a packet with more is counted as too_deep."""
@@ -69,6 +74,9 @@ _IP = cython.declare(cython.longlong, wrappings.IP)
 _IPV4 = cython.declare(cython.longlong, wrappings.IPV4)
 _IPV6 = cython.declare(cython.longlong, wrappings.IPV6)
 _IP_PROTOCOL = cython.declare(cython.longlong, wrappings.IP_PROTOCOL)
+_MASK_32 = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFF)
+_TCP_PROTOCOL = cython.declare(cython.const[cython.longlong], 6)
+_SWAP = cython.declare(cython.ulonglong, 256 if sys.byteorder == "little" else 1)
 _TCP_KIND = cython.declare(cython.longlong, wrappings.TCP)
 _UDP = cython.declare(cython.longlong, wrappings.UDP)
 _UDP_PORT = cython.declare(cython.longlong, wrappings.UDP_PORT)
@@ -93,6 +101,8 @@ class Segments:
     wire_length: int64, the length of the payload that was sent.
     ident: int64, distinguishes a packet that was sent again from one that was captured again: the TCP checksum in the
         low 16 bits, the IPv4 identification in the next 16 (0 without one).
+    checksum: int32, 1 if it is right, -1 if it is wrong. 0 if the segment is not captured whole, or if its
+        sender or receiver left the checksum to the network card.
     ts_ns, number, file: of the packet.
     key: int64, equal for both directions of a connection.
     counts: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
@@ -113,6 +123,7 @@ class Segments:
     length: NDArray[np.int64]
     wire_length: NDArray[np.int64]
     ident: NDArray[np.int64]
+    checksum: NDArray[np.int32]
     ts_ns: NDArray[np.int64]
     number: NDArray[np.int64]
     file: NDArray[np.int32]
@@ -179,6 +190,7 @@ class _Walk:
     ack: cython.longlong
     flags: cython.longlong
     ident: cython.longlong
+    checksum: cython.int
 
     @cython.cfunc
     @cython.nogil
@@ -466,10 +478,53 @@ class _Walk:
         self.flags = self.buf[p + 13]
         self.position = p + head
         self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
+        self.checksum = self._compare_checksum(p) if self.end == self.wire_end else 0
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
         if self.end < self.position:
             self.end = self.position
         return _TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def _compare_checksum(self, p: cython.Py_ssize_t) -> cython.int:
+        """`Segments.checksum` of the segment from p to the end of the packet.
+
+        A sum modulo 65535 does not depend on how wide its words are. Systems that leave the checksum to the network
+        card, and those that merge segments on receipt, write 0 or the sum of the pseudo header, with or without length.
+        """
+        field: cython.longlong = self._u16(p + 16)
+        length: cython.longlong = self.end - p
+        pseudo: cython.longlong = _TCP_PROTOCOL
+        pseudo += (self.src_hi >> 32 & _MASK_32) + (self.src_hi & _MASK_32)
+        pseudo += (self.src_lo >> 32 & _MASK_32) + (self.src_lo & _MASK_32)
+        pseudo += (self.dst_hi >> 32 & _MASK_32) + (self.dst_hi & _MASK_32)
+        pseudo += (self.dst_lo >> 32 & _MASK_32) + (self.dst_lo & _MASK_32)
+        if field == 0 or (field - pseudo) % 65535 == 0 or (field - pseudo - length) % 65535 == 0:
+            return 0
+        return 1 if (pseudo + length + self._word_sum(p, self.end)) % 65535 == 0 else -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _word_sum(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+        """The sum of big-endian words of 16 bits, modulo 65535."""
+        word: cython.ulonglong = 0
+        total: cython.ulonglong = 0
+        position: cython.Py_ssize_t = start
+        if cython.compiled:
+            if start < 0 or end > self.buf.shape[0]:
+                return 0
+            while end - position >= 8:
+                memcpy(cython.address(word), cython.address(self.buf[position]), 8)
+                total += (word & _MASK_32) + (word >> 32)
+                position += 8
+            if position < end:
+                word = 0
+                memcpy(cython.address(word), cython.address(self.buf[position]), end - position)
+                total += (word & _MASK_32) + (word >> 32)
+            return cython.cast(cython.longlong, total % 65535 * _SWAP % 65535)
+        return int.from_bytes(bytes(self.buf[start:end]) + bytes((end - start) & 1), "big") % 65535
 
 
 def _walk_packets(
@@ -524,6 +579,7 @@ def _walk_packets(
                 narrow[1, row] = cython.cast(cython.int, walk.sport)
                 narrow[2, row] = cython.cast(cython.int, walk.dport)
                 narrow[3, row] = cython.cast(cython.int, walk.flags)
+                narrow[4, row] = walk.checksum
                 row += 1
             elif result == _FRAGMENT:
                 with cython.gil:
@@ -540,7 +596,7 @@ def _walk_packets(
 
 
 WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "ident", "packet")
-NARROW = ("version", "sport", "dport", "flags")
+NARROW = ("version", "sport", "dport", "flags", "checksum")
 """Columns of a row in 64 and in 32 bits: those of Segments, and the index of the row's packet."""
 
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")

@@ -4,10 +4,14 @@
 A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more packets of the
 connection have come (the bytes existed, and a capture that is only slightly out of order would have shown them), when
 too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
+
+A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
+same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from typing import NamedTuple
 
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import FlowTable
@@ -29,19 +33,43 @@ START_PACKETS = 256
 """How much of a side without a SYN waits for a lower sequence number: bytes, segments, packets of the connection."""
 
 
+class HeldSegment(NamedTuple):
+    """Bytes of a segment that wait for earlier bytes, or for a good copy."""
+
+    offset: int
+    body: bytes
+    ts_ns: int
+    number: int
+    file: int
+    ack: int
+    ident: int
+    is_damaged: bool = False
+
+    def part(self, low: int, high: int) -> "HeldSegment":
+        """Its bytes from stream offset low to below high."""
+        return self._replace(offset=low, body=self.body[low - self.offset : high - self.offset])
+
+    @property
+    def end(self) -> int:
+        """The stream offset after its last byte."""
+        return self.offset + len(self.body)
+
+
 class OutOfOrderQueue:
     """What one side holds while it is not in order.
 
-    held: (offset, bytes, ts_ns, number, file, ack) by offset, not overlapping, all at or after the next byte. snaps:
-    holes (from, to) that the snap length cut. acks: (packets of the connection, acknowledged offset) as they came;
-    settled: the offset that was acknowledged SETTLE_PACKETS ago. low: the lowest sequence number seen, while starting.
-    began, since_ns: packets of the connection when it was opened, and the time.
+    held: segments by offset, not overlapping, all at or after the next byte.
+    snaps: holes (from, to) that the snap length cut.
+    acks: (packets of the connection, acknowledged offset) as they came.
+    settled: the offset that was acknowledged SETTLE_PACKETS ago.
+    low: the lowest sequence number seen, while starting.
+    began, since_ns: packet count of the connection, and capture time, when the queue was opened.
     """
 
     __slots__ = ("acks", "began", "bytes", "held", "last_ack", "low", "settled", "since_ns", "snaps", "starting")
 
     def __init__(self, began: int, since_ns: int, starting: bool) -> None:
-        self.held: list[tuple[int, bytes, int, int, int, int, int]] = []
+        self.held: list[HeldSegment] = []
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
         self.acks: deque[tuple[int, int]] = deque()
@@ -69,7 +97,7 @@ class OutOfOrderQueue:
 
     def rebase(self, delta: int) -> None:
         """Count offsets from delta on."""
-        self.held = [(entry[0] - delta, *entry[1:]) for entry in self.held]
+        self.held = [entry._replace(offset=entry.offset - delta) for entry in self.held]
         self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
         self.acks = deque((count, ack - delta) for count, ack in self.acks)
         if self.last_ack != NONE:
@@ -111,36 +139,63 @@ class OutOfOrder:
         """Put a segment among the held ones; bytes already there stay."""
         mine: SideRecord = self._table.sides[side]
         held = queue.held
-        at = max(bisect_right(held, offset, key=lambda entry: entry[0]) - 1, 0)
-        high = offset + len(body)
+        new = HeldSegment(
+            offset, body, packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident, packet.is_damaged
+        )
+        if not packet.is_damaged:
+            self._drop_damaged(side, queue, offset, new.end)
+        index = _first_ending_after(held, offset)
         position = offset
-        while position < high:
-            if at < len(held) and held[at][0] + len(held[at][1]) <= position:
-                at += 1
-                continue
-            free = min(high, held[at][0]) if at < len(held) else high
+        while position < new.end:
+            free = min(new.end, held[index].offset) if index < len(held) else new.end
             if free > position:
-                part = body[position - offset : free - offset]
-                entry = position, part, packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
-                held.insert(at, entry)
-                queue.bytes += len(part)
-                self.held_bytes += len(part) + HELD_OVERHEAD
-                mine.bytes += len(part)
+                held.insert(index, new.part(position, free))
+                self._count_held(side, queue, held[index], 1)
                 position = free
             else:
-                low, first = held[at][0], held[at][1]
-                end = min(high, low + len(first))
-                second = body[position - offset : end - offset]
-                original = Original(low, len(first), held[at][6], held[at][2])
-                is_copy = self._history.is_copy(packet, side, offset, original)
-                is_copy &= self._history.compare(
-                    packet, side, position, first[position - low : end - low], second, is_copy
-                )
-                if is_copy:
-                    mine.has_copies = 1
-                    mine.duplicates += offset == position and high == end
+                old, end = held[index], min(new.end, held[index].end)
+                if packet.is_damaged:
+                    mine.retransmitted += end - position
+                else:
+                    self._compare(packet, side, old, new, position, end)
                 position = end
-            at += 1
+            index += 1
+
+    def _compare(self, packet: Segment, side: int, old: HeldSegment, new: HeldSegment, low: int, high: int) -> None:
+        """Compare the bytes from low to below high of a new segment with those of a held one."""
+        mine: SideRecord = self._table.sides[side]
+        original = Original(old.offset, len(old.body), old.ident, old.ts_ns)
+        is_copy = self._history.is_copy(packet, side, new.offset, original)
+        first, second = old.part(low, high).body, new.part(low, high).body
+        is_copy &= self._history.compare(packet, side, low, first, second, is_copy)
+        if is_copy:
+            mine.has_copies = 1
+            mine.duplicates += (new.offset, new.end) == (low, high)
+
+    def _count_held(self, side: int, queue: OutOfOrderQueue, segment: HeldSegment, sign: int) -> None:
+        """Count the bytes of a segment that joins (1) or leaves (-1) the captured ones that are held."""
+        size = len(segment.body)
+        queue.bytes += sign * size
+        self.held_bytes += sign * (size + HELD_OVERHEAD)
+        self._table.sides[side].bytes += sign * size
+
+    def _drop_damaged(self, side: int, queue: OutOfOrderQueue, low: int, high: int) -> None:
+        """Let a good copy of the bytes from low to below high replace damaged ones."""
+        held = queue.held
+        index = _first_ending_after(held, low)
+        while index < len(held) and held[index].offset < high:
+            old = held[index]
+            if not old.is_damaged:
+                index += 1
+                continue
+            cut = old.part(max(old.offset, low), min(old.end, high))
+            rest = [part for part in (old.part(old.offset, cut.offset), old.part(cut.end, old.end)) if part.body]
+            self._count_held(side, queue, old, -1)
+            for part in rest:
+                self._count_held(side, queue, part, 1)
+            held[index : index + 1] = rest
+            index += len(rest)
+            self._table.sides[side].retransmitted += len(cut.body)
 
     # After a packet
 
@@ -196,7 +251,8 @@ class OutOfOrder:
                 self._resolve_holes(side ^ 1, other)
         self._drain(side, queue)
         while queue.held:
-            if not give_up and queue.held[0][0] > queue.settled:
+            head = queue.held[0]
+            if not give_up and (head.end if head.is_damaged else head.offset) > queue.settled:
                 if queue.bytes <= HELD_BYTES and len(queue.held) <= HELD_SEGMENTS:
                     break
                 self._counts["held_cap"] += 1
@@ -230,33 +286,43 @@ class OutOfOrder:
         """Give out what is held and in order now."""
         mine: SideRecord = self._table.sides[side]
         count = 0
-        for offset, body, ts_ns, number, file, ack, ident in queue.held:
-            if offset != mine.next or mine.ended:
+        for segment in queue.held:
+            if segment.offset != mine.next or segment.is_damaged or mine.ended:
                 break
             count += 1
             start = -1 - len(self._history.released)
-            self._history.released += body
-            queue.bytes -= len(body)
-            self.held_bytes -= len(body) + HELD_OVERHEAD
-            self._table.accept(side, start, len(body), ts_ns, number, file, ack, ident)
+            self._history.released += segment.body
+            queue.bytes -= len(segment.body)
+            self.held_bytes -= len(segment.body) + HELD_OVERHEAD
+            self._table.accept(
+                side, start, len(segment.body), segment.ts_ns, segment.number, segment.file, segment.ack, segment.ident
+            )
         del queue.held[:count]
         if queue.held and mine.ended:
-            for offset, body, ts_ns, number, *_ in queue.held:
-                self._history.add_late(side, offset, len(body), ts_ns, number)
-                self._table.advance(side, offset + len(body) - mine.next)
-                self.held_bytes -= len(body) + HELD_OVERHEAD
+            for segment in queue.held:
+                self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
+                self._table.advance(side, segment.end - mine.next)
+                self.held_bytes -= len(segment.body) + HELD_OVERHEAD
             queue.held.clear()
             queue.bytes = 0
 
     # Holes that are given up
 
     def _give_up(self, side: int, queue: OutOfOrderQueue) -> None:
-        """Let the first hole of a side be a gap."""
+        """Let the first hole of a side be a gap, or let the damaged segment in it count."""
         mine: SideRecord = self._table.sides[side]
         low = mine.next
-        high, _, ts_ns, number, *_ = queue.held[0]
+        head = queue.held[0]
+        high = head.offset
+        if high == low:
+            queue.held[0] = head._replace(is_damaged=False)
+            return
+        if head.is_damaged and high > max(queue.last_ack, mine.max_seen):
+            # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.
+            self._count_held(side, queue, queue.held.pop(0), -1)
+            return
         mine.missing += high - low
-        self._gaps.add(side, Gap(low, high, ts_ns, mine.last_packet or number, queue.is_snapped(low)))
+        self._gaps.add(side, Gap(low, high, head.ts_ns, mine.last_packet or head.number, queue.is_snapped(low)))
         mine.wake_at = 0
         self._table.advance(side, high - low)
 
@@ -319,3 +385,8 @@ class OutOfOrder:
         ack = unwrapped(other.ack, mine.base, low) if other.ack >= 0 else low
         # An acknowledgement of one more is as likely that of a FIN which was not captured.
         return ack if high + 1 < ack < low + MAX_WINDOW else int(high)
+
+
+def _first_ending_after(held: list[HeldSegment], offset: int) -> int:
+    """The index of the first held segment with a byte at or after an offset."""
+    return bisect_right(held, offset, key=lambda segment: segment.end)

@@ -165,6 +165,7 @@ class Reassembler:
         """Take one packet; False if it opened a new flow, which walk takes now."""
         table, waiting, handshakes = self._table, self._out_of_order, self._handshakes
         newest = side
+        packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
         handshakes.settle_start(packet, side)
         side = handshakes.syn_owner(packet, side) if packet.flags & SYN else handshakes.owner(packet, side)
         if side == NEW:
@@ -174,6 +175,7 @@ class Reassembler:
             return False
         is_stray = side == STRAY
         side = newest if is_stray else side
+        packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
         flow: FlowRecord = table.flows[side >> 1]
         idle_ns = packet.ts_ns - flow.last_ts_ns
         if idle_ns > (CLOSED_NS if flow.closed else IDLE_NS):
@@ -200,6 +202,7 @@ class Reassembler:
         if table.sides[side ^ 1].base < 0:
             table.begin_other(side >> 1, side, seq, ack)
         self._count(packet, side)
+        table.note_checksum(side, packet.checksum)
         self._take(packet, side, seq)
         if ack >= 0:
             table.acknowledge(side, ack)
@@ -271,7 +274,10 @@ class Reassembler:
                 mine.retransmitted += 0 if is_acked else packet.length
                 return
             cut = min(high, expected) - offset
-            self._take_old(packet, side, offset, bytes(body[:cut]))
+            if packet.is_damaged:
+                mine.retransmitted += min(cut, packet.length)
+            else:
+                self._take_old(packet, side, offset, bytes(body[:cut]))
             body = body[cut:]
             offset += cut
         if mine.ended:
@@ -280,7 +286,7 @@ class Reassembler:
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.number)
                 self._table.advance(side, offset + len(body) - mine.next)
             return
-        if body and queue is None and offset == expected:
+        if body and queue is None and offset == expected and not packet.is_damaged:
             mine.bytes += len(body)
             start = packet.start + packet.length - len(body)
             self._table.accept(
@@ -289,7 +295,7 @@ class Reassembler:
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
-            mine.max_seen = max(mine.max_seen, high)
+            mine.max_seen = mine.max_seen if packet.is_damaged else max(mine.max_seen, high)
         if wire_high > high and (starting or wire_high > mine.next):
             queue = queue or waiting.begin(side, packet.ts_ns)
             queue.snap(high if starting else max(high, mine.next), wire_high)
@@ -558,7 +564,7 @@ def _packet(segments: Segments, row: int) -> Segment:
     """One segment as a record."""
     columns = (
         segments.seq, segments.ack, segments.flags, segments.start, segments.length, segments.wire_length,
-        segments.ts_ns, segments.number, segments.file, segments.ident,
+        segments.ts_ns, segments.number, segments.file, segments.ident, segments.checksum,
     )  # fmt: skip
     return Segment(*(int(column[row]) for column in columns))
 
