@@ -134,17 +134,17 @@ class HeldRows:
     def __init__(self, number: int, wanted: Filter, file_count: int) -> None:
         self._number, self._wanted, self._file_count = number, wanted, file_count
         self._parts: list[_Part] = []
+        self._times_ns: Int64Array = np.empty((2, 0), np.int64)
+        """Of each part, the times of its first row that is left and of its last."""
+        self._row_count = 0
+        self.size_bytes = 0
+        """The bytes of the rows."""
         self._selected = MessageSelector(wanted.query, self._keep, MAX_ASKING_BYTES)
         self._begins: dict[str, int] = {}
         """When the messages of each file begin."""
 
     def __len__(self) -> int:
-        return sum(len(part) - part.at for part in self._parts)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the rows."""
-        return sum((len(part) - part.at) * part.row_bytes for part in self._parts)
+        return self._row_count
 
     @property
     def are_many(self) -> bool:
@@ -171,13 +171,18 @@ class HeldRows:
         """Hand exchanges to the parts with messages of their times; others have none of their messages."""
         ends = (exchanges[f"{end}_ts_ns"].drop_null().to_numpy() for end in ("request", "reply"))
         times_ns = np.sort(np.concatenate(list(ends)))
-        for part in self._parts:
-            first, last = np.searchsorted(times_ns, (part.ts_ns[0], part.ts_ns[-1] + 1))
-            if first < last:
-                part.note(exchanges)
+        # All parts are asked together: there may be as many as rows, for each window of a packet or two.
+        first_ns, last_ns = self._times_ns
+        has_times = np.searchsorted(times_ns, first_ns) < np.searchsorted(times_ns, last_ns, "right")
+        for i in np.flatnonzero(has_times).tolist():
+            self._parts[i].note(exchanges)
 
     def _keep(self, output: Output) -> None:
-        self._parts.append(_Part(output))
+        part = _Part(output)
+        self._parts.append(part)
+        self._times_ns = np.append(self._times_ns, [part.ts_ns[:1], part.ts_ns[-1:]], axis=1)
+        self._row_count += len(part)
+        self.size_bytes += len(part) * part.row_bytes
         if self._wanted.tally is not None:
             self._wanted.tally.match_count += output.rows.num_rows
 
@@ -195,24 +200,32 @@ class HeldRows:
     def horizon_ns(self, now_ns: int, is_live: bool = False) -> int:
         """The time before which no row waits any longer, given the time in the capture."""
         until_ns = max(now_ns - LIVE_NS, self.overdue_ns()) if is_live else now_ns - LOOKAHEAD_NS
-        left = [part.ts_ns[part.at :] for part in self._parts]
         count, size = len(self), self.size_bytes
         room = LOOKAHEAD_ROWS if size <= LOOKAHEAD_BYTES else min(LOOKAHEAD_ROWS, count * LOOKAHEAD_BYTES // size)
         if count > room:
-            until_ns = max(until_ns, int(np.partition(np.concatenate(left), count - room)[count - room]))
+            # A sixteenth more goes, so that the next windows need not look at all rows again.
+            released_count = min(count - room + room // 16, count - 1)
+            times_ns = np.concatenate([part.ts_ns[part.at :] for part in self._parts])
+            until_ns = max(until_ns, int(np.partition(times_ns, released_count)[released_count]))
         return until_ns
 
     def released(self, until_ns: int) -> list[Iterator[MessageRow]]:
         """The rows before a time, in several sequences that are each in order."""
-        due = [(part, int(np.searchsorted(part.ts_ns, until_ns))) for part in self._parts]
-        due = [(part, stop) for part, stop in due if stop > part.at]
+        indices = np.flatnonzero(self._times_ns[0] < until_ns).tolist()
+        due = [(self._parts[i], int(np.searchsorted(self._parts[i].ts_ns, until_ns))) for i in indices]
         at_once = max(SLICE_ROWS // max(len(due), 1), 32)
         fit = (SLICE_BYTES // (max(len(due), 1) * max(part.row_bytes, 1)) for part, _ in due)
         slices = [min(at_once, max(rows, 1)) for rows in fit]
         out = [self._rows(part, part.at, stop, rows) for (part, stop), rows in zip(due, slices, strict=True)]
-        for part, stop in due:
+        for i, (part, stop) in zip(indices, due, strict=True):
+            self._row_count -= stop - part.at
+            self.size_bytes -= (stop - part.at) * part.row_bytes
             part.at = stop
-        self._parts = [part for part in self._parts if part.at < len(part)]
+            if stop < len(part):
+                self._times_ns[0, i] = part.ts_ns[stop]
+        if any(stop == len(part) for part, stop in due):
+            self._times_ns = self._times_ns[:, [part.at < len(part) for part in self._parts]]
+            self._parts = [part for part in self._parts if part.at < len(part)]
         return out
 
     def _rows(self, part: _Part, start: int, stop: int, at_once: int) -> Iterator[MessageRow]:
