@@ -471,7 +471,7 @@ def _answers_produce(body: bytes) -> bool:
 
 
 def _speaker(data: bytes, offset: int) -> Direction | None:
-    """Which direction the messages from ``at`` on flow, by what only one side sends; None if they do not say."""
+    """Which direction the messages from ``offset`` on flow, by messages that only one side sends; None without them."""
     for op, body in _headers(data, offset):
         if op in _CLIENT_ONLY or not body:
             return "c2s"

@@ -443,33 +443,7 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     return _SideEvidence(Verdict.YES, generation, first_message)
 
 
-def _speaker(side: _SideEvidence) -> Direction | None:
-    """The direction of a message that only one side can send, else None."""
-    from mqpcap.protocols.msgq.documents import of_json, of_tree
-
-    message_bytes, head = side.first_message, 6 + int.from_bytes(side.first_message[4:6], "big")
-    if not message_bytes:
-        return None
-    if side.generation != "flat" and head > len(message_bytes):
-        return "c2s"  # the library with the wrong lengths was a client
-    try:
-        if side.generation == "json":
-            words, *_ = of_json(message_bytes[6:head], message_bytes[head:])
-        else:
-            start, end, body = (
-                (8, len(message_bytes), None) if side.generation == "flat" else (10, head, message_bytes[head:])
-            )
-            words, *_ = of_tree(message_bytes, start, end, body)
-    except (ValueError, RecursionError):
-        return None
-    op = words.get("type")
-    if words.get("lname") is not None or op == "pong":
-        return "s2c"
-    return "c2s" if isinstance(op, str) and op in _FROM_CLIENT else None
-
-
 _GENERATIONS = ("flat", "split", "json")
-_FROM_CLIENT = frozenset({"getlname", "subscribe", "unsubscribe", "stats", "ping", "stop"})
 
 
 def claims(opening: Opening) -> Claim:
@@ -477,8 +451,6 @@ def claims(opening: Opening) -> Claim:
     client, server = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
     sure = (Verdict.LIKELY, Verdict.YES)
     oriented = opening.c2s_start or opening.s2c_start
-    if not oriented and (_speaker(client) == "s2c" or _speaker(server) == "c2s"):
-        return Claim(Verdict.NO)
     if opening.c2s_start and client.verdict is Verdict.NO and opening.c2s and not opening.on_port:
         return Claim(Verdict.NO)
     # Mid-stream, detection asks for both orientations and takes the one with the port. They must answer at the same
