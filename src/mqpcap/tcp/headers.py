@@ -641,7 +641,8 @@ class _Rows:
         self.buffer = buffer
         self.fragments: list[FragmentRow] = []
         packets = buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type)
-        count: int = _walk_packets(*map(memoryview, (*packets, wide, narrow, tally.words, tally.kinds)), self.fragments)
+        arrays = *packets, wide, narrow, tally.words, tally.kinds
+        count: int = _walk_packets(*map(memoryview, arrays), self.fragments)  # type: ignore[call-arg]  # as many as here
         self.row_count = count
         lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
         self.columns: dict[str, np.ndarray] = {name: line[:count] for name, line in lines}

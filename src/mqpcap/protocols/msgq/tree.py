@@ -111,7 +111,7 @@ class TreeReader:
                 why = error if why is None or isinstance(error, TooLong) else why
                 self.item_count = item_count
                 del self.aside[aside:]
-        raise why
+        raise why  # type: ignore[misc]  # an error: plain pairs are always tried
 
     @cython.cfunc
     def _hash(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, level: cython.int) -> dict:
