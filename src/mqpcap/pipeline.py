@@ -732,7 +732,7 @@ class CapturePipeline(Tables):
         self.background.wait()
         for correlation in self.correlations.values():
             self.give(correlation.finish(), self.capture.files)
-        self.counts.update({k: v for k, v in (self.assembler.counts | self.framer.detector.counts).items() if v})
+        self.counts.update({k: v for k, v in self.assembler.counts.items() if v})
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count

@@ -22,7 +22,6 @@ class Seen:
     packet_of: dict[tuple[int, int, int], int] = field(default_factory=dict)
     ended: set[tuple[int, int]] = field(default_factory=set)
     broken: set[tuple[int, int, int]] = field(default_factory=set)
-    snapped: set[tuple[int, int, int]] = field(default_factory=set)
 
     @property
     def flows(self) -> list[Flow]:
@@ -98,8 +97,6 @@ def _take(seen: Seen, chunks: StreamChunks, consumed: np.ndarray, wanted: int) -
                 runs.append((offset, body[:done]))
         if chunks.gap_after[i]:
             seen.broken.add((*key, offset + length))
-        if chunks.snapped[i]:
-            seen.snapped.add((*key, offset + length))
         if chunks.ended[i]:
             seen.ended.add(key)
     more = np.full(len(chunks), wanted, np.int64) if wanted else None

@@ -253,7 +253,7 @@ class Detector:
     """Asks the protocols about connections, and remembers which servers speak what.
 
     servers: by server, the time of the first packet that proved it. doubted: servers that a connection asked for and
-    that were not known. counts: connections decided early, for want of room to hold them.
+    that were not known.
     """
 
     def __init__(
@@ -265,7 +265,6 @@ class Detector:
     ) -> None:
         self.servers: dict[Server, int] = {}
         self.doubted: dict[Server, None] = {}
-        self.counts = {"opening_cap": 0}
         self._protocols = protocols
         self._decode_as = decode_as
         self._scanners = scanners
@@ -363,7 +362,6 @@ class Detector:
         if len(hold.chunks) > FEW_CHUNKS:
             size += CHUNK_BYTES * len(new)
         if self._held_bytes + size > HELD_BYTES:
-            self.counts["opening_cap"] += 1
             return False
         self._held_bytes += size
         hold.held_bytes += size

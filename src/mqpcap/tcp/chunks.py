@@ -15,8 +15,8 @@ class StreamChunks:
 
     buffer holds the bytes of all. Per chunk, int64: flow; offset, stream offset of the first byte; start and length
     in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
-    nothing will extend it; ended, nothing follows on this side; snapped, the snap length cut the gap behind it;
-    start_known, offset 0 of the side is the first byte of its connection.
+    nothing will extend it; ended, nothing follows on this side; start_known, offset 0 of the side is the first byte of
+    its connection.
 
     Pieces piece_first[s] to piece_first[s + 1] make up chunk s: piece_offset (in the stream), piece_length, and time,
     number and file of the packet they came in. piece_ack: the other side's stream offset up to which that packet
@@ -34,7 +34,6 @@ class StreamChunks:
     gap_before: Int64Array
     gap_after: NDArray[np.bool_]
     ended: NDArray[np.bool_]
-    snapped: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
     piece_first: Int64Array
     piece_offset: Int64Array

@@ -76,24 +76,19 @@ class SideGaps:
 class Gaps:
     """The gaps of all sides, by place of the side in the flow table.
 
-    snapped and trailing are of this feed: (side, offset) where a hole begins that the snap length cut, and sides that
-    ended with a gap.
+    ``trailing``: sides that ended with a gap in this feed.
     """
 
     def __init__(self) -> None:
         self.of: dict[int, SideGaps] = {}
-        self.snapped: set[tuple[int, int]] = set()
         self.trailing: set[int] = set()
 
     def add(self, side: int, gap: Gap) -> None:
         """Take in a gap apart from the others of its side."""
         self.of.setdefault(side, SideGaps()).add(gap)
-        if gap.snapped:
-            self.snapped.add((side, gap.low))
 
     def clear_news(self) -> None:
         """Go on to the next feed."""
-        self.snapped.clear()
         self.trailing.clear()
 
     def __iter__(self) -> Iterator[Range]:

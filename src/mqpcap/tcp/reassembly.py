@@ -417,9 +417,6 @@ class Reassembler:
         before = np.append(np.int64(0), end[:-1])[: len(side)]
         gap_before = offset - np.where(first, sides["delivered"][side], before)
         gap_after = ~last | np.isin(side, trailing)
-        snapped = np.zeros(len(side), np.bool_)
-        if self._gaps.snapped:
-            snapped[:] = [key in self._gaps.snapped for key in zip(side.tolist(), end.tolist(), strict=True)]
         sides["delivered"][side[last]] = end[last]
         sides["wake_at"][side[last]] = 0
         return StreamChunks(
@@ -432,7 +429,6 @@ class Reassembler:
             gap_before=gap_before,
             gap_after=gap_after,
             ended=last & (sides["ended"][side] != 0),
-            snapped=snapped & gap_after,
             start_known=sides["base_known"][side] != 0,
             piece_first=bounds,
             piece_offset=rows["offset"].copy(),
