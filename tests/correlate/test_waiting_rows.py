@@ -143,6 +143,16 @@ def test_rows_that_left_are_found_no_more() -> None:
     assert list(WaitingRows().located(np.array([0, 5]))) == []
 
 
+def test_a_row_that_left_or_never_came_is_not_here() -> None:
+    """So that a pair of a row whose state was given out already makes no second row of it."""
+    rows = filled([1, 2], [2, 1])
+    for waiting in rows.opened([1]):
+        waiting.settle(waiting.column("flow") == 1, SETTLED)
+
+    assert rows.has(np.array([3, 2, 1, 0, 2, 4])).tolist() == [False, True, True, False, True, False]
+    assert rows.has(np.array([], np.int64)).tolist() == []
+
+
 def test_texts_that_inflated_to_much_take_little_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_rows, "MAX_WAITING_BYTES", 0)
     rows = WaitingRows()

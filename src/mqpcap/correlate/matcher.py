@@ -71,6 +71,8 @@ _ID = cython.declare(cython.int, int(Evidence.ID))
 _ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION))
 _PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
 _CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
+_MAX_ECHO_KEYS = cython.declare(cython.Py_ssize_t, MAX_ECHO_KEYS)
+_MAX_OWN_PUBLISHES = cython.declare(cython.Py_ssize_t, MAX_OWN_PUBLISHES)
 _NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 _NO_OFFSET = cython.declare(cython.longlong, -(1 << 62))
 _DELIVERED = cython.declare(cython.longlong, -2)
@@ -623,6 +625,10 @@ class RequestMatcher(TcpOrder):
 
     tables: object
     results: MatchResults
+    echoes: cython.bint
+    settles_in_time: cython.bint  # whether the server handles each optional request within some time
+    awaited: bytes  # by code: whether the success of an optional request is a reply
+    max_open: cython.Py_ssize_t
     flow: cython.longlong
     started: cython.bint
     state: cython.int
@@ -658,6 +664,9 @@ class RequestMatcher(TcpOrder):
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.late_kinds = tables.kind[tables.midstream_state]
+        self.echoes, self.settles_in_time = tables.echoes, tables.habits.quiet_ns is not None
+        self.awaited = bytes(code in tables.awaited for code in range(len(self.late_kinds)))
+        self.max_open = MAX_OPEN_REQUESTS
         self.ring = []
         self.certain = Alignment(self.ring, tables, tables.accepted_replies[0], _ORDER)
         self._enter(tables.initial_state if started else tables.midstream_state)
@@ -713,26 +722,26 @@ class RequestMatcher(TcpOrder):
             self.after_close.append(q.row)
             return
         q.kind = kind
-        if self.tables.echoes and q.payload_key > 0 and len(self.publishes) < MAX_OWN_PUBLISHES:
+        if self.echoes and q.payload_key > 0 and len(self.publishes) < _MAX_OWN_PUBLISHES:
             self.publishes_repeat = self.publishes_repeat or q.payload_key in self.publishes
             self.publishes[q.payload_key] = q.offset
             self.publish_count += 1
-        if self.tables.habits.quiet_ns is not None and q.pause_ns >= self.handling_ns and not q.in_hole:
+        if self.settles_in_time and q.pause_ns >= self.handling_ns and not q.in_hole:
             self._anchor(len(self.ring))
         if q.in_hole:
             self.rounds.hole()
-        if kind == _FIXED or q.code in self.tables.awaited:
+        if kind == _FIXED or self.awaited[q.code]:
             self.rounds.asked(q)
         q.asked, q.after_replies = self.rounds.asked_count, self.reply_count
-        if self.tables.echoes and len(self.keys) < MAX_ECHO_KEYS:
+        if self.echoes and len(self.keys) < _MAX_ECHO_KEYS:
             self.keys.add(q.echo_key)
         if q.has_id and not self.ids_repeat:
-            self.ids_repeat = q.echo_key in self.ids or len(self.ids) >= MAX_ECHO_KEYS
+            self.ids_repeat = q.echo_key in self.ids or len(self.ids) >= _MAX_ECHO_KEYS
             self.ids.add(q.echo_key)
         self.ring.append(q)
         if self.log is not None:
             self._log_request(q)
-        if len(self.ring) - self.certain.start > MAX_OPEN_REQUESTS:
+        if len(self.ring) - self.certain.start > self.max_open:
             self._give_out()
 
     @cython.cfunc
@@ -832,7 +841,7 @@ class RequestMatcher(TcpOrder):
             self._first_of_queue(r)
         if c.is_settled():
             self._decide(c.low, c.low, False)
-        elif len(c.placed) > MAX_OPEN_REQUESTS:
+        elif len(c.placed) > self.max_open:
             self._give_out()
 
     @cython.cfunc
@@ -937,11 +946,11 @@ class RequestMatcher(TcpOrder):
         """Note a certain pair: all requests before it were handled."""
         self.results.pair(q.row, r.row, evidence)
         self.answered = True
-        if q.code in self.tables.awaited or q.kind == _FIXED:
+        if self.awaited[q.code] or q.kind == _FIXED:
             self.rounds.paired(q, r)
         if q.kind == _FIXED:
             self.publishes.clear()  # a queue that was made since has nothing of what was published before
-        if self.tables.habits.quiet_ns is not None:
+        if self.settles_in_time:
             self.handling_ns = max(self.handling_ns, min(r.ts_ns - q.end_ns, 4 * int(self.tables.habits.quiet_ns)))
             self.certain.handling_ns = self.handling_ns
         if not self.state_assumed:
@@ -1021,7 +1030,7 @@ class RequestMatcher(TcpOrder):
     @cython.cfunc
     def _evidence(self, r: Reply, index: cython.Py_ssize_t, start: cython.Py_ssize_t) -> cython.int:
         """Evidence of a certain pair."""
-        if not self.tables.echoes or r.echoes_nothing:
+        if not self.echoes or r.echoes_nothing:
             return _ORDER
         return _ID if start <= self.last_phantom else _ECHO if self._at(start).kind != _FIXED else _ORDER
 
@@ -1029,7 +1038,7 @@ class RequestMatcher(TcpOrder):
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
         self.has_unpaired = True
         is_orphan = is_orphan and not self.was_restarted
-        if self.tables.echoes:  # the state may be another, in which a captured request accepts it
+        if self.echoes:  # the state may be another, in which a captured request accepts it
             is_orphan = is_orphan and not (self.state_assumed or r.echoes_nothing or r.echo_key in self.keys)
             is_orphan = is_orphan and len(self.keys) < MAX_ECHO_KEYS
         self.results.state(r.row, _ORPHAN if is_orphan else _UNKNOWN)
@@ -1138,7 +1147,7 @@ class RequestMatcher(TcpOrder):
             return False
         if evidence == _PAUSE:
             return q.pause_ns >= self.tables.habits.pause_ns
-        return evidence == _ALTERNATION and (q.kind == _FIXED or q.code in self.tables.awaited)
+        return evidence == _ALTERNATION and (q.kind == _FIXED or self.awaited[q.code])
 
     @cython.cfunc
     def _place(self, a: Alignment, place: cython.Py_ssize_t, found: dict) -> cython.bint:
@@ -1425,6 +1434,8 @@ class IdMatcher(TcpOrder):
         return False
 
 
+@cython.boundscheck(False)
+@cython.wraparound(False)
 def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results: MatchResults, rows: Messages) -> None:
     """Give messages to the matchers of their connections."""
     order: cython.const[cython.longlong][:] = memoryview(rows.order)
