@@ -1,5 +1,6 @@
 """Every command is a call: its result is what the command's ``--json`` prints."""
 
+import doctest
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from running import ROOT, objects, run
 
 import mqpcap
+from mqpcap import api
 from mqpcap.listing.reorder_buffer import json_line
 from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
 
@@ -158,3 +160,7 @@ def test_bytes_and_open_files_are_captures(tmp_path: Path) -> None:
     data = Path(QOS1).read_bytes()
     assert mqpcap.stats(data) == mqpcap.stats(QOS1)
     assert [row.order for row in mqpcap.show(data)] == [row.order for row in mqpcap.show(QOS1)]
+
+
+def test_the_examples_of_the_docstrings_run() -> None:
+    assert doctest.testmod(api) == (0, 14)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
+    from mqpcap import protocols
     from mqpcap.api import diff, explain, export, extract, follow, info, messages, show, stats
     from mqpcap.recording import Recording, open, read
 
@@ -17,7 +18,7 @@ __version__ = "0.1.0"
 _CALLS = ("diff", "explain", "export", "extract", "follow", "info", "messages", "show", "stats")
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "diff", "explain", "export", "extract", "follow", "info",
-    "messages", "open", "read", "show", "stats",
+    "messages", "open", "protocols", "read", "show", "stats",
 ]  # fmt: skip
 
 
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> Any:
         from mqpcap import api
 
         return getattr(api, name)
+    if name == "protocols":
+        import importlib
+
+        return importlib.import_module("mqpcap.protocols")
     if name in ("Recording", "open", "read"):
         from mqpcap import recording
 

@@ -5,13 +5,15 @@ import json
 import pytest
 from running import run
 
-from mqpcap.cli.protocols import operations
+import mqpcap
+from mqpcap.protocols import operations
 from mqpcap.protocols import protocols as known
 
 
 def test_protocols_are_listed() -> None:
     said = json.loads(run("protocols", "--json").stdout)
 
+    assert mqpcap.protocols() == said  # type: ignore[operator]  # a package that can be called
     assert {p["name"]: p["ports"] for p in said}["flymq"] == [9092]
     assert "5555" in run("protocols").stdout
     assert {"PUBLISH", "NACK"} <= set(next(p for p in said if p["name"] == "blipmq")["operations"])

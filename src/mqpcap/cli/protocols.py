@@ -2,14 +2,10 @@
 
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqpcap.cli.console import put, width_of
-
-if TYPE_CHECKING:
-    from mqpcap.schema.protocol import MessageQueue
 
 WIDTH = 100
 
@@ -18,16 +14,10 @@ WIDTH = 100
 @click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per protocol.")
 def protocols(as_json: bool) -> None:
     """List the protocols, their ports, and how they are recognised."""
-    from mqpcap.protocols import protocols as known
+    from mqpcap.protocols import described
     from mqpcap.tables.json_lines import json_text
 
-    facts: list[dict[str, Any]] = [
-        {
-            "name": p.name, "title": p.title, "ports": list(p.ports), "dialects": list(p.dialects),
-            "operations": operations(p), "recognised": p.recognised,
-        }
-        for p in known().values()
-    ]  # fmt: skip
+    facts = described()
     if as_json:
         put(json_text(facts))
         return
@@ -38,9 +28,3 @@ def protocols(as_json: bool) -> None:
         names = names or "as each message names them"
         for head, text in ("dialects", dialects), ("operations", names), ("recognised", entry["recognised"]):
             put(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
-
-
-def operations(protocol: "MessageQueue") -> list[str]:
-    """The names of the operations that have a layout, in order of their numbers."""
-    named = {(op, layout.names[op]) for layout in protocol.layouts for op in layout.bodies if op in layout.names}
-    return list(dict.fromkeys(name for _, name in sorted(named)))
