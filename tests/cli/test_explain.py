@@ -105,3 +105,15 @@ def test_explain_keeps_what_does_not_fit_behind_an_option() -> None:
 
     assert "\nnot: " not in run("explain", *reply).stdout
     assert "\nnot: " in run("explain", *reply, "--readings").stdout
+
+
+def test_a_truth_that_is_neither_0_nor_1_is_its_number_in_json() -> None:
+    """FlyMQ's AUTH_RESPONSE with a 2 for success, as a damaged capture has it."""
+    body = b"\2" + b"\0\5admin" + b"\0\0\0\1" + b"\5admin" + b"\0\0"
+    sent = b"\xaf\1\x71\1" + len(body).to_bytes(4, "big") + body
+
+    answer = run("explain", "--json", "--protocol", "flymq", "--direction", "s2c", "--hex", sent.hex())
+
+    assert answer.exit_code == 0, answer.stderr
+    values = {field["name"]: field["value"] for field in json.loads(answer.stdout)["fields"]}
+    assert (values["success"], type(values["success"])) == (2, int)

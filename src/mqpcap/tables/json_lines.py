@@ -114,8 +114,10 @@ def _second(seconds: int) -> str:
 def json_value(value: object) -> Json:
     """A cell as JSON knows it: see `json_object`. Bytes in it are UTF-8."""
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | str():
             return value
+        case int():
+            return int(value)  # also a byte of a truth that is neither 0 nor 1
         case float():
             return value if math.isfinite(value) else str(value)
         case bytes():
