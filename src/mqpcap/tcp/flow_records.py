@@ -23,10 +23,12 @@ Small = Annotated[int, ctypes.c_int8]
 _Record = TypeVar("_Record", bound=type[ctypes.Structure])
 
 
-def _record(of: _Record) -> _Record:
+def _record(record: _Record) -> _Record:
     """Lay the annotated names of a class out as its fields."""
-    of._fields_ = [(name, hint.__metadata__[0]) for name, hint in get_type_hints(of, include_extras=True).items()]
-    return of
+    record._fields_ = [
+        (name, hint.__metadata__[0]) for name, hint in get_type_hints(record, include_extras=True).items()
+    ]
+    return record
 
 
 @_record

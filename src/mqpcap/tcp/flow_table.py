@@ -165,9 +165,9 @@ def _as_short(number: cython.longlong) -> cython.short:
 @cython.nogil
 @cython.exceptval(check=False)
 def _product(
-    one: cython.ulonglong, first: cython.ulonglong, two: cython.ulonglong, second: cython.ulonglong
+    secret_a: cython.ulonglong, word_a: cython.ulonglong, secret_b: cython.ulonglong, word_b: cython.ulonglong
 ) -> cython.ulonglong:
-    return (one + first) * (two + second)
+    return (secret_a + word_a) * (secret_b + word_b)
 
 
 @cython.final
@@ -458,11 +458,11 @@ class FlowTable:
         if self.flow_count >= len(self.flow_array):
             self.grow()
         old: cython.longlong = flow
-        first: cython.longlong = side
+        client_side: cython.longlong = side
         slot: cython.longlong = self._slot_of(old)
         new: cython.longlong
-        to: cython.longlong
-        of: cython.longlong
+        new_side: cython.longlong
+        old_side: cython.longlong
         while self._slots[slot] != old + 1:
             if self._slots[slot] == 0:
                 raise KeyError(flow)
@@ -471,10 +471,10 @@ class FlowTable:
         self._flows[new].key = self._flows[old].key
         self._flows[new].version = self._flows[old].version
         self._flows[new].oriented = 1
-        for to in range(new * 2, new * 2 + 2):
-            of = old * 2 + ((to & 1) ^ first)
-            self._sides[to].hi, self._sides[to].lo = self._sides[of].hi, self._sides[of].lo
-            self._sides[to].port = self._sides[of].port
+        for new_side in range(new * 2, new * 2 + 2):
+            old_side = old * 2 + ((new_side & 1) ^ client_side)
+            self._sides[new_side].hi, self._sides[new_side].lo = self._sides[old_side].hi, self._sides[old_side].lo
+            self._sides[new_side].port = self._sides[old_side].port
         return int(new)
 
     # The walk
@@ -631,7 +631,7 @@ class FlowTable:
     def _take_syn(
         self, i: cython.longlong, flow: cython.longlong, q: cython.longlong, seq: cython.longlong
     ) -> cython.longlong:
-        """Take a SYN, behind which the side's stream begins at seq; 0 if the caller must judge it."""
+        """Apply a SYN; the stream of the side starts at seq. 0 if the packet needs the slow path."""
         o: cython.longlong = q ^ 1
         flag: cython.longlong = self._flags[i]
         if (
@@ -774,7 +774,7 @@ class FlowTable:
     def acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
         """Take an acknowledgement number that a side sent, unless it is of bytes that cannot have been sent."""
         o: cython.longlong = q ^ 1
-        known: cython.longlong
+        advance_bytes: cython.longlong
         if self._sides[q].ack < 0:
             if (
                 self._sides[o].base >= 0
@@ -784,10 +784,10 @@ class FlowTable:
             self._sides[q].first_ack = ack
             self._sides[q].ack = ack
             return 0
-        known = _ahead(ack, self._sides[q].ack)
-        if known <= 0:
+        advance_bytes = _ahead(ack, self._sides[q].ack)
+        if advance_bytes <= 0:
             return 0
-        if known > _MAX_HOLE and (
+        if advance_bytes > _MAX_HOLE and (
             self._sides[o].base < 0 or _ahead(ack, self._sides[o].base + self._sides[o].max_seen) > _MAX_HOLE
         ):
             return 0
@@ -912,14 +912,14 @@ class FlowTable:
 
     def since(self, q: int, last: int) -> list[int]:
         """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
-        found: list = []
-        known: cython.longlong = last
+        rows: list = []
+        last_row: cython.longlong = last
         side: cython.longlong = q
         row: cython.longlong = self._sides[side].last_piece - self.piece_first
-        while row > known:
-            found.append(int(row))
+        while row > last_row:
+            rows.append(int(row))
             row = self._pieces[row].before - self.piece_first
-        return found
+        return rows
 
     def clear_news(self) -> None:
         """Go on to the next feed."""

@@ -79,21 +79,21 @@ class FlowColumns:
 
         It is made of the endpoints in either order, the first packet's time and the number among equals.
         """
-        for version, rows, one, two, ports in self._endpoints(self.known_id == 0):
+        for version, rows, address_a, address_b, ports in self._endpoints(self.known_id == 0):
             tail = np.column_stack([self.first_ts_ns[rows], self.equal[rows]]).astype(">i8").view(np.uint8)
             head = np.full((len(rows), 1), version, np.uint8)
-            said = np.hstack([head, one, ports[:, :2], two, ports[:, 2:], tail.reshape(-1, 16)])
-            digests = b"".join([hashlib.blake2b(x, digest_size=8).digest() for x in _rows(said)])
+            hash_input = np.hstack([head, address_a, ports[:, :2], address_b, ports[:, 2:], tail.reshape(-1, 16)])
+            digests = b"".join([hashlib.blake2b(x, digest_size=8).digest() for x in _rows(hash_input)])
             self.known_id[rows] = np.frombuffer(digests, ">u8").astype(np.int64) & 0x7FFFFFFFFFFFFFFF
         return self.known_id
 
     def community_ids(self) -> list[str]:
         """The Community ID of each row, version 1 with seed 0."""
         out = np.empty(len(self), object)
-        for _, rows, one, two, ports in self._endpoints(np.ones(len(self), np.bool_)):
+        for _, rows, address_a, address_b, ports in self._endpoints(np.ones(len(self), np.bool_)):
             fixed = np.zeros((len(rows), 2), np.uint8)
-            said = np.hstack([fixed, one, two, fixed + np.array([6, 0], np.uint8), ports])
-            digests = (hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(said))
+            hash_input = np.hstack([fixed, address_a, address_b, fixed + np.array([6, 0], np.uint8), ports])
+            digests = (hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(hash_input))
             out[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
         return list(out)
 
@@ -195,9 +195,9 @@ class Flows:
     def columns(self, numbers: Int64Array) -> FlowColumns:
         """Many of them at once."""
         places = self._known_places(numbers)
-        of = _columns(self._table, places)
-        self._table.flow_array["id"][places] = of.connection_ids()
-        return of
+        flow_columns = _columns(self._table, places)
+        self._table.flow_array["id"][places] = flow_columns.connection_ids()
+        return flow_columns
 
     def anchors(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
@@ -216,5 +216,5 @@ class Flows:
         sides = self._table.both_sides()
         ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base"] - sides["next"])
         unseen = (ack >= 0) & (sides["base"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
-        places, which = np.nonzero(unseen)
-        return list(zip(self.numbers(places).tolist(), which.tolist(), strict=True))
+        places, side_bits = np.nonzero(unseen)
+        return list(zip(self.numbers(places).tolist(), side_bits.tolist(), strict=True))

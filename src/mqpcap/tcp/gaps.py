@@ -39,34 +39,34 @@ class SideGaps:
 
     def first(self, low: int, high: int) -> Gap | None:
         """The first gap with a byte from low to below high."""
-        block, at = self._place(low)
+        block, index = self._place(low)
         gaps = self._blocks[block]
-        return gaps[at] if at < len(gaps) and gaps[at].low < high else None
+        return gaps[index] if index < len(gaps) and gaps[index].low < high else None
 
     def add(self, gap: Gap) -> None:
         """Take in a gap apart from the others."""
-        block, at = self._place(gap.low)
-        self._put(block, at, at, [gap])
+        block, index = self._place(gap.low)
+        self._put(block, index, index, [gap])
 
     def fill(self, gap: Gap, low: int, high: int, packet: int) -> None:
         """Let only those parts be left of a gap that a packet with its bytes from low to below high did not bring."""
-        block, at = self._place(gap.low)
+        block, index = self._place(gap.low)
         left = []
         if gap.low < low:
             left.append(Gap(gap.low, low, gap.ts_ns, gap.packet, gap.snapped))
         if high < gap.high:
             left.append(Gap(high, gap.high, gap.ts_ns, packet, gap.snapped))
-        self._put(block, at, at + 1, left)
+        self._put(block, index, index + 1, left)
 
     def drop(self, high: int) -> bool:
         """Leave out those that end at an offset or before; whether none is left."""
-        block, at = self._place(high)
-        del self._blocks[:block], self._blocks[0][:at]
+        block, index = self._place(high)
+        del self._blocks[:block], self._blocks[0][:index]
         return not self._blocks[0]
 
-    def _put(self, block: int, at: int, until: int, new: list[Gap]) -> None:
+    def _put(self, block: int, index: int, end_index: int, new: list[Gap]) -> None:
         gaps = self._blocks[block]
-        gaps[at:until] = new
+        gaps[index:end_index] = new
         if len(gaps) > GAP_BLOCK:
             self._blocks[block : block + 1] = [gaps[: GAP_BLOCK // 2], gaps[GAP_BLOCK // 2 :]]
         elif not gaps and len(self._blocks) > 1:

@@ -71,14 +71,14 @@ class Handshakes:
         pending = self._pending.get(side >> 1)
         if pending is not None and self._answers(packet, side, pending):
             return NEW
-        best, most = STRAY, Fit(0, 0)
+        best_side, best_fit = STRAY, Fit(0, 0)
         for candidate in self._candidates(packet, side):
             fit = self.fit(packet, candidate)
-            if fit.level and fit > most:
-                best, most = candidate, fit
-        if best == STRAY and packet.wire_length and not packet.flags & RST and not packet.is_damaged:
+            if fit.level and fit > best_fit:
+                best_side, best_fit = candidate, fit
+        if best_side == STRAY and packet.wire_length and not packet.flags & RST and not packet.is_damaged:
             return NEW
-        return best
+        return best_side
 
     def _candidates(self, packet: Segment, side: int) -> Iterator[int]:
         """The sender's side in each connection of a 5-tuple, the newest first; of the older those that are not over."""
@@ -89,8 +89,8 @@ class Handshakes:
         for _ in range(MAX_RIVALS + 1):
             if flow < 0:
                 return
-            first = sides[flow * 2]
-            is_first = (first.hi, first.lo, first.port) == sender and (sender != receiver or not side & 1)
+            side_a = sides[flow * 2]
+            is_first = (side_a.hi, side_a.lo, side_a.port) == sender and (sender != receiver or not side & 1)
             yield flow * 2 + (not is_first)
             flow = self._table.flows[flow].before
             if flow >= 0 and packet.ts_ns - self._table.flows[flow].last_ts_ns > CLOSED_NS:
@@ -98,59 +98,65 @@ class Handshakes:
 
     def fit(self, packet: Segment, side: int) -> Fit:
         """How well the numbers of a packet fit a side."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         ack = 1
-        if packet.flags & ACK and (other.base >= 0 or mine.ack >= 0):
-            ack = 2 if self._is_plausible_ack(packet.ack, mine, other) else 0
-        if mine.base < 0:
+        if packet.flags & ACK and (peer_record.base >= 0 or side_record.ack >= 0):
+            ack = 2 if self._is_plausible_ack(packet.ack, side_record, peer_record) else 0
+        if side_record.base < 0:
             return Fit(ack, 0)
-        offset = unwrapped(packet.seq, mine.base, mine.next)
+        offset = unwrapped(packet.seq, side_record.base, side_record.next)
         queue = self._out_of_order.queues.get(side)
-        lowest = queue.low if queue is not None and queue.starting else mine.lowest
-        earliest = lowest - (NEAR_BYTES if mine.base_known else MAX_HOLE)
-        highest = max(mine.next, mine.max_seen)
-        if other.ack >= 0:
-            highest = max(highest, unwrapped(other.ack, mine.base, mine.next))
+        lowest = queue.low if queue is not None and queue.starting else side_record.lowest
+        earliest = lowest - (NEAR_BYTES if side_record.base_known else MAX_HOLE)
+        highest = max(side_record.next, side_record.max_seen)
+        if peer_record.ack >= 0:
+            highest = max(highest, unwrapped(peer_record.ack, side_record.base, side_record.next))
         if not earliest <= offset <= highest + MAX_HOLE or not (packet.wire_length or ack):
             return Fit(0, 0)
         return Fit(2 + ack, min(highest - offset, offset - lowest, 0))
 
-    def _is_plausible_ack(self, number: int, mine: SideRecord, other: SideRecord) -> bool:
+    def _is_plausible_ack(self, number: int, side_record: SideRecord, peer_record: SideRecord) -> bool:
         """Whether a side may acknowledge up to a number: bytes that were captured, or not many more."""
-        if mine.ack >= 0 and abs(ahead(number, mine.ack)) <= MAX_HOLE:
+        if side_record.ack >= 0 and abs(ahead(number, side_record.ack)) <= MAX_HOLE:
             return True
-        if other.base < 0:
-            return mine.ack < 0
-        offset = unwrapped(number, other.base, other.next)
-        lowest = other.lowest if other.base_known else other.lowest - MAX_HOLE
-        return lowest - NEAR_BYTES <= offset <= max(other.next, other.max_seen) + MAX_HOLE
+        if peer_record.base < 0:
+            return side_record.ack < 0
+        offset = unwrapped(number, peer_record.base, peer_record.next)
+        lowest = peer_record.lowest if peer_record.base_known else peer_record.lowest - MAX_HOLE
+        return lowest - NEAR_BYTES <= offset <= max(peer_record.next, peer_record.max_seen) + MAX_HOLE
 
     def is_far_ack(self, packet: Segment, side: int) -> bool:
         """Whether a packet acknowledges bytes that cannot have been sent."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
-        return (other.base >= 0 or mine.ack >= 0) and not self._is_plausible_ack(packet.ack, mine, other)
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
+        return (peer_record.base >= 0 or side_record.ack >= 0) and not self._is_plausible_ack(
+            packet.ack, side_record, peer_record
+        )
 
     # Resets
 
     def reset_state(self, packet: Segment, side: int) -> int:
         """Whether the other side accepts a RST: 0 no, 1 yes, 2 yes unless its sender goes on (RFC 5961, section 3)."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
-        if mine.base < 0:
-            if packet.flags & ACK and other.base >= 0:
-                return int(0 <= ahead(packet.ack, other.base) <= other.max_seen + 1)
-            return int(other.ack < 0 or abs(ahead(packet.seq, other.ack)) <= NEAR_BYTES)
-        offset = unwrapped(packet.seq, mine.base, mine.next)
-        expected = {mine.next, mine.max_seen, mine.fin + 1}
-        acked = mine.next
-        if other.ack >= 0:
-            acked = unwrapped(other.ack, mine.base, mine.next)
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
+        if side_record.base < 0:
+            if packet.flags & ACK and peer_record.base >= 0:
+                return int(0 <= ahead(packet.ack, peer_record.base) <= peer_record.max_seen + 1)
+            return int(peer_record.ack < 0 or abs(ahead(packet.seq, peer_record.ack)) <= NEAR_BYTES)
+        offset = unwrapped(packet.seq, side_record.base, side_record.next)
+        expected = {side_record.next, side_record.max_seen, side_record.fin + 1}
+        acked = side_record.next
+        if peer_record.ack >= 0:
+            acked = unwrapped(peer_record.ack, side_record.base, side_record.next)
             expected.add(acked)
         if offset in expected:
             return 1
-        return 2 if min(acked, mine.next) <= offset <= max(mine.next, mine.max_seen, acked) + NEAR_BYTES else 0
+        return (
+            2
+            if min(acked, side_record.next) <= offset <= max(side_record.next, side_record.max_seen, acked) + NEAR_BYTES
+            else 0
+        )
 
     # SYNs
 
@@ -162,14 +168,14 @@ class Handshakes:
 
     def settle_start(self, packet: Segment, side: int) -> None:
         """Choose between two SYN-ACKs: the client's acknowledgement names the one that counts, or else the data do."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         if packet.flags & (SYN | RST):
             return
-        if other.syn_seen == 2 and packet.flags & ACK:
-            other.base, other.syn_seen = packet.ack, 1
-        if mine.syn_seen == 2 and packet.wire_length:
-            mine.base, mine.syn_seen = packet.seq, 1
+        if peer_record.syn_seen == 2 and packet.flags & ACK:
+            peer_record.base, peer_record.syn_seen = packet.ack, 1
+        if side_record.syn_seen == 2 and packet.wire_length:
+            side_record.base, side_record.syn_seen = packet.seq, 1
 
     def syn_owner(self, packet: Segment, side: int) -> int:
         """The side of the connection that a SYN belongs to; STRAY, or NEW where it opens another one."""
@@ -177,10 +183,12 @@ class Handshakes:
             verdict = self._judge_syn(packet, candidate)
             if verdict is not None:
                 return candidate if verdict else STRAY
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         is_over = self.is_over(side) or packet.ts_ns - self._table.flows[side >> 1].last_ts_ns > IDLE_NS
-        is_unanswered = other.packets == 0 and mine.syn_seen and not mine.bytes and not packet.flags & ACK
+        is_unanswered = (
+            peer_record.packets == 0 and side_record.syn_seen and not side_record.bytes and not packet.flags & ACK
+        )
         pending = self._pending.get(side >> 1)
         base = wrapped(packet.seq + 1)
         if is_over or is_unanswered or (pending is not None and self._answers(packet, side, pending)):
@@ -192,8 +200,8 @@ class Handshakes:
 
     def _judge_syn(self, packet: Segment, side: int) -> bool | None:
         """Whether a SYN counts for a connection; None if it is not of this connection."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         queue = self._out_of_order.queues.get(side)
         base = wrapped(packet.seq + 1)
         is_answer = bool(packet.flags & ACK)
@@ -201,26 +209,30 @@ class Handshakes:
         idle_ns = packet.ts_ns - self._table.flows[side >> 1].last_ts_ns
         if idle_ns > (CLOSED_NS if is_over else IDLE_NS):
             return None
-        if is_answer and other.base_known and not 0 <= ahead(packet.ack, other.base) <= other.max_seen:
+        if (
+            is_answer
+            and peer_record.base_known
+            and not 0 <= ahead(packet.ack, peer_record.base) <= peer_record.max_seen
+        ):
             return None
-        if mine.base == base and (mine.syn_seen or mine.base_known):
+        if side_record.base == base and (side_record.syn_seen or side_record.base_known):
             return True
-        if mine.base < 0 or (not mine.syn_seen and not mine.bytes and queue is None):
-            acked = other.first_ack
+        if side_record.base < 0 or (not side_record.syn_seen and not side_record.bytes and queue is None):
+            acked = peer_record.first_ack
             if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
-                return False if is_answer and other.base_known else None
+                return False if is_answer and peer_record.base_known else None
             return None if is_over else True
-        if is_answer and other.base_known:
+        if is_answer and peer_record.base_known:
             # Of two SYN-ACKs to one SYN the client's acknowledgement chooses.
-            if other.first_ack < 0 and not mine.bytes and queue is None:
-                mine.syn_seen = 2
-            elif other.first_ack == base and not mine.bytes and queue is None:
-                mine.base = base
+            if peer_record.first_ack < 0 and not side_record.bytes and queue is None:
+                side_record.syn_seen = 2
+            elif peer_record.first_ack == base and not side_record.bytes and queue is None:
+                side_record.base = base
                 return True
             return False
-        if mine.syn_seen or is_over:
+        if side_record.syn_seen or is_over:
             return None
-        low = mine.base + (queue.low if queue is not None and queue.starting else 0)
+        low = side_record.base + (queue.low if queue is not None and queue.starting else 0)
         is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
         return True if is_near and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS else None
 
@@ -240,14 +252,14 @@ class Handshakes:
 
     def note_copy(self, packet: Segment, side: int) -> None:
         """Count a SYN as duplicate if its side has sent it before and would not send it again."""
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
-        if mine.syn_seen and mine.base == wrapped(packet.seq + 1):
-            is_copy = bool(mine.has_copies or other.has_copies or mine.bytes)
-            is_copy |= not packet.flags & ACK and mine.ack >= 0
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
+        if side_record.syn_seen and side_record.base == wrapped(packet.seq + 1):
+            is_copy = bool(side_record.has_copies or peer_record.has_copies or side_record.bytes)
+            is_copy |= not packet.flags & ACK and side_record.ack >= 0
             if is_copy or self._table.is_same_empty(side, packet.flags, packet.ts_ns, packet.ident):
-                mine.duplicates += 1
-                mine.has_copies = 1
+                side_record.duplicates += 1
+                side_record.has_copies = 1
         if not packet.wire_length:
             self._table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
 
@@ -263,28 +275,32 @@ class Handshakes:
             elif self._flip(side >> 1):
                 side ^= 1
                 flow.oriented = 1
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         self._start_at(side, base)
-        if mine.base == base and mine.next == 0:
-            mine.base_known = 1
-        mine.syn_seen = 1
-        if mine.next == 0:
-            mine.last_packet = packet.number
-        other: SideRecord = self._table.sides[side ^ 1]
-        if is_answer and not other.base_known and (other.base < 0 or self._out_of_order.is_starting(side ^ 1)):
+        if side_record.base == base and side_record.next == 0:
+            side_record.base_known = 1
+        side_record.syn_seen = 1
+        if side_record.next == 0:
+            side_record.last_packet = packet.number
+        peer_record: SideRecord = self._table.sides[side ^ 1]
+        if (
+            is_answer
+            and not peer_record.base_known
+            and (peer_record.base < 0 or self._out_of_order.is_starting(side ^ 1))
+        ):
             self._start_at(side ^ 1, packet.ack)
-            other.base_known = 1
+            peer_record.base_known = 1
         return side
 
     def _start_at(self, side: int, base: int) -> None:
         """Let a side that has given out nothing begin at this sequence number."""
-        mine: SideRecord = self._table.sides[side]
-        if mine.base < 0:
-            mine.base = base
+        side_record: SideRecord = self._table.sides[side]
+        if side_record.base < 0:
+            side_record.base = base
             return
         queue = self._out_of_order.queues.get(side)
         if queue is not None and queue.starting:
-            queue.low = min(queue.low, ahead(base, mine.base))
+            queue.low = min(queue.low, ahead(base, side_record.base))
             self._out_of_order.release_start(side, queue)
 
     def _flip(self, flow: int) -> bool:
@@ -295,11 +311,11 @@ class Handshakes:
             return False
         self._table.side_array[[flow * 2, flow * 2 + 1]] = self._table.side_array[[flow * 2 + 1, flow * 2]]
         queues = self._out_of_order.queues
-        one, two = queues.pop(flow * 2, None), queues.pop(flow * 2 + 1, None)
-        if two is not None:
-            queues[flow * 2] = two
-        if one is not None:
-            queues[flow * 2 + 1] = one
+        queue_a, queue_b = queues.pop(flow * 2, None), queues.pop(flow * 2 + 1, None)
+        if queue_b is not None:
+            queues[flow * 2] = queue_b
+        if queue_a is not None:
+            queues[flow * 2 + 1] = queue_a
         return True
 
     def open(self, packet: Segment, side: int) -> None:
@@ -315,12 +331,12 @@ class Handshakes:
         client = pending.side if pending.ack < 0 else pending.side ^ 1
         new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.number)
         self._table.sides[pending.side].packets -= 1
-        mine: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
-        mine.base, mine.base_known, mine.syn_seen, mine.packets = pending.base, 1, 1, 1
-        mine.last_packet = pending.number
+        side_record: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
+        side_record.base, side_record.base_known, side_record.syn_seen, side_record.packets = pending.base, 1, 1, 1
+        side_record.last_packet = pending.number
         if pending.ack >= 0:
-            first: SideRecord = self._table.sides[new * 2]
-            first.base, first.base_known = pending.ack, 1
+            client_record: SideRecord = self._table.sides[new * 2]
+            client_record.base, client_record.base_known = pending.ack, 1
 
     def _replace(self, flow: int, client: int, ts_ns: int, number: int) -> int:
         """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
@@ -329,8 +345,8 @@ class Handshakes:
             times = self._times_of(flow)
         new = self._table.replace(flow, client, ts_ns, number)
         if times is not None:
-            at = _time_key(ts_ns)
-            self._table.flows[new].equal = times[at] = times.get(at, -1) + 1
+            time_key = _time_key(ts_ns)
+            self._table.flows[new].equal = times[time_key] = times.get(time_key, -1) + 1
             self._times[new] = times
         return new
 
@@ -338,9 +354,9 @@ class Handshakes:
         """The last `equal` by first time of a flow and those that used its tuple before."""
         times: dict[bytes, int] = {}
         while flow >= 0:
-            of: FlowRecord = self._table.flows[flow]
-            times.setdefault(_time_key(of.first_ts_ns), of.equal)
-            flow = of.before
+            record: FlowRecord = self._table.flows[flow]
+            times.setdefault(_time_key(record.first_ts_ns), record.equal)
+            flow = record.before
         return times
 
     def leave_out(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:

@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""What was sent already: the latest bytes of each side, to compare with what comes again, and what differed."""
+"""The latest bytes of each side: compares retransmissions with them, and records conflicts."""
 
 from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from mqpcap.tcp.sequence_numbers import ahead
 HISTORY_BYTES = 64 * 1024
 """A retransmission is compared with at most this many of the latest bytes of its side."""
 HISTORY_OVERHEAD = 256
-"""What a side's history costs besides its bytes."""
+"""Memory for the history of a side in addition to its bytes."""
 CONFLICT_ROWS = 64
 """Rows of one retransmission with other bytes; the last row spans what is left."""
 
@@ -48,12 +48,12 @@ class History:
         self.conflicts: list[Range] = []
         self.late: list[Range] = []
         self._indexed: dict[int, tuple[list[int], list[int]]] = {}
-        """Of some sides the offsets and the rows of this feed's pieces."""
+        """By side: the offsets and the rows of the pieces of this feed."""
         self.window: memoryview | bytes = b""
         self.released = bytearray()
 
     def add_late(self, side: int, offset: int, length: int, ts_ns: int, packet: int) -> None:
-        """Note bytes that came after their gap had been given up, or behind a FIN."""
+        """Note bytes that arrived after their hole became a gap, or after a FIN."""
         self.late.append(Range(side >> 1, side & 1, offset, length, ts_ns, False, packet))
 
     def add(self, side: int, offset: int, body: bytes) -> None:
@@ -64,8 +64,8 @@ class History:
 
     def _horizon(self, side: int) -> int:
         """Bytes below are not compared."""
-        mine: SideRecord = self._table.sides[side]
-        return max(mine.floor, mine.next - HISTORY_BYTES)
+        side_record: SideRecord = self._table.sides[side]
+        return max(side_record.floor, side_record.next - HISTORY_BYTES)
 
     def original(self, side: int, offset: int) -> Original | None:
         """The packet that brought a byte, if it is remembered."""
@@ -94,12 +94,12 @@ class History:
         The evidence, the strongest first: the IP identification; a TCP header that changed, as its checksum shows; less
         than COPY_NS between the two; an older acknowledgement than its sender had sent by then; other copies.
         """
-        mine: SideRecord = self._table.sides[side]
-        is_copy = bool(mine.has_copies)
+        side_record: SideRecord = self._table.sides[side]
+        is_copy = bool(side_record.has_copies)
         lag_ns = COPY_NS if original is None else abs(packet.ts_ns - original.ts_ns)
         is_whole = original is not None and (original.offset, original.length) == (offset, packet.length)
-        if packet.sent_ack >= 0 and mine.ack >= 0 and ahead(packet.ack, mine.first_ack) >= 0:
-            is_copy |= ahead(packet.ack, mine.ack) < 0
+        if packet.sent_ack >= 0 and side_record.ack >= 0 and ahead(packet.ack, side_record.first_ack) >= 0:
+            is_copy |= ahead(packet.ack, side_record.ack) < 0
         is_copy |= lag_ns < COPY_NS
         if original is not None and packet.ident & IP_ID and original.ident & IP_ID:
             ahead_of = (packet.ident - original.ident >> 16) & 0xFFFF
@@ -122,18 +122,18 @@ class History:
         if not body:
             return True
         high = offset + len(body)
-        first, known = bytearray(body), bytearray(len(body))
+        original_body, is_remembered = bytearray(body), bytearray(len(body))
         for row in self._indexed_rows(side, offset, high):
             piece: PieceRecord = self._table.pieces[row]
             source, start = (self.window, piece.start) if piece.start >= 0 else (self.released, -1 - piece.start)
-            _overlay(first, known, offset, piece.offset, source[start : start + piece.length])
+            _overlay(original_body, is_remembered, offset, piece.offset, source[start : start + piece.length])
         blocks = self.blocks.get(side, [])
-        for at, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
-            _overlay(first, known, offset, at, block)
-        unknown = len(body) - sum(known)
+        for block_offset, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
+            _overlay(original_body, is_remembered, offset, block_offset, block)
+        unknown = len(body) - sum(is_remembered)
         if unknown:
             self._counts["uncompared_bytes"] += unknown
-        return self.compare(packet, side, offset, bytes(first), body, is_copy)
+        return self.compare(packet, side, offset, bytes(original_body), body, is_copy)
 
     def _indexed_rows(self, side: int, low: int, high: int) -> list[int]:
         """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
@@ -144,18 +144,18 @@ class History:
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
 
     def compare(
-        self, packet: Segment, side: int, offset: int, first: bytes, second: bytes, is_copy: bool = False
+        self, packet: Segment, side: int, offset: int, original_body: bytes, copied_body: bytes, is_copy: bool = False
     ) -> bool:
         """Count bytes that came twice, and note where they differ; whether they are equal."""
-        mine: SideRecord = self._table.sides[side]
-        if first == second:
-            mine.retransmitted += 0 if is_copy else len(second)
+        side_record: SideRecord = self._table.sides[side]
+        if original_body == copied_body:
+            side_record.retransmitted += 0 if is_copy else len(copied_body)
             return True
-        differ = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
+        differ = np.frombuffer(original_body, np.uint8) != np.frombuffer(copied_body, np.uint8)
         edges = np.flatnonzero(np.diff(differ, prepend=False, append=False))
         count = int(differ.sum())
-        mine.conflict += count
-        mine.retransmitted += len(second) - count
+        side_record.conflict += count
+        side_record.retransmitted += len(copied_body) - count
         lows, highs = edges[::2].tolist(), edges[1::2].tolist()
         if len(lows) > CONFLICT_ROWS:
             highs[CONFLICT_ROWS - 1] = highs[-1]
@@ -182,8 +182,8 @@ class History:
         for run in live.tolist():
             self._append_packets(int(side[run]), packets[:, bounds[run] : bounds[run + 1]].copy(), int(horizons[run]))
         columns = (side, lows, starts + lows - offsets, ends, horizons)
-        for one, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
-            self._append(one, low, buffer[start:end].tobytes(), horizon)
+        for side_index, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
+            self._append(side_index, low, buffer[start:end].tobytes(), horizon)
         while self.byte_count + self._packet_bytes + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
             self._counts["history_shrunk"] += 1
             oldest = next(iter(self.blocks))
@@ -197,13 +197,13 @@ class History:
         gone = bisect_right(blocks, horizon, key=lambda block: block[0] + len(block[1]))
         self.byte_count -= sum(len(block) for _, block in blocks[:gone])
         del blocks[:gone]
-        at = bisect_left(blocks, (low,))
-        if at and blocks[at - 1][0] + len(blocks[at - 1][1]) == low:
-            old_at, old = blocks.pop(at - 1)
-            cut = max(horizon - old_at, 0)
+        index = bisect_left(blocks, (low,))
+        if index and blocks[index - 1][0] + len(blocks[index - 1][1]) == low:
+            old_offset, old = blocks.pop(index - 1)
+            cut = max(horizon - old_offset, 0)
             self.byte_count -= cut
-            new, low, at = old[cut:] + new, old_at + cut, at - 1
-        blocks.insert(at, (low, new))
+            new, low, index = old[cut:] + new, old_offset + cut, index - 1
+        blocks.insert(index, (low, new))
 
     def _append_packets(self, side: int, packets: NDArray[np.int64], horizon: int) -> None:
         """Remember the packets of new bytes of a side, and forget those below the horizon."""
@@ -219,7 +219,7 @@ class History:
         self._packet_bytes -= sum(packets.nbytes for packets in self.packets.pop(side, ()))
 
     def drop_silent(self, before_ns: int) -> None:
-        """The same of the sides of connections whose last packet is older: their next one is not compared."""
+        """Drop the history of connections whose last packet is older: their next packet is not compared."""
         for side in [side for side in self.blocks if self._table.flows[side >> 1].last_ts_ns < before_ns]:
             self.drop(side)
 
@@ -229,9 +229,15 @@ class History:
         self.window, self.released = b"", bytearray()
 
 
-def _overlay(first: bytearray, known: bytearray, offset: int, at: int, body: memoryview | bytearray | bytes) -> None:
+def _overlay(
+    original_body: bytearray,
+    is_remembered: bytearray,
+    offset: int,
+    body_offset: int,
+    body: memoryview | bytearray | bytes,
+) -> None:
     """Copy into first, which begins at offset, what it shares with a body that begins at another."""
-    low, high = max(offset, at), min(offset + len(first), at + len(body))
+    low, high = max(offset, body_offset), min(offset + len(original_body), body_offset + len(body))
     if low < high:
-        first[low - offset : high - offset] = body[low - at : high - at]
-        known[low - offset : high - offset] = b"\1" * (high - low)
+        original_body[low - offset : high - offset] = body[low - body_offset : high - body_offset]
+        is_remembered[low - offset : high - offset] = b"\1" * (high - low)

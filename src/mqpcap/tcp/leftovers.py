@@ -26,7 +26,7 @@ class Leftovers:
         self._used = 0
 
     def __getstate__(self) -> dict[str, object]:
-        """The bytes one behind the other, without room."""
+        """The state to pickle: bytes without spare capacity."""
         live = self.pieces.copy()
         live["start"] = np.cumsum(live["length"]) - live["length"]
         data = self._live(np.empty(self.byte_count, np.uint8))
@@ -55,7 +55,7 @@ class Leftovers:
     def left_of(
         self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], cut: NDArray[np.int64]
     ) -> None:
-        """Keep of chunks, of these sides, what lies at their cut or behind it."""
+        """Keep the bytes of chunks at the cut of their side and after it."""
         counts = chunks.piece_first[rows + 1] - chunks.piece_first[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
         piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -92,18 +92,18 @@ class Leftovers:
         self.pieces["start"] = np.cumsum(self.pieces["length"]) - self.pieces["length"]
         self.bytes, self._used = data, used
 
-    def _live(self, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The kept bytes, one piece behind the other."""
-        _copy(out, self.bytes, self.pieces["start"], self.pieces["length"])
-        return out
+    def _live(self, target: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Copy the kept bytes into target without space between the pieces."""
+        _copy(target, self.bytes, self.pieces["start"], self.pieces["length"])
+        return target
 
 
 def _copy(
-    out: NDArray[np.uint8], source: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+    target: NDArray[np.uint8], source: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
 ) -> None:
-    """Copy runs of source into out, one behind the other."""
+    """Copy runs of source into target without space between them."""
     order, starts, lengths = np.arange(len(start)), np.ascontiguousarray(start), np.ascontiguousarray(length)
     gather(
-        memoryview(out), memoryview(source), _EMPTY, _EMPTY, memoryview(order), 0, memoryview(starts),
+        memoryview(target), memoryview(source), _EMPTY, _EMPTY, memoryview(order), 0, memoryview(starts),
         memoryview(lengths),
     )  # fmt: skip

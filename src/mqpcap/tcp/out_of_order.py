@@ -1,9 +1,9 @@
 # cython: language_level=3, annotation_typing=False
-"""Sides that are not in order: what came too early is held, and holes are waited for until they are given up.
+"""Buffers segments that arrive early, and decides when a hole in a side becomes a gap.
 
-A hole is given up, for good, when the other side's acknowledgement covers it and SETTLE_PACKETS more packets of the
-connection have come (the bytes existed, and a capture that is only slightly out of order would have shown them), when
-too much is held, or when the flow ends. The start of a side without a SYN waits by the same rule.
+A hole becomes a gap for good when it is acknowledged and SETTLE_PACKETS more packets of the connection followed, when a
+buffer limit is reached, or when the flow ends. Acknowledged bytes were sent, and mere reordering would have delivered
+them within that number of packets. The start of a side without a SYN waits by the same rule.
 
 A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
 same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
@@ -20,11 +20,11 @@ from mqpcap.tcp.history import History, Original
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, ahead, unwrapped, wrapped
 
 HELD_BYTES = 4 * 1024 * 1024
-"""Bytes one side may hold behind a hole before the hole is given up without proof."""
+"""Bytes that one side may buffer after a hole; beyond it the hole becomes a gap without proof."""
 HELD_SEGMENTS = 4096
-"""Segments one side may hold behind a hole."""
+"""Segments that one side may buffer after a hole."""
 HELD_OVERHEAD = 192
-"""What a held segment costs besides its bytes."""
+"""Memory for a buffered segment in addition to its bytes."""
 SETTLE_PACKETS = 32
 """Packets of the connection to wait for after an acknowledgement covers a hole: captures are a bit out of order."""
 START_BYTES = 256 * 1024
@@ -82,18 +82,18 @@ class OutOfOrderQueue:
     def snap(self, low: int, high: int) -> None:
         """Note a hole that the snap length cut; neighbours become one."""
         snaps = self.snaps
-        at = until = bisect_left(snaps, low, key=lambda hole: hole[1])
-        while until < len(snaps) and snaps[until][0] <= high:
-            low, high = min(low, snaps[until][0]), max(high, snaps[until][1])
-            until += 1
-        snaps[at:until] = [(low, high)]
+        index = end_index = bisect_left(snaps, low, key=lambda hole: hole[1])
+        while end_index < len(snaps) and snaps[end_index][0] <= high:
+            low, high = min(low, snaps[end_index][0]), max(high, snaps[end_index][1])
+            end_index += 1
+        snaps[index:end_index] = [(low, high)]
         if len(snaps) > HELD_SEGMENTS:
             snaps[:2] = [(snaps[0][0], snaps[1][1])]
 
     def is_snapped(self, offset: int) -> bool:
         """Whether the snap length cut the byte at an offset."""
-        at = bisect_right(self.snaps, offset, key=lambda hole: hole[1])
-        return at < len(self.snaps) and self.snaps[at][0] <= offset
+        index = bisect_right(self.snaps, offset, key=lambda hole: hole[1])
+        return index < len(self.snaps) and self.snaps[index][0] <= offset
 
     def rebase(self, delta: int) -> None:
         """Count offsets from delta on."""
@@ -126,7 +126,7 @@ class OutOfOrder:
         return queue is not None and queue.starting
 
     def packets(self, flow: int) -> int:
-        """Packets of a connection so far."""
+        """Captured packets of a connection."""
         return int(self._table.sides[flow * 2].packets + self._table.sides[flow * 2 + 1].packets)
 
     def begin(self, side: int, ts_ns: int, starting: bool = False) -> OutOfOrderQueue:
@@ -137,7 +137,7 @@ class OutOfOrder:
 
     def hold(self, packet: Segment, side: int, queue: OutOfOrderQueue, offset: int, body: bytes) -> None:
         """Put a segment among the held ones; bytes already there stay."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         held = queue.held
         new = HeldSegment(
             offset, body, packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident, packet.is_damaged
@@ -155,7 +155,7 @@ class OutOfOrder:
             else:
                 old, end = held[index], min(new.end, held[index].end)
                 if packet.is_damaged:
-                    mine.retransmitted += end - position
+                    side_record.retransmitted += end - position
                 else:
                     self._compare(packet, side, old, new, position, end)
                 position = end
@@ -163,17 +163,17 @@ class OutOfOrder:
 
     def _compare(self, packet: Segment, side: int, old: HeldSegment, new: HeldSegment, low: int, high: int) -> None:
         """Compare the bytes from low to below high of a new segment with those of a held one."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         original = Original(old.offset, len(old.body), old.ident, old.ts_ns)
         is_copy = self._history.is_copy(packet, side, new.offset, original)
-        first, second = old.part(low, high).body, new.part(low, high).body
-        is_copy &= self._history.compare(packet, side, low, first, second, is_copy)
+        old_body, new_body = old.part(low, high).body, new.part(low, high).body
+        is_copy &= self._history.compare(packet, side, low, old_body, new_body, is_copy)
         if is_copy:
-            mine.has_copies = 1
-            mine.duplicates += (new.offset, new.end) == (low, high)
+            side_record.has_copies = 1
+            side_record.duplicates += (new.offset, new.end) == (low, high)
 
     def _count_held(self, side: int, queue: OutOfOrderQueue, segment: HeldSegment, sign: int) -> None:
-        """Count the bytes of a segment that joins (1) or leaves (-1) the captured ones that are held."""
+        """Count the bytes of a segment that enters (1) or leaves (-1) the buffer."""
         size = len(segment.body)
         queue.bytes += sign * size
         self.held_bytes += sign * (size + HELD_OVERHEAD)
@@ -189,12 +189,12 @@ class OutOfOrder:
                 index += 1
                 continue
             cut = old.part(max(old.offset, low), min(old.end, high))
-            rest = [part for part in (old.part(old.offset, cut.offset), old.part(cut.end, old.end)) if part.body]
+            remainders = [part for part in (old.part(old.offset, cut.offset), old.part(cut.end, old.end)) if part.body]
             self._count_held(side, queue, old, -1)
-            for part in rest:
+            for part in remainders:
                 self._count_held(side, queue, part, 1)
-            held[index : index + 1] = rest
-            index += len(rest)
+            held[index : index + 1] = remainders
+            index += len(remainders)
             self._table.sides[side].retransmitted += len(cut.body)
 
     # After a packet
@@ -223,32 +223,32 @@ class OutOfOrder:
         self._table.flows[flow].out_of_order = flow * 2 in self.queues or flow * 2 + 1 in self.queues
 
     def _note_ack(self, side: int, queue: OutOfOrderQueue) -> None:
-        """Remember how far the other side has acknowledged by now."""
-        mine: SideRecord = self._table.sides[side]
+        """Remember the latest acknowledgement of the other side."""
+        side_record: SideRecord = self._table.sides[side]
         raw = self._table.sides[side ^ 1].ack
         if raw >= 0:
-            ack = unwrapped(raw, mine.base, mine.next)
+            ack = unwrapped(raw, side_record.base, side_record.next)
             if ack > queue.last_ack:
                 queue.last_ack = ack
                 queue.acks.append((self.packets(side >> 1), ack))
 
     def _resolve_holes(self, side: int, queue: OutOfOrderQueue, give_up: bool = False) -> None:
-        """Give out what is in order, and give up the holes of which it is time, or all."""
+        """Release the segments in order, and turn due holes, or all holes, into gaps."""
         self._note_ack(side, queue)
-        now = self.packets(side >> 1)
-        while queue.acks and now - queue.acks[0][0] >= SETTLE_PACKETS:
+        packet_count = self.packets(side >> 1)
+        while queue.acks and packet_count - queue.acks[0][0] >= SETTLE_PACKETS:
             queue.settled = queue.acks.popleft()[1]
         if queue.starting:
-            safe = queue.settled >= queue.low or now - queue.began >= START_PACKETS
+            safe = queue.settled >= queue.low or packet_count - queue.began >= START_PACKETS
             full = queue.bytes > START_BYTES or len(queue.held) > START_SEGMENTS
             if not (safe or full or give_up):
                 return
             self.release_start(side, queue)
-            other = self.queues.get(side ^ 1)
-            if other is not None and other.starting:
+            peer_queue = self.queues.get(side ^ 1)
+            if peer_queue is not None and peer_queue.starting:
                 # What one side acknowledges is counted from offset 0 of the other.
-                self.release_start(side ^ 1, other)
-                self._resolve_holes(side ^ 1, other)
+                self.release_start(side ^ 1, peer_queue)
+                self._resolve_holes(side ^ 1, peer_queue)
         self._drain(side, queue)
         while queue.held:
             head = queue.held[0]
@@ -262,32 +262,32 @@ class OutOfOrder:
 
     def _close_if_in_order(self, side: int, queue: OutOfOrderQueue) -> None:
         """Drop the queue of a side that is in order again."""
-        mine: SideRecord = self._table.sides[side]
-        del queue.snaps[: bisect_right(queue.snaps, mine.next, key=lambda hole: hole[1])]
+        side_record: SideRecord = self._table.sides[side]
+        del queue.snaps[: bisect_right(queue.snaps, side_record.next, key=lambda hole: hole[1])]
         if not queue.held and not queue.snaps:
             self.queues.pop(side, None)
-            if mine.fin == mine.next and not mine.ended:
+            if side_record.fin == side_record.next and not side_record.ended:
                 self._table.end(side)
 
     def release_start(self, side: int, queue: OutOfOrderQueue) -> None:
         """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         delta = queue.low
-        mine.base = wrapped(mine.base + delta)
-        mine.max_seen -= delta
-        if mine.fin != NONE:
-            mine.fin -= delta
+        side_record.base = wrapped(side_record.base + delta)
+        side_record.max_seen -= delta
+        if side_record.fin != NONE:
+            side_record.fin -= delta
         queue.rebase(delta)
         queue.starting = False
         first_ack = self._table.sides[side ^ 1].first_ack
-        mine.acked_from = NONE if first_ack < 0 else ahead(first_ack, mine.base)
+        side_record.acked_from = NONE if first_ack < 0 else ahead(first_ack, side_record.base)
 
     def _drain(self, side: int, queue: OutOfOrderQueue) -> None:
         """Give out what is held and in order now."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         count = 0
         for segment in queue.held:
-            if segment.offset != mine.next or segment.is_damaged or mine.ended:
+            if segment.offset != side_record.next or segment.is_damaged or side_record.ended:
                 break
             count += 1
             start = -1 - len(self._history.released)
@@ -298,10 +298,10 @@ class OutOfOrder:
                 side, start, len(segment.body), segment.ts_ns, segment.number, segment.file, segment.ack, segment.ident
             )
         del queue.held[:count]
-        if queue.held and mine.ended:
+        if queue.held and side_record.ended:
             for segment in queue.held:
                 self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
-                self._table.advance(side, segment.end - mine.next)
+                self._table.advance(side, segment.end - side_record.next)
                 self.held_bytes -= len(segment.body) + HELD_OVERHEAD
             queue.held.clear()
             queue.bytes = 0
@@ -310,20 +310,20 @@ class OutOfOrder:
 
     def _give_up(self, side: int, queue: OutOfOrderQueue) -> None:
         """Let the first hole of a side be a gap, or let the damaged segment in it count."""
-        mine: SideRecord = self._table.sides[side]
-        low = mine.next
+        side_record: SideRecord = self._table.sides[side]
+        low = side_record.next
         head = queue.held[0]
         high = head.offset
         if high == low:
             queue.held[0] = head._replace(is_damaged=False)
             return
-        if head.is_damaged and high > max(queue.last_ack, mine.max_seen):
+        if head.is_damaged and high > max(queue.last_ack, side_record.max_seen):
             # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.
             self._count_held(side, queue, queue.held.pop(0), -1)
             return
-        mine.missing += high - low
-        self._gaps.add(side, Gap(low, high, head.ts_ns, mine.last_packet or head.number, queue.is_snapped(low)))
-        mine.wake_at = 0
+        side_record.missing += high - low
+        self._gaps.add(side, Gap(low, high, head.ts_ns, side_record.last_packet or head.number, queue.is_snapped(low)))
+        side_record.wake_at = 0
         self._table.advance(side, high - low)
 
     def give_up_flow(self, flow: int) -> None:
@@ -356,33 +356,33 @@ class OutOfOrder:
     def end_side(self, side: int) -> None:
         """Nothing more comes on a side."""
         flow: FlowRecord = self._table.flows[side >> 1]
-        mine: SideRecord = self._table.sides[side]
-        other: SideRecord = self._table.sides[side ^ 1]
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         queue = self.queues.get(side)
         if queue is not None:
             self._resolve_holes(side, queue, give_up=True)
             self.queues.pop(side, None)
-        if mine.ended:
+        if side_record.ended:
             return
-        if mine.base < 0 and other.first_ack >= 0:
+        if side_record.base < 0 and peer_record.first_ack >= 0:
             # No packet of this side: what the other side acknowledged was never captured.
-            mine.base = other.first_ack
-        if mine.base >= 0:
-            low, high = mine.next, self._known_end(mine, other)
+            side_record.base = peer_record.first_ack
+        if side_record.base >= 0:
+            low, high = side_record.next, self._known_end(side_record, peer_record)
             if high > low:
                 snapped = queue is not None and any(start <= low < end for start, end in queue.snaps)
-                mine.missing += high - low
-                packet = mine.last_packet or flow.first_packet
+                side_record.missing += high - low
+                packet = side_record.last_packet or flow.first_packet
                 self._gaps.add(side, Gap(low, high, flow.last_ts_ns, packet, snapped))
                 self._gaps.trailing.add(side)
         self._table.end(side)
 
-    def _known_end(self, mine: SideRecord, other: SideRecord) -> int:
-        """Up to which stream offset bytes of a side are known to exist."""
-        low, high = mine.next, mine.max_seen
-        if NONE < mine.fin < low + MAX_WINDOW:
-            return int(mine.fin)
-        ack = unwrapped(other.ack, mine.base, low) if other.ack >= 0 else low
+    def _known_end(self, side_record: SideRecord, peer_record: SideRecord) -> int:
+        """The stream offset where the bytes end that a side is known to have sent."""
+        low, high = side_record.next, side_record.max_seen
+        if NONE < side_record.fin < low + MAX_WINDOW:
+            return int(side_record.fin)
+        ack = unwrapped(peer_record.ack, side_record.base, low) if peer_record.ack >= 0 else low
         # An acknowledgement of one more is as likely that of a FIN which was not captured.
         return ack if high + 1 < ack < low + MAX_WINDOW else int(high)
 

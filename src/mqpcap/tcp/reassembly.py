@@ -49,7 +49,7 @@ HISTORY_SHARE = 4
 KEPT_SHARE = 4
 """One part in this may hold what readers left over; above it those bytes live in a temporary file."""
 SWEEP_PACKETS = 1 << 20
-"""After so many packets flows that are idle are looked for."""
+"""Packets between two searches for idle flows."""
 
 _Known = TypeVar("_Known")
 
@@ -142,21 +142,21 @@ class Reassembler:
                 self._out_of_order.end_flow(side >> 1)
         table = self._table
         sides = table.both_sides()
-        for which in (0, 1):
-            mine, ack = sides[:, which], sides["ack"][:, 1 - which]
-            # Whatever may miss bytes behind the last one is judged alone; the others just end.
-            ack_ahead = wrapped(ack - mine["base"] - mine["next"])
-            odd = (mine["max_seen"] > mine["next"]) | (mine["fin"] != NONE) | (mine["base"] < 0)
+        for side_bit in (0, 1):
+            records, ack = sides[:, side_bit], sides["ack"][:, 1 - side_bit]
+            # A side that may miss bytes at its end is examined; every other side just ends.
+            ack_ahead = wrapped(ack - records["base"] - records["next"])
+            odd = (records["max_seen"] > records["next"]) | (records["fin"] != NONE) | (records["base"] < 0)
             odd |= (ack >= 0) & (ack_ahead > 0) & (ack_ahead < MAX_WINDOW)
-            for flow in np.flatnonzero(wanted & (mine["ended"] == 0) & odd).tolist():
-                self._out_of_order.end_side(flow * 2 + which)
-        for which in (0, 1):
-            left = np.flatnonzero(wanted & (sides["ended"][:, which] == 0))
+            for flow in np.flatnonzero(wanted & (records["ended"] == 0) & odd).tolist():
+                self._out_of_order.end_side(flow * 2 + side_bit)
+        for side_bit in (0, 1):
+            left = np.flatnonzero(wanted & (sides["ended"][:, side_bit] == 0))
             table.make_room(len(left))
-            first = table.ended_count
-            table.ended[first : first + len(left)] = left * 2 + which
-            table.ended_count = first + len(left)
-            sides["ended"][left, which] = 1
+            end_count = table.ended_count
+            table.ended[end_count : end_count + len(left)] = left * 2 + side_bit
+            table.ended_count = end_count + len(left)
+            sides["ended"][left, side_bit] = 1
         return self._chunks(np.zeros(0, np.uint8))
 
     # One packet that walk did not take
@@ -212,34 +212,34 @@ class Reassembler:
 
     def _take_reset(self, packet: Segment, side: int) -> None:
         """Take a RST; it ends the connection only if the other side accepts its number."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         state = self._handshakes.reset_state(packet, side)
         self.counts["rst_payload_bytes"] += packet.length
         self._count(packet, side)
         self._table.note_reset(side, packet.flags, packet.ts_ns, packet.ident)
-        mine.rst_seen = 1 if mine.rst_seen == 1 else state or mine.rst_seen
-        if mine.rst_seen == 1:
+        side_record.rst_seen = 1 if side_record.rst_seen == 1 else state or side_record.rst_seen
+        if side_record.rst_seen == 1:
             self._table.flows[side >> 1].closed = 1
             self._table.stop_comparing(side >> 1)
         self._out_of_order.settle(side >> 1)
 
     def _count(self, packet: Segment, side: int) -> None:
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         flow: FlowRecord = self._table.flows[side >> 1]
-        mine.packets += 1
-        if mine.rst_seen == 2 and not packet.flags & RST:
-            mine.rst_seen = 0  # the sender goes on: the other side did not accept the RST
+        side_record.packets += 1
+        if side_record.rst_seen == 2 and not packet.flags & RST:
+            side_record.rst_seen = 0  # the sender goes on: the other side did not accept the RST
         flow.last_ts_ns = max(flow.last_ts_ns, packet.ts_ns)
 
     def _take(self, packet: Segment, side: int, seq: int) -> None:
         """Take the payload and the FIN of a packet."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         other_ack = self._table.sides[side ^ 1].ack
         queue = self._out_of_order.queues.get(side)
-        if mine.base < 0:
-            mine.base = seq
+        if side_record.base < 0:
+            side_record.base = seq
             queue = self._out_of_order.begin(side, packet.ts_ns, starting=True)
-        offset = unwrapped(seq, mine.base, mine.next)
+        offset = unwrapped(seq, side_record.base, side_record.next)
         if packet.wire_length > 0:
             self._take_payload(packet, side, offset)
         elif other_ack < 0 or wrapped(other_ack - seq) != 1:  # else a probe that keeps alive
@@ -247,47 +247,47 @@ class Reassembler:
                 queue.low = min(queue.low, offset)
             if not packet.flags & SYN:
                 self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
-            if mine.max_seen < offset < mine.next + MAX_WINDOW:
-                mine.max_seen = offset
-        if packet.flags & FIN and mine.fin == NONE:
-            mine.fin = fin = offset + packet.wire_length
-            mine.fin_ack = packet.sent_ack
-            if mine.max_seen < fin < mine.next + MAX_WINDOW:
-                mine.max_seen = fin
-            if fin == mine.next and side not in self._out_of_order.queues and not mine.ended:
+            if side_record.max_seen < offset < side_record.next + MAX_WINDOW:
+                side_record.max_seen = offset
+        if packet.flags & FIN and side_record.fin == NONE:
+            side_record.fin = fin = offset + packet.wire_length
+            side_record.fin_ack = packet.sent_ack
+            if side_record.max_seen < fin < side_record.next + MAX_WINDOW:
+                side_record.max_seen = fin
+            if fin == side_record.next and side not in self._out_of_order.queues and not side_record.ended:
                 self._table.end(side)
 
     def _take_payload(self, packet: Segment, side: int, offset: int) -> None:
         """Sort the bytes of one segment into given out, held, late and seen before."""
-        mine: SideRecord = self._table.sides[side]
+        side_record: SideRecord = self._table.sides[side]
         waiting = self._out_of_order
         queue = waiting.queues.get(side)
         starting = queue is not None and queue.starting
         body = self._history.window[packet.start : packet.start + packet.length]
-        high, wire_high, expected = offset + packet.length, offset + packet.wire_length, mine.next
+        high, wire_high, expected = offset + packet.length, offset + packet.wire_length, side_record.next
         if queue is not None and starting:
             queue.low = min(queue.low, offset)
         elif offset < expected:
             if packet.wire_length == 1 and offset + 1 == expected and not self._history.has_sent(packet, side, offset):
                 # The probe that keeps a connection alive.
-                is_acked = self._table.sides[side ^ 1].ack == wrapped(mine.base + expected)
-                mine.retransmitted += 0 if is_acked else packet.length
+                is_acked = self._table.sides[side ^ 1].ack == wrapped(side_record.base + expected)
+                side_record.retransmitted += 0 if is_acked else packet.length
                 return
             cut = min(high, expected) - offset
             if packet.is_damaged:
-                mine.retransmitted += min(cut, packet.length)
+                side_record.retransmitted += min(cut, packet.length)
             else:
                 self._take_old(packet, side, offset, bytes(body[:cut]))
             body = body[cut:]
             offset += cut
-        if mine.ended:
+        if side_record.ended:
             if body:  # bytes behind a FIN are captured, but belong to no stream any more
-                mine.bytes += len(body)
+                side_record.bytes += len(body)
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.number)
-                self._table.advance(side, offset + len(body) - mine.next)
+                self._table.advance(side, offset + len(body) - side_record.next)
             return
         if body and queue is None and offset == expected and not packet.is_damaged:
-            mine.bytes += len(body)
+            side_record.bytes += len(body)
             start = packet.start + packet.length - len(body)
             self._table.accept(
                 side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
@@ -295,24 +295,24 @@ class Reassembler:
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
-            mine.max_seen = mine.max_seen if packet.is_damaged else max(mine.max_seen, high)
-        if wire_high > high and (starting or wire_high > mine.next):
+            side_record.max_seen = side_record.max_seen if packet.is_damaged else max(side_record.max_seen, high)
+        if wire_high > high and (starting or wire_high > side_record.next):
             queue = queue or waiting.begin(side, packet.ts_ns)
-            queue.snap(high if starting else max(high, mine.next), wire_high)
-            mine.max_seen = max(mine.max_seen, wire_high)
+            queue.snap(high if starting else max(high, side_record.next), wire_high)
+            side_record.max_seen = max(side_record.max_seen, wire_high)
 
     def _take_old(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
-        """Bytes below the next one in order: late ones fill their gap, others are compared."""
-        mine: SideRecord = self._table.sides[side]
-        if offset < mine.lowest:
-            below = mine.lowest - offset
-            if mine.base_known:
+        """Fill gaps with late bytes, and compare retransmitted bytes with the first copy."""
+        side_record: SideRecord = self._table.sides[side]
+        if offset < side_record.lowest:
+            below = side_record.lowest - offset
+            if side_record.base_known:
                 below = min(len(body), below)  # nobody ever had bytes below a SYN
                 offset, body = offset + below, body[below:]
             else:
-                mine.missing += below
-                self._gaps.add(side, Gap(offset, mine.lowest, packet.ts_ns, packet.number))
-                mine.lowest = offset
+                side_record.missing += below
+                self._gaps.add(side, Gap(offset, side_record.lowest, packet.ts_ns, packet.number))
+                side_record.lowest = offset
         gaps = self._gaps.of.get(side)
         position, high = offset, offset + len(body)
         is_copy = bool(body) and self._history.is_copy(packet, side, offset, self._history.original(side, offset))
@@ -327,19 +327,19 @@ class Reassembler:
             if gap is not None and gaps is not None:
                 end, is_new = min(gap.high, high), True
                 gaps.fill(gap, position, end, packet.number)
-                mine.bytes += end - position
-                mine.missing -= end - position
+                side_record.bytes += end - position
+                side_record.missing -= end - position
                 self._history.add_late(side, position, end - position, packet.ts_ns, packet.number)
                 self._history.add(side, position, body[position - offset : end - offset])
                 position = end
         if is_copy:
-            mine.has_copies = 1
-            mine.duplicates += not is_new
+            side_record.has_copies = 1
+            side_record.duplicates += not is_new
 
     # Chunks
 
     def _chunks(self, window: NDArray[np.uint8]) -> StreamChunks:
-        """Group the pieces of this feed by flow and side, behind what was kept of theirs, in one copy."""
+        """Group the pieces of this feed by flow and side, after their unconsumed bytes, in one copy."""
         table, kept = self._table, self._leftovers.pieces
         pieces = table.piece_array[: table.piece_count]
         is_news = np.zeros(table.flow_count * 2, np.bool_)
@@ -407,18 +407,21 @@ class Reassembler:
         empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
         empty = empty[(sides["next"][empty] > 0) | np.isin(empty, trailing)]
         if len(empty):
-            at = np.searchsorted(side, empty)
-            offset, start = np.insert(offset, at, sides["next"][empty]), np.insert(start, at, total[bounds[at]])
-            length, bounds = np.insert(length, at, 0), np.insert(bounds, at, bounds[at])
-            side = np.insert(side, at, empty)
-        first = np.append(True, side[1:] != side[:-1])[: len(side)]
-        last = np.append(side[1:] != side[:-1], True)[: len(side)]
+            insert_rows = np.searchsorted(side, empty)
+            offset, start = (
+                np.insert(offset, insert_rows, sides["next"][empty]),
+                np.insert(start, insert_rows, total[bounds[insert_rows]]),
+            )
+            length, bounds = np.insert(length, insert_rows, 0), np.insert(bounds, insert_rows, bounds[insert_rows])
+            side = np.insert(side, insert_rows, empty)
+        is_first = np.append(True, side[1:] != side[:-1])[: len(side)]
+        is_last = np.append(side[1:] != side[:-1], True)[: len(side)]
         end = offset + length
-        before = np.append(np.int64(0), end[:-1])[: len(side)]
-        gap_before = offset - np.where(first, sides["delivered"][side], before)
-        gap_after = ~last | np.isin(side, trailing)
-        sides["delivered"][side[last]] = end[last]
-        sides["wake_at"][side[last]] = 0
+        previous_end = np.append(np.int64(0), end[:-1])[: len(side)]
+        gap_before = offset - np.where(is_first, sides["delivered"][side], previous_end)
+        gap_after = ~is_last | np.isin(side, trailing)
+        sides["delivered"][side[is_last]] = end[is_last]
+        sides["wake_at"][side[is_last]] = 0
         return StreamChunks(
             buffer=buffer,
             flow=self.flows.numbers(side >> 1),
@@ -428,7 +431,7 @@ class Reassembler:
             length=length,
             gap_before=gap_before,
             gap_after=gap_after,
-            ended=last & (sides["ended"][side] != 0),
+            ended=is_last & (sides["ended"][side] != 0),
             start_known=sides["base_known"][side] != 0,
             piece_first=bounds,
             piece_offset=rows["offset"].copy(),
@@ -441,7 +444,7 @@ class Reassembler:
         )
 
     def keep(self, chunks: StreamChunks, consumed: Int64Array, wanted: Int64Array | None = None) -> None:
-        """Keep what the reader is not done with, to be shown again with the next bytes of its side.
+        """Store the bytes that the reader did not consume, to return them in front of the next bytes of their side.
 
         consumed: int64 for each chunk, bytes from its start that the reader is done with; not looked at where
         gap_after or ended. wanted, if given: int64 for each chunk, bytes that what is kept must reach before it is
@@ -462,7 +465,7 @@ class Reassembler:
     # Connections that are over
 
     def expired(self) -> Int64Array:
-        """Connections of which nothing more is expected, by the time of the newest packet; see eviction."""
+        """Connections that expect no more packets, by the time of the newest packet; see eviction."""
         return self.flows.numbers(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
 
     def eviction_candidates(self, few: int, most: int) -> Int64Array:
@@ -487,10 +490,10 @@ class Reassembler:
         Never tell a range again: of the others, too, what was late or in conflict by now and gaps that are `final_gaps`
         are forgotten, and the history of those that are idle, which their next packet would not look at.
         """
-        table, history, gaps = self._table, self._history, self._gaps.of
+        table, history, gaps = self._table, self._history, self._gaps.side_gaps
         history.conflicts.clear()
         history.late.clear()
-        for side in [side for side, of in gaps.items() if of.drop(self._final_below(side))]:
+        for side in [side for side, side_gaps in gaps.items() if side_gaps.drop(self._final_below(side))]:
             del gaps[side]
         history.drop_silent(self._now_ns - IDLE_NS)
         if len(flows) == 0:
@@ -509,8 +512,8 @@ class Reassembler:
         stays = np.ones(count, np.bool_)
         stays[places] = False
         flows = self._table.flow_array[:count][stays]
-        before = flows["before"]
-        flows["before"] = np.where((before >= 0) & stays[before], _moved(before, places), -1)
+        previous = flows["before"]
+        flows["before"] = np.where((previous >= 0) & stays[previous], _moved(previous, places), -1)
         self._table.set_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
         self._handshakes.leave_out(stays, lambda flow: int(_moved(np.array([flow]), places)[0]))
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
@@ -523,14 +526,16 @@ class Reassembler:
     # What was not captured, or not as it was sent
 
     def gaps(self) -> list[Range]:
-        """What was never captured, as far as it is given up; final after finish."""
+        """The gaps so far; final after finish."""
         return self._told(self._gaps)
 
     def final_gaps(self, flows: Int64Array) -> list[Range]:
         """Those of some connections, which are over, and of the others those that no packet can fill any more."""
-        over = {*self.flows.places(flows).tolist()}
+        ended_flows = {*self.flows.places(flows).tolist()}
         below = self._final_below
-        return self._told(r for r in self._gaps if r.flow in over or r.offset + r.length <= below(r.flow * 2 + r.side))
+        return self._told(
+            r for r in self._gaps if r.flow in ended_flows or r.offset + r.length <= below(r.flow * 2 + r.side)
+        )
 
     def conflicts(self) -> list[Range]:
         """Where a retransmission had other bytes than the first copy."""
@@ -575,6 +580,6 @@ def _moved(places: Int64Array, forgotten: Int64Array) -> Int64Array:
 
 
 def _moved_sides(of: dict[int, _Known], forgotten: Int64Array) -> dict[int, _Known]:
-    """What is known by the place of a side."""
+    """The values of a dictionary by side, under the new indexes of the sides."""
     sides = np.fromiter(of, np.int64, len(of))
     return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))
