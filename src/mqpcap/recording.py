@@ -257,8 +257,9 @@ class _Index:
         options, names = self.options, _index_schema().names
         capture = replace(self.capture, notes=[], facts=[])  # another thread may read it at the same time
         if tables is not None:
-            pairs = {"exchanges"} if only is not None and only.needs_exchanges else set()
-            options = replace(options, optional_tables=OPTIONAL_TABLES & {*tables, *pairs})
+            options = replace(
+                options, optional_tables=OPTIONAL_TABLES & {*tables, "exchanges"}
+            )  # ``info`` counts pairs
         report, messages = Report(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()
         selection = None if only is None else Selection(only, ready.append)
@@ -280,9 +281,7 @@ class _Index:
         if selection is not None:
             selection.finish()
             yield from ready
-        pair_counts = {name for each in pipeline.correlations.values() for name in each.counts}
-        counts = {name: n for name, n in pipeline.counts.items() if name not in pair_counts}
-        report.end(capture, counts, pipeline.server_notes())
+        report.end(capture, pipeline.counts, pipeline.server_notes())
         self._contents = _Contents(pipeline.locator, messages.table(), dict(report.as_json()))
 
     def contents(self) -> _Contents:

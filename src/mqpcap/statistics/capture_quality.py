@@ -86,7 +86,7 @@ class Report:
     def end(self, capture: Capture, counts: Mapping[str, int], server_notes: Iterable[str]) -> None:
         """Take what is known when a capture has been read to its end."""
         self.files = list(capture.facts)
-        self.packets = {name: count for name, count in counts.items() if name in COUNTS or ":" not in name}
+        self.packets = {name: count for name, count in counts.items() if name in COUNTS}
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
         self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *server_notes]
