@@ -20,7 +20,6 @@ from mqpcap.pipeline import Dissection, dissect
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 STRETCH = 60
 """Packets of a capture that is changed."""
-PAIRED = ("exchanges", "deliveries")
 Record = tuple[bytes, int, bytes]
 """Time as the file has it, length on the wire, bytes."""
 
@@ -115,7 +114,7 @@ def tables(dissection: Dissection) -> dict[str, Counter[str]]:
     return {name: Counter(map(repr, some)) for name, some in rows.items()}
 
 
-def differences(path: Path, paired: bool = True) -> dict[str, list[str]]:
+def differences(path: Path) -> dict[str, list[str]]:
     """What is wrong with a capture's rows: laws that are broken; rows of windows (-) and of one-packet windows (+)."""
     whole = _dissected(path)
     with one_packet_windows():
@@ -123,6 +122,5 @@ def differences(path: Path, paired: bool = True) -> dict[str, list[str]]:
     wrong = {"laws": broken_laws(made(whole)) + broken_laws(made(packet_by_packet))}
     one, two = tables(whole), tables(packet_by_packet)
     for name in one:
-        if paired or name not in PAIRED:
-            wrong[name] = [f"- {row}" for row in one[name] - two[name]] + [f"+ {row}" for row in two[name] - one[name]]
+        wrong[name] = [f"- {row}" for row in one[name] - two[name]] + [f"+ {row}" for row in two[name] - one[name]]
     return {name: rows for name, rows in wrong.items() if rows}

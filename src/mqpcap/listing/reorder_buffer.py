@@ -34,7 +34,7 @@ SLICE_ROWS = 1024
 SLICE_BYTES = 1 << 22
 """The same in bytes; a row is made in any case."""
 _BEGIN = -(1 << 63)
-_KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "status", "error_code"]
+_KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "server_ns", "status", "error_code"]
 _KNOWN += [f"{end}_{what}" for end in ("request", "reply") for what in ("packet", "offset", "ts_ns")]
 
 
@@ -45,6 +45,7 @@ class Exchange(NamedTuple):
     is_request: bool
     state: str
     latency_ns: int | None
+    server_ns: int | None
     packet: int | None
     status: str | None
     error_code: int | None
@@ -53,10 +54,11 @@ class Exchange(NamedTuple):
 
 
 def exchange_object(exchange: Exchange) -> dict[str, Json]:
-    """What is known of an exchange as an object: state, latency, the other packet, and its file if it is another."""
+    """What is known of an exchange as an object: state, times, the other packet, and its file if it is another."""
     other = "reply" if exchange.is_request else "request"
     known = {f"{other}_packet": exchange.packet, f"{other}_file": exchange.file}
-    return json_object({"state": exchange.state, "latency_ns": exchange.latency_ns, **known})
+    times = {"latency_ns": exchange.latency_ns, "server_ns": exchange.server_ns}
+    return json_object({"state": exchange.state, **times, **known})
 
 
 class MessageRow(NamedTuple):
@@ -248,7 +250,8 @@ class HeldRows:
         packet, offset, ts_ns = (
             pc.if_else(asks, known[f"reply_{what}"], known[f"request_{what}"]) for what in ("packet", "offset", "ts_ns")
         )
-        columns = asks, *(known[name] for name in ("state", "latency_ns")), packet, known["status"], known["error_code"]
+        times = (known[name] for name in ("state", "latency_ns", "server_ns"))
+        columns = asks, *times, packet, known["status"], known["error_code"]
         listed = [values if isinstance(values := _values(x), list) else repeat(values) for x in (*columns, offset)]
         files: Iterator[str | None] = repeat(None, n)
         if self._begins:

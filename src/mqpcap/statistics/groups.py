@@ -35,7 +35,6 @@ NO_GROUP = -1
 OTHER: Key = ("(other)",)
 """The key of the rows beyond the largest number of groups."""
 PERCENTS = (50, 95, 99, 100)
-SERVER_TIME = "server_ns"
 
 
 def chars(key: Key) -> int:
@@ -185,9 +184,8 @@ class Groups:
         groups = self.sums.groups(OF_EXCHANGES, rows, begun_ns)
         taken = true_mask(rows["latency_ns"].is_valid())
         self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
-        if SERVER_TIME in rows.column_names:
-            has_time = true_mask(rows[SERVER_TIME].is_valid())
-            self._server_times.add(groups[has_time], rows[SERVER_TIME].drop_null().to_numpy())
+        has_time = true_mask(rows["server_ns"].is_valid())
+        self._server_times.add(groups[has_time], rows["server_ns"].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")
         self.sums.add("errors", groups[failed])
         self._errors.pop_matched(reply_keys(rows)[failed])

@@ -551,6 +551,7 @@ def _walk_packets(
     result: cython.int
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
+    walk.proto = 0  # read also behind a malformed IP header; uncompiled it would not be there
     with cython.nogil:
         for i in range(spans.shape[1]):
             walk.position = spans[0, i]

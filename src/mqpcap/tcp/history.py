@@ -68,7 +68,9 @@ class History:
         return max(side_record.floor, side_record.next - HISTORY_BYTES)
 
     def original(self, side: int, offset: int) -> Original | None:
-        """The packet that brought a byte, if it is remembered."""
+        """The packet that brought a byte, if it is remembered: bytes below the horizon are not, in no window."""
+        if offset < self._horizon(side):
+            return None
         for row in self._indexed_rows(side, offset, offset + 1):
             piece: PieceRecord = self._table.pieces[row]
             if piece.offset <= offset < piece.offset + piece.length:
@@ -180,7 +182,9 @@ class History:
         packets = np.stack([pieces[name] for name in Original._fields])
         bounds = np.append(runs, len(pieces))
         for run in live.tolist():
-            self._append_packets(int(side[run]), packets[:, bounds[run] : bounds[run + 1]].copy(), int(horizons[run]))
+            # Packets that were left over are remembered from the window before.
+            own = packets[:, bounds[run] : bounds[run + 1]]
+            self._append_packets(int(side[run]), own[:, own[0] + own[1] > lows[run]], int(horizons[run]))
         columns = (side, lows, starts + lows - offsets, ends, horizons)
         for side_index, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
             self._append(side_index, low, buffer[start:end].tobytes(), horizon)
