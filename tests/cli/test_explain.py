@@ -95,7 +95,7 @@ def test_explain_names_the_reply_and_the_request() -> None:
     """qos1: packet 13 is a POLL that packet 15 answers with a message."""
     assert "  => #15 ok in 0.056 ms" in run("explain", "-u", QOS1, "--at", "13").stdout.splitlines()[0]
     assert "  <= #13 in 0.056 ms" in run("explain", "-u", QOS1, "--at", "15").stdout.splitlines()[0]
-    assert '"exchange":{"state":"answered","latency_ns":56000,"reply_packet":15}' in (
+    assert '"exchange":{"state":"answered","latency_ns":56000,"server_ns":56000,"reply_packet":15}' in (
         run("explain", "--json", QOS1, "--at", "13").stdout
     )
 

@@ -181,6 +181,7 @@ def test_json_has_the_exchange_on_both_sides() -> None:
     for row in rows:
         asks = row["direction"] == "c2s"
         other = by_packet[row["exchange"].pop("reply_packet" if asks else "request_packet")]
+        assert 0 < row["exchange"].pop("server_ns") <= row["exchange"]["latency_ns"]
         assert row["exchange"] == {"state": "answered", "latency_ns": abs(int(other["ts_ns"]) - int(row["ts_ns"]))}
         assert other["direction"] != row["direction"]
 
@@ -260,3 +261,15 @@ def test_a_row_of_more_bytes_than_may_wait_is_held_alone(monkeypatch: pytest.Mon
 
     assert rows.horizon_ns(5) <= 5
     assert len([row for some in rows.released(6) for row in some]) == 1
+
+
+def test_a_request_that_took_long_to_send_names_the_time_of_the_server() -> None:
+    """Packet 62 has 8 bytes of a PRODUCE, packet 65 the last ones, packet 66 the reply."""
+    (line,) = [line for line in shown(CORE) if "#62 " in line and "=>" in line]
+    assert line.endswith("=> #66 ok in 43.028 ms, server 0.144 ms")
+
+    rows = running.objects(run("--json", CORE))
+    (row,) = [row for row in rows if row["first_packet"] == 62]
+    exchange = row["exchange"]
+    assert isinstance(exchange, dict)
+    assert (exchange["latency_ns"], exchange["server_ns"]) == (43_028_000, 144_000)

@@ -85,7 +85,7 @@ def _outcome(exchange: Exchange | None) -> tuple[str, str]:
     is expected."""
     if exchange is None or exchange.state == "not_expected":
         return "", ""
-    is_request, state, latency_ns, packet, status, error_code, _, file = exchange
+    is_request, state, latency_ns, server_ns, packet, status, error_code, _, file = exchange
     if state == "orphan":
         return "<= request not captured", ""
     if not is_request and packet is None:
@@ -96,6 +96,8 @@ def _outcome(exchange: Exchange | None) -> tuple[str, str]:
     for word in (status, error_code) if is_request else ():
         words += "" if word is None else f" {word}"
     words += "" if latency_ns is None else f" in {latency(latency_ns)}"
+    if latency_ns is not None and server_ns is not None and 2 * server_ns < latency_ns:
+        words += f", server {latency(server_ns)}"  # sending the request took most of the time
     words += " (likely)" if state == "likely" else ""
     return ("", words) if is_request and status == "error" else (words, "")
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.statistics.groups import SERVER_TIME, Sums
+from mqpcap.arrays import single_array
+from mqpcap.statistics.groups import Sums
 from mqpcap.statistics.keys import OF_EXCHANGES
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.headers import Segments, address_text
@@ -107,8 +108,7 @@ class Delays:
         latency_ns = rows["latency_ns"].to_numpy()
         self._delays["reply"].add(groups, latency_ns)
         # A client that waits with its last segment, for example for a delayed ACK, spends its own time.
-        server_ns = rows[SERVER_TIME].combine_chunks() if SERVER_TIME in rows.column_names else pa.nulls(len(groups))
-        server_ns = pc.coalesce(server_ns.cast(pa.int64()), pa.array(latency_ns)).to_numpy()
+        server_ns = pc.coalesce(single_array(rows["server_ns"]), pa.array(latency_ns)).to_numpy()
         self._delays["server"].add(groups, server_ns)
         self._delays["sending"].add(groups, latency_ns - server_ns)
         ids, asked, replied = (rows[name].to_numpy() for name in ("connection_id", "request_ts_ns", "reply_ts_ns"))

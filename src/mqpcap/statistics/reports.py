@@ -6,13 +6,12 @@ from typing import Any
 
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, SERVER_TIME, Groups, Key, Sums
+from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, Groups, Key, Sums
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
-from mqpcap.tables.schemas import EXCHANGES
 from mqpcap.wording import endpoint, plural
 
 MAX_EMPTY_INTERVALS = 100_000
@@ -25,15 +24,10 @@ LATENCY = (
     Column("latency_max_ns", "max ms", "ms", is_spare=True),
     Column("latency_exact", "", "flag"),
 )
-HAS_SERVER_TIME = SERVER_TIME in EXCHANGES.names
 SERVER = (
-    (
-        Column("server_p50_ns", "server p50 ms", "ms", is_spare=True),
-        Column("server_p95_ns", "server p95 ms", "ms", is_spare=True),
-        Column("server_p99_ns", "server p99 ms", "ms", is_spare=True),
-    )
-    if HAS_SERVER_TIME
-    else ()
+    Column("server_p50_ns", "server p50 ms", "ms", is_spare=True),
+    Column("server_p95_ns", "server p95 ms", "ms", is_spare=True),
+    Column("server_p99_ns", "server p99 ms", "ms", is_spare=True),
 )
 """Times from the last byte of a request to the first byte of its reply."""
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
@@ -223,7 +217,7 @@ def of_slowest(max_rows: int) -> Question:
 
     columns = (
         Column("latency_ns", "latency ms", "ms"),
-        *([Column(SERVER_TIME, "server ms", "ms")] if HAS_SERVER_TIME else []),
+        Column("server_ns", "server ms", "ms"),
         Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status", is_spare=True),
         Column("error_code", "code", is_spare=True),
@@ -282,7 +276,7 @@ def of_delays() -> Question:
         Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
         Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
         Column("reply_p95_ns", "p95 ms", "ms", is_spare=True),
-        *([Column("sending_p50_ns", "sending ms", "ms")] if HAS_SERVER_TIME else []),
+        Column("sending_p50_ns", "sending ms", "ms", is_spare=True),
         Column("server_p50_ns", "server ms", "ms"),
         Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
