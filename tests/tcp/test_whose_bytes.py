@@ -242,6 +242,23 @@ CASES = {
     "checksums of the client wrong": Case(
         [packet.but(checksum=-1 if packet.src == BASE[0].src else 1) for packet in BASE], "every packet damaged"
     ),
+    "split handshake, a near number first": Case(
+        [
+            BASE[0],
+            b(4000, ack=1001, ts_ns=START + 1),
+            b(5000, flags=SYN, ts_ns=START + 2),
+            a(1000, flags=SYN | ACK, ack=5001, ts_ns=START + 3),
+            b(5001, ack=1001, ts_ns=START + 4),
+            *BASE[3:],
+        ],
+        "1,000 bytes missing",
+    ),
+    "a forged refusal before the SYN-ACK": Case(
+        insert(1, b(0, flags=RST | ACK, ack=1001)), "two connections", end="reset"
+    ),
+    "a FIN with an old number before the SYN-ACK": Case(
+        insert(1, b(4000, flags=FIN | ACK, ack=1001)), "1,000 bytes missing"
+    ),
     "numbers wrap": Case(conversation(2**32 - 6, 2**32 - 4), "4 GB missing"),
 }
 

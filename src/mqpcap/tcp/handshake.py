@@ -217,11 +217,12 @@ class Handshakes:
             return None
         if side_record.base == base and (side_record.syn_seen or side_record.base_known):
             return True
-        if side_record.base < 0 or (not side_record.syn_seen and not side_record.bytes and queue is None):
+        has_held = queue is not None and (not queue.starting or bool(queue.held))
+        if side_record.base < 0 or not (side_record.syn_seen or side_record.bytes or has_held):
             acked = peer_record.first_ack
             if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
                 return False if is_answer and peer_record.base_known else None
-            return None if is_over else True
+            return None if is_over and not (is_answer and peer_record.base_known) else True
         if is_answer and peer_record.base_known:
             # Of two SYN-ACKs to one SYN the client's acknowledgement chooses.
             if peer_record.first_ack < 0 and not side_record.bytes and queue is None:
@@ -300,7 +301,12 @@ class Handshakes:
             return
         queue = self._out_of_order.queues.get(side)
         if queue is not None and queue.starting:
-            queue.low = min(queue.low, ahead(base, side_record.base))
+            # Empty segments in front of the SYN (a split handshake, a refusal) are no bytes.
+            queue.low = (
+                ahead(base, side_record.base) if not queue.held else min(queue.low, ahead(base, side_record.base))
+            )
+            if side_record.fin != NONE and side_record.fin < queue.low:
+                side_record.fin = NONE
             self._out_of_order.release_start(side, queue)
 
     def _flip(self, flow: int) -> bool:
