@@ -345,11 +345,14 @@ class Alignment:
     def _handled_in_time(
         self, first: cython.Py_ssize_t, last: cython.Py_ssize_t, r: Reply, named: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """The first candidate that the server had not settled when the last one was sent."""
+        """The first candidate that the server had not settled when the last one was sent.
+
+        With many requests between them the server may not have come to the first one: nothing is known.
+        """
         newest: Request = self.ring[last]
         q: Request
         i: cython.Py_ssize_t = first
-        if newest.row < 0 or r.ts_ns - newest.ts_ns > self.handling_ns:
+        if newest.row < 0 or r.ts_ns - newest.ts_ns > self.handling_ns or last - first > MAX_LOOKED_AT:
             return first
         while i < last:
             q = self.ring[i]
@@ -1319,7 +1322,7 @@ class IdMatcher(TcpOrder):
     open: dict  # requests by name
     open_count: cython.longlong
     ids: set
-    ids_repeat: cython.bint
+    repeated_ids: set
     has_unnamed: cython.bint  # requests whose name was not captured
     doubtful: set  # names of requests that were dropped while they were open
     client_hole: cython.bint
@@ -1330,9 +1333,9 @@ class IdMatcher(TcpOrder):
     ) -> None:
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
-        self.open, self.ids, self.doubtful = {}, set(), set()
+        self.open, self.ids, self.repeated_ids, self.doubtful = {}, set(), set(), set()
         self.open_count = self.hole_count = 0
-        self.ids_repeat = self.client_hole = self.has_unnamed = False
+        self.client_hole = self.has_unnamed = False
 
     @cython.cfunc
     def _request(self, q: Request) -> cython.void:
@@ -1347,8 +1350,9 @@ class IdMatcher(TcpOrder):
             self.results.state(q.row, _UNKNOWN)
             return
         q.kind, q.after_replies = kind, self.hole_count
-        self.ids_repeat = self.ids_repeat or q.echo_key in self.ids or len(self.ids) >= MAX_ECHO_KEYS
-        if len(self.ids) < MAX_ECHO_KEYS:
+        if q.echo_key in self.ids:
+            self.repeated_ids.add(q.echo_key)
+        elif len(self.ids) < MAX_ECHO_KEYS:
             self.ids.add(q.echo_key)
         self.open.setdefault(q.echo_key, []).append(q)
         self.open_count += 1
@@ -1398,12 +1402,13 @@ class IdMatcher(TcpOrder):
         self.open_count -= 1
         if not asked:
             del self.open[r.echo_key]
-        is_unique: cython.bint = not self.ids_repeat and len(self.ids) >= MIN_IDS
+        repeats: cython.bint = len(self.repeated_ids) > 0 or len(self.ids) >= MAX_ECHO_KEYS
+        shows_ids: cython.bint = len(self.ids) - len(self.repeated_ids) >= MIN_IDS
         if count > 1:
             self.results.pair(q.row, r.row, _ORDER)
-        elif certain or is_unique:
+        elif certain or (shows_ids and not repeats):
             self.results.pair(q.row, r.row, _ECHO if certain else _ID)
-        elif not self.ids_repeat:
+        elif not repeats or (shows_ids and q.echo_key in self.ids and q.echo_key not in self.repeated_ids):
             self.results.pair(q.row, r.row, _ID + LIKELY)
         else:
             self.results.state(q.row, _UNKNOWN)

@@ -419,7 +419,6 @@ RULE = CorrelationRule(
         pause_ns=500_000_000,
         answers_all="likely",
         early=frozenset({"auth"}),
-        opens=frozenset({"connect"}),
     ),
     columns=("message_id", "route", "body"),
     deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),

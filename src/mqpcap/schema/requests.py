@@ -100,7 +100,6 @@ class ServerHabits:
                           client's FIN, and there was no RST
     once                  a client sends the operation once a connection
     early                 operations that may be answered before their last byte arrived
-    opens                 operations that only open a connection: its start is known from them, too
     """
 
     shortest_bytes: int = 1
@@ -110,7 +109,6 @@ class ServerHabits:
     answers_all: Literal["certainly", "likely", "no"] = "no"
     once: bool = False
     early: frozenset[str] = frozenset()
-    opens: frozenset[str] = frozenset()
 
 
 class RequestTables(NamedTuple):

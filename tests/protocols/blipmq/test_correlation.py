@@ -331,6 +331,32 @@ def test_polls_of_an_empty_queue_are_not_what_a_later_message_answers() -> None:
     assert states[late] in (("answered", delivery), ("unknown", -1))
 
 
+@pytest.mark.parametrize("count", [1024, 5000])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_deliveries_answer_polls_that_were_sent_ahead_in_order(count: int, extra: int) -> None:
+    """A client sends POLLs ahead, 64 to a segment, gets a message for each but perhaps the last, and confirms all.
+
+    With one POLL more than messages any of them may be the one without: likely at the earliest place.
+    """
+    script = Script().ready()
+    script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
+    polls = []
+    for k in range(count + extra):
+        script.now -= MS if k % 64 else MS - 3_000
+        polls.append(script.c(POLL, 4 + k, sub=2))
+    deliveries = []
+    for k in range(count):
+        script.now -= MS - 10_000
+        deliveries.append(script.s(PUBLISH, k + 1, topic="a", qos=1, body=k))
+    confirmed = [script.c(ACK, k + 1, sub=2) for k in range(count)]
+
+    states = script.states()
+
+    state = "likely" if extra else "answered"
+    assert [states[k] for k in polls[:count]] == [(state, delivery) for delivery in deliveries]
+    assert {states[k][0] for k in confirmed} == {"silent"}
+
+
 def test_a_refused_publish_pairs_by_its_id() -> None:
     script = Script().ready()
     first, second = script.c(PUBLISH, 3, topic="a", qos=1, body=1), script.c(PUBLISH, 4, topic="a", qos=1, body=2)
