@@ -51,7 +51,8 @@ class Script:
         self.sent[direction] += LENGTH
         if captured:
             row = {"direction": direction, "op": op, "ts_ns": self.now, "stream_offset": offset, "frame_len": LENGTH}
-            self.rows.append(row | {"first_ack": ack, "last_ack": ack, "acked_from": 0})
+            is_broken = offset > 0 and self.lost[direction] == offset - LENGTH
+            self.rows.append(row | {"first_ack": ack, "last_ack": ack, "acked_from": 0, "broken": is_broken})
         else:
             self.lost[direction] = offset
         return offset
@@ -408,6 +409,28 @@ def test_one_name_that_is_used_twice_does_not_spoil_those_that_are_not() -> None
         made = correlated(rule, [placed(rows)], {1: End()}, {"number": pa.int64()}, {1: started})["exchanges"]
         states = {row["request_offset"]: row["state"] for row in made if row["request_offset"] is not None}
         assert [states[LENGTH * k] for k in range(6)] == expected
+
+
+@pytest.mark.parametrize("side", ["c2s", "s2c"])
+def test_a_truncated_message_may_be_any_message(side: str) -> None:
+    """Its operation was not captured, so no later reply is certain to be the one that is next by count."""
+    queue = CorrelationRule(
+        asks={"Get": RequestRule("always", frozenset({"Got"}))}, habits=replace(RULE.habits, all_count=False)
+    )
+    rule = replace(RULE, asks={}, queues=(queue,))
+    script = Script(rule)
+    script.c(), script.s()
+    script.c(), script.c()
+    script.s()
+    if side == "s2c":
+        script.s()
+    cut = next(r for r in script.rows[2:] if r["direction"] == side)
+    cut["op"], cut["flaw"] = None, "truncated"
+
+    states = script.states()
+
+    assert states["c2s", 0][:2] == ("answered", 0)
+    assert states["c2s", 40][0] == "unknown"
 
 
 def test_results_are_empty_after_clear() -> None:

@@ -35,6 +35,8 @@ KEPT = (
 """Columns of a row that waits, beside its arrays."""
 NO_OFFSET = NONE
 """A stream offset that is not known: below all others."""
+UNREAD = -2
+"""Index of a message that was not captured far enough to say its operation: it may be any message."""
 END_NS = (1 << 63) - 1
 """A time behind all others."""
 
@@ -126,7 +128,7 @@ class Messages:
     """Rows of a window as matchers are given them, an entry each.
 
     order        the rows by connection, in order of time
-    index        of each row among those that take part, -1 for others
+    index        of each row among those that take part, UNREAD if its operation was not captured, -1 for others
     code, echo_key, payload_key, has_id   see `RequestGroup`
     first_row    the number of the first row that takes part
     """

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
-from mqpcap.correlate.batch import KEPT, Batch, Closing, Messages, in_order
+from mqpcap.correlate.batch import KEPT, UNREAD, Batch, Closing, Messages, in_order
 from mqpcap.correlate.matcher import LIKELY, NO_ROW, MatchResults, TcpOrder, match_messages
 from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
@@ -78,6 +78,8 @@ class Exchanges:
             rows = _relevant_rows(group, codes, batch.from_client)
             block = self._block(batch, group, codes, rows)
             index = np.full(len(batch), -1, np.int64)
+            if batch.cut.any():
+                index[batch.cut & pc.is_null(batch.table["op"]).to_numpy()] = UNREAD
             index[rows] = np.arange(len(rows))
             payload_keys = np.zeros(len(batch), np.int64)
             if group.payload_keys is not None:

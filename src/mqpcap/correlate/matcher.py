@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import cython
 import numpy as np
 
-from mqpcap.correlate.batch import Messages
+from mqpcap.correlate.batch import UNREAD, Messages
 from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestKind, RequestTables, State
 
 NO_ROW = len(State)
@@ -73,6 +73,7 @@ _PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
 _CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
 _MAX_ECHO_KEYS = cython.declare(cython.Py_ssize_t, MAX_ECHO_KEYS)
 _MAX_OWN_PUBLISHES = cython.declare(cython.Py_ssize_t, MAX_OWN_PUBLISHES)
+_UNREAD = cython.declare(cython.int, UNREAD)
 _NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 _NO_OFFSET = cython.declare(cython.longlong, -(1 << 62))
 _DELIVERED = cython.declare(cython.longlong, -2)
@@ -1474,6 +1475,7 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
     q: Request
     r: Reply
     early = tables.early
+    shortest: cython.longlong = tables.habits.shortest_bytes
     for i in range(len(order)):
         k = order[i]
         if flow[k] != now:
@@ -1517,6 +1519,10 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
                 matcher.request(q)
             elif index[k] >= 0 and kind == _ONE_WAY:
                 matcher.one_way(first_row + index[k], kind)
+            elif index[k] == _UNREAD:
+                q = _phantom_request(offset[k], _OPTIONAL)
+                q.end, q.truncated = offset[k] + shortest, True
+                matcher.request(q)
             if matcher.client_read >= matcher.wake_at:
                 matcher.release(False)
             continue
@@ -1541,6 +1547,8 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
             r.publish_offset, r.asked, r.hole_length = -1, 0, 0
             r.echoes_nothing = r.may_be_missing = r.any_number = False
             matcher.reply(r)
+        elif index[k] == _UNREAD:
+            matcher.reply(_phantom_reply(end, first_ack[k], shortest))
         if matcher.waiting_requests:
             matcher.release(False)
 
