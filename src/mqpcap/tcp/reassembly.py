@@ -490,7 +490,7 @@ class Reassembler:
         Never tell a range again: of the others, too, what was late or in conflict by now and gaps that are `final_gaps`
         are forgotten, and the history of those that are idle, which their next packet would not look at.
         """
-        table, history, gaps = self._table, self._history, self._gaps.side_gaps
+        table, history, gaps = self._table, self._history, self._gaps.of
         history.conflicts.clear()
         history.late.clear()
         for side in [side for side, side_gaps in gaps.items() if side_gaps.drop(self._final_below(side))]:
