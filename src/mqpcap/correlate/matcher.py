@@ -804,6 +804,8 @@ class RequestMatcher(TcpOrder):
         r.bit = tables.reply_bits[code]
         is_opening: cython.bint = self.started and not self.answered and r.offset == 0 and len(self.ring) > 0
         if not r.bit or (tables.first_only[code] and not is_opening):
+            # If its acknowledgement is unknown, it may answer a request that was captured after it.
+            self.has_unpaired = self.has_unpaired or (r.offset == 0 and tables.first_only[code])
             self.results.state(r.row, _NO_ROW)
             return
         if tables.first_only[code]:
