@@ -211,7 +211,7 @@ def at_scale() -> list[str]:
         latencies.setdefault(asked.op, []).append(said.ts_us - asked.ts_us)
     errors = Counter(asked.op for asked, said in calls if said.status == "error")
     by_op = [
-        ("flymq", op, len(us), len(us), 0, 0, 0, 0, 0, errors[op],
+        ("flymq", op, len(us), len(us), 0, 0, 0, 0, 0, 0, errors[op],
          *(round(float(np.percentile(us, share)), 6) for share in (50, 95, 99, 99.9)), float(max(us)))
         for op, us in sorted(latencies.items(), key=lambda x: x[0] or "")
     ]  # fmt: skip
@@ -223,7 +223,7 @@ def at_scale() -> list[str]:
         shown([(role, topic, groups[topic, role], len(talks[topic, role])) for topic, role in sorted(talks)[:8]],
               columns=["role", "destination", "group_names", "requests"]),
         shown(by_op[:8], columns=[
-            "protocol", "op", "requests", "answered", "silent", "not_expected", "unanswered", "lost", "unknown",
+            "protocol", "op", "requests", "answered", "likely", "silent", "not_expected", "unanswered", "lost", "unknown",
             "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
         ]),
         " ".join(SLOWEST.split()),

@@ -81,8 +81,8 @@ def verdicts(*names: str) -> tuple[str, list[str]]:
 
 def test_a_verdict_names_its_capture_where_there_are_several() -> None:
     pytest.importorskip("matplotlib")
-    one, (verdict,) = verdicts("blipmq/qos1.pcap")
-    _, both = verdicts("blipmq/qos1.pcap", "faults/blipmq_lost.pcap")
+    one, (verdict,) = verdicts("flymq/core.pcap")
+    _, both = verdicts("flymq/core.pcap", "faults/blipmq_lost.pcap")
 
     assert one.startswith(MARK) and one.endswith("</html>\n")
     assert "<h1>&lt;all&gt;</h1>" in one

@@ -78,9 +78,9 @@ def test_what_the_writer_raises_ends_the_reading() -> None:
 
     def write(rows: Iterator[MessageRow]) -> None:
         if any(rows):
-            raise StopIteration("enough")
+            raise EOFError("enough")
 
-    with pytest.raises(StopIteration, match="enough"):
+    with pytest.raises(EOFError, match="enough"):
         merge(list(map(capture_of, names[:3])), Filter(), Outcome(Choices()), write, read_bytes.append)
 
     assert 0 < sum(read_bytes) <= (PCAPS / f"{names[0]}.pcap").stat().st_size

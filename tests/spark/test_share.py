@@ -1,5 +1,6 @@
 """A capture in shares of its connections gives the rows of the whole one: the pipeline under Spark, without Spark."""
 
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -135,7 +136,7 @@ def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch)
         made: list[pa.Table] = []
         rows = CaptureRows(capture)
         for window in capture.windows():
-            rows.take(window)
+            rows.take(window, Counter())
         made.append(rows.table(None))
         tables.append(made[0].to_pylist())
 

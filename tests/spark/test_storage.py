@@ -317,7 +317,7 @@ def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) 
 
     ((name, reason),) = storage.captures([uri.format(secret)]).unreadable
     with pytest.raises(OutputError, match=r"^cannot open [^\n]+$") as told:
-        storage.Storage(uri.format(secret)).opened()
+        storage.Storage(uri.format(secret)).open_filesystem()
 
     assert name == f"{uri.partition('://')[0]}://host/x"
     assert not any(part in text for text in (reason, str(told.value)) for part in ("key:", "se/", "cret"))

@@ -97,8 +97,10 @@ def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
     >>> _decades([2, 30], 0.001), _decades([1, 1], 0.001)
     ((1.0, 100.0), (1.0, 10.0))
     """
-    low = math.floor(math.log10(max(min(values), least)))
-    high = math.ceil(math.log10(max(max(values), least)))
+    smallest, largest = max(min(values), least), max(max(values), least)
+    low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
+    low -= 10.0**low > smallest  # the logarithm of a value just below a power of ten may be rounded up
+    high += 10.0**high < largest
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 

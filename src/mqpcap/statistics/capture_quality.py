@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -123,17 +124,19 @@ class Report:
         self.flaws.update({pair["values"]: pair["counts"] for pair in flaws.drop_null().value_counts().to_pylist()})
 
     def _take_exchanges(self, rows: pa.Table) -> None:
-        columns = pa.table({name: rows[name] for name in ("protocol", "connection_id", "state")})
-        columns = columns.append_column("is_reply", pc.is_null(rows["request_offset"]))
-        groups = columns.group_by(columns.column_names, use_threads=False).aggregate([([], "count_all")])
-        for group in groups.to_pylist():
-            certainty, count = CERTAINTY.get(group["state"]), group["count_all"]
-            if group["is_reply"]:
-                self._unpaired[group["connection_id"]] += count
+        protocol = rows["protocol"][0].as_py()
+        states = rows["state"].cast(pa.string()).combine_chunks().dictionary_encode()
+        ids, is_reply = rows["connection_id"].to_numpy(), pc.is_null(rows["request_offset"]).to_numpy()
+        keys = np.stack([ids, states.indices.to_numpy().astype(np.int64), is_reply.astype(np.int64)])
+        groups, counts = np.unique(keys, axis=1, return_counts=True)
+        for (connection_id, state, reply), count in zip(groups.T.tolist(), counts.tolist(), strict=True):
+            certainty = CERTAINTY.get(states.dictionary[state].as_py())
+            if reply:
+                self._unpaired[connection_id] += count
             elif certainty:
-                self.pairs.setdefault(group["protocol"], Counter())[certainty] += count
+                self.pairs.setdefault(protocol, Counter())[certainty] += count
                 if certainty == "unknown":
-                    self._unknown[group["connection_id"]] += count
+                    self._unknown[connection_id] += count
 
     def _take_connection(self, row: Mapping[str, Any]) -> None:
         """Count a connection; its messages and exchanges were counted earlier."""
