@@ -223,8 +223,8 @@ def at_scale() -> list[str]:
         shown([(role, topic, groups[topic, role], len(talks[topic, role])) for topic, role in sorted(talks)[:8]],
               columns=["role", "destination", "group_names", "requests"]),
         shown(by_op[:8], columns=[
-            "protocol", "op", "requests", "answered", "likely", "silent", "not_expected", "unanswered", "lost", "unknown",
-            "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
+            "protocol", "op", "requests", "answered", "likely", "silent", "not_expected", "unanswered", "lost",
+            "unknown", "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
         ]),
         " ".join(SLOWEST.split()),
         shown(slow, columns=[
