@@ -48,6 +48,8 @@ SLOW = frozenset(
         "correlate/test_exchanges.py",
         "decode/test_closed_connections.py",
         "decode/test_late_starts.py",
+        "decode/test_foreign_traffic.py",
+        "decode/test_proxy_header.py",
         "protocols/test_rich_protocol.py",
         "query/test_prefilter.py",
         "query/test_selection.py",
