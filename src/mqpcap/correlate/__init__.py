@@ -1,7 +1,7 @@
 """Which reply answers which request, and which publish a delivery came from.
 
 :class:`Correlation` runs along with the messages of one protocol: it is fed with rows as they are decoded and gives
-rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``dialogue`` decides connection by connection,
+rows of ``exchanges`` and ``deliveries`` as soon as they are certain. ``matcher`` decides connection by connection,
 ``exchanges`` makes the rows and keeps those that wait, ``deliveries`` looks publishes up.
 """
 
