@@ -18,8 +18,8 @@ HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001")
 BLIPMQ = protocols()["blipmq"]
 
 
-def origin(port: int = 7878, oriented: bool = True) -> Origin:
-    return Origin(1, 0, oriented, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (oriented, oriented))
+def origin(port: int = 7878, a_is_client: bool = True) -> Origin:
+    return Origin(1, 0, a_is_client, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (a_is_client, a_is_client))
 
 
 def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
@@ -53,7 +53,7 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
 
     asked.first_look(origin(5555), [said(HELLO)])
     assert (shown[-1].on_port, shown[-1].c2s_start) == (True, True)
-    asked.first_look(origin(5555, oriented=False), [said(HELLO)])
+    asked.first_look(origin(5555, a_is_client=False), [said(HELLO)])
     assert not shown[-1].c2s_start
     asked.first_look(origin(5555), [said(HELLO, side=1)])
     assert (shown[-1].c2s, shown[-1].s2c) == (b"", HELLO)

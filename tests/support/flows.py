@@ -26,8 +26,8 @@ class Flow:
     port: tuple[int, int]
     first_ts_ns: int
     last_ts_ns: int
-    equal: int
-    oriented: bool
+    duplicate: int
+    a_is_client: bool
     end_state: str
     syn: tuple[bool, bool]
     rst: tuple[bool, bool]
@@ -63,7 +63,7 @@ class Flow:
 
     @property
     def connection_id(self) -> int:
-        return connection_id(self.version, *self._ends, self.first_ts_ns, self.equal)
+        return connection_id(self.version, *self._ends, self.first_ts_ns, self.duplicate)
 
     @property
     def community_id(self) -> str:
@@ -72,11 +72,13 @@ class Flow:
         return "1:" + base64.b64encode(hashlib.sha1(said).digest()).decode()
 
 
-def connection_id(version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, equal: int) -> int:
+def connection_id(
+    version: int, one: tuple[bytes, int], two: tuple[bytes, int], first_ts_ns: int, duplicate: int
+) -> int:
     said = bytes([version])
     for address, port in sorted((one, two)):
         said += address + port.to_bytes(2, "big")
-    said += (first_ts_ns & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") + equal.to_bytes(8, "big")
+    said += (first_ts_ns & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") + duplicate.to_bytes(8, "big")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "big") & 0x7FFFFFFFFFFFFFFF
 
 

@@ -58,7 +58,7 @@ def test_a_walk_without_room_for_a_connection_goes_on_when_there_is_some(monkeyp
         row = table.walk(row)
 
     assert stops == [4, 8]
-    assert table.flow_array["number"][:11].tolist() == [*range(11)]
+    assert table.flow_array["connection_number"][:11].tolist() == [*range(11)]
     assert walked(packets, table)[0].flow_count == 11
 
 
@@ -90,7 +90,11 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
         [0, 0], [0, 2], [2, 3], [0, 2], [4, 5]
     ]  # fmt: skip
     assert (table.since(0, -1), table.since(0, 0), table.since(1, -1)) == ([1, 0], [1], [])
-    assert (table.ended[: table.ended_count].tolist(), table.sides[0].fin, table.sides[1].fin) == ([0], 5, NONE)
+    assert (table.ended[: table.ended_count].tolist(), table.sides[0].fin_offset, table.sides[1].fin_offset) == (
+        [0],
+        5,
+        NONE,
+    )
 
 
 def test_pieces_of_earlier_feeds_are_not_told_again() -> None:
@@ -104,7 +108,7 @@ def test_pieces_of_earlier_feeds_are_not_told_again() -> None:
 def test_a_connection_is_closed_when_both_fins_are_acknowledged() -> None:
     ends = [a(1000, flags=FIN | ACK, ack=5000), b(5000, flags=FIN | ACK, ack=1001), a(1001, ack=5001)]
 
-    assert [walked([*HANDSHAKE, *ends[:k]])[0].flows[0].closed for k in range(4)] == [0, 0, 0, 1]
+    assert [walked([*HANDSHAKE, *ends[:k]])[0].flows[0].is_closed for k in range(4)] == [0, 0, 0, 1]
 
 
 def test_the_highest_acknowledgement_is_kept_also_where_numbers_wrap() -> None:
@@ -118,9 +122,9 @@ def test_the_highest_acknowledgement_is_kept_also_where_numbers_wrap() -> None:
 def test_a_tuple_used_again_is_found_at_its_newest_connection() -> None:
     table, _ = walked(HANDSHAKE)
     new = table.replace(0, 1, 99, 4)
-    table.sides[new * 2].base = 7
+    table.sides[new * 2].base_seq = 7
 
-    assert (table.flows[new].before, table.sides[new * 2].port, table.sides[new * 2 + 1].port) == (0, B[1], A[1])
+    assert (table.flows[new].previous, table.sides[new * 2].port, table.sides[new * 2 + 1].port) == (0, B[1], A[1])
     assert walked([b(7, b"x")], table)[1] == 1
     assert table.sides[new * 2].bytes == 1
     with pytest.raises(KeyError):

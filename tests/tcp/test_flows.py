@@ -47,7 +47,7 @@ def test_columns_of_ipv6_endpoints_in_either_order() -> None:
     low, high = (0x20010DB8 << 32, 1), (-(1 << 48), 2)
     hi, lo = (np.array([[one[i], two[i]] for one, two in ((low, high), (high, low), (low, low))]) for i in (0, 1))
     of = replace(reassembler.flows.columns(np.zeros(3, np.int64)), version=np.full(3, 6), hi=hi, lo=lo)
-    of = replace(of, known_id=np.zeros(3, np.int64))
+    of = replace(of, cached_id=np.zeros(3, np.int64))
 
     assert of.ips(np.zeros(3, np.int64)) == ["2001:db8::1", "ffff::2", "2001:db8::1"]
     assert of.connection_ids().tolist() == [f.connection_id for f in rows_of(of, [0, 1, 2])]
@@ -67,7 +67,7 @@ def test_connection_id_is_that_of_the_endpoints_the_time_and_the_number_among_eq
     one = read([*again, a(1, flags=SYN, ts_ns=6)]).flows
     two = read([Packet(("10.9.9.9", 1), B, 7, flags=SYN, ts_ns=3), *again]).flows[1:]
 
-    assert [flow.equal for flow in one] == [0, 1, 2, 0]
+    assert [flow.duplicate for flow in one] == [0, 1, 2, 0]
     assert len({flow.connection_id for flow in one}) == 4
     assert [flow.connection_id for flow in two] == [flow.connection_id for flow in one[:3]]
     assert all(0 < flow.connection_id < 2**63 for flow in one)

@@ -20,7 +20,7 @@ def test_data_captured_before_its_own_syn(window: int) -> None:
 def test_server_data_captured_before_the_handshake_turns_the_flow_round(window: int) -> None:
     seen = read([b(5000, b"hello", ack=1000), *HANDSHAKE, a(1000, b"hi", ack=5005)], window)
 
-    assert (seen.flows[0].a_ip, seen.flows[0].oriented) == (A[0], True)
+    assert (seen.flows[0].a_ip, seen.flows[0].a_is_client) == (A[0], True)
     assert seen.side(0) == [(0, b"hi")]
     assert seen.side(1) == [(0, b"hello")]
 
@@ -35,7 +35,7 @@ def test_syn_and_answer_swapped(window: int) -> None:
 def test_an_answer_without_its_syn_tells_the_client() -> None:
     seen = read([HANDSHAKE[1], a(1003, b"lo")])
 
-    assert (seen.flows[0].a_ip, seen.flows[0].oriented, seen.flows[0].syn_seen) == (A[0], True, True)
+    assert (seen.flows[0].a_ip, seen.flows[0].a_is_client, seen.flows[0].syn_seen) == (A[0], True, True)
     assert seen.gaps() == [(0, 0, 0, 3)]
 
 
@@ -117,7 +117,7 @@ def test_flows_of_one_tuple_and_time_are_numbered_whatever_came_between(times: l
     assembler = Reassembler()
     assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate(times)]))
 
-    assert [flow.equal for flow in flows_of(assembler)] == equal
+    assert [flow.duplicate for flow in flows_of(assembler)] == equal
     assert len({flow.connection_id for flow in flows_of(assembler)}) == len(times)
 
 
@@ -129,4 +129,4 @@ def test_numbers_stay_apart_when_some_are_forgotten() -> None:
     assembler.forget(np.array([0]))
     assembler.feed(segments([a(9000 + 1000 * i, flags=SYN, ts_ns=ts) for i, ts in enumerate([9, 9, 4])]))
 
-    assert assembler.flows.columns(assembler.live).equal.tolist() == [0, 0, 1, 2, 0]
+    assert assembler.flows.columns(assembler.live).duplicate.tolist() == [0, 0, 1, 2, 0]

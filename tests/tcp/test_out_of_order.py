@@ -75,11 +75,11 @@ def test_held_bytes_come_out_when_the_hole_is_filled() -> None:
     hold(waiting, queue, 3, b"two")
     hold(waiting, queue, 9, b"four")
     waiting.settle(0)
-    assert (assembler._table.sides[0].next, assembler.out_of_order()) == (0, {(0, 0): 5})
+    assert (assembler._table.sides[0].next_offset, assembler.out_of_order()) == (0, {(0, 0): 5})
 
     hold(waiting, queue, 0, b"one")
     waiting.settle(0)
-    assert (assembler._table.sides[0].next, bytes(assembler._history.released)) == (6, b"onetwo")
+    assert (assembler._table.sides[0].next_offset, bytes(assembler._history.released)) == (6, b"onetwo")
     assert (waiting.held_bytes, assembler._table.flows[0].out_of_order) == (4 + HELD_OVERHEAD, 1)
 
     hold(waiting, queue, 6, b"thr")

@@ -92,7 +92,7 @@ def test_capture_that_starts_inside_a_message(window: int) -> None:
     seen = read(cut(STREAM[10:], 24), window)
 
     assert seen.side() == [(0, STREAM[10:])]
-    assert not seen.flows[0].oriented
+    assert not seen.flows[0].a_is_client
 
 
 @pytest.mark.parametrize("size", [1400, 536, 100, 240])

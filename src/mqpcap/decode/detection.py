@@ -79,12 +79,12 @@ _UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
 class Origin(NamedTuple):
     """How a connection began: its endpoints (A, B), and whether each side's start is known.
 
-    ``oriented``: the handshake says that A is the client. hi and lo are the halves of the addresses.
+    ``a_is_client``: the handshake says that A is the client. hi and lo are the halves of the addresses.
     """
 
     connection_id: int
     first_ts_ns: int
-    oriented: bool
+    a_is_client: bool
     version: int
     hi: tuple[int, int]
     lo: tuple[int, int]
@@ -113,9 +113,9 @@ def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
         return {}
     flow = flows.columns(np.array(numbers, np.int64))
     columns = (
-        flow.known_id,
+        flow.cached_id,
         flow.first_ts_ns,
-        flow.oriented,
+        flow.a_is_client,
         flow.version,
         flow.hi,
         flow.lo,
@@ -160,7 +160,7 @@ def _openings(origin: "Origin", sides: Iterable[_SideOpening], begins: Sequence[
     """How the sides began; ``begins``: whether each has the first byte of its stream. Only a client's has a header."""
     side_a, side_b = (
         side.without_header()
-        if begins[i] and not (origin.oriented and i == 1) and side.data[:1] in _HEADER_STARTS
+        if begins[i] and not (origin.a_is_client and i == 1) and side.data[:1] in _HEADER_STARTS
         else side
         for i, side in enumerate(sides)
     )
@@ -415,7 +415,7 @@ class Detector:
             protocol, client, on_port, forced = candidate
             if is_proxied and openings[client].proxied is None:
                 continue  # Only a client's stream has a header.
-            if best_rank >= (YES, on_port, True) and (origin.oriented or on_port or best_rank[1]):
+            if best_rank >= (YES, on_port, True) and (origin.a_is_client or on_port or best_rank[1]):
                 break  # Later candidates are not better: protocols on their own port were asked first.
             claim = protocol.claims(self._opening(candidate, openings))
             verdict = claim.verdict
@@ -444,7 +444,7 @@ class Detector:
         if key not in self._candidates_by_ports:
             candidates = []
             for protocol in self._protocols.values():
-                for client in range(1 if origin.oriented else 2):
+                for client in range(1 if origin.a_is_client else 2):
                     server_port = key[1 - client]
                     named = {d.protocol for d in self._decode_as if d.port == server_port}
                     if not named or protocol.name in named:
@@ -456,7 +456,7 @@ class Detector:
     def _known_of(self, origin: Origin) -> tuple[int, int, bool]:
         """The ports that may be a server's, -1 for others, and whether A is the client: what candidates go by."""
         (a, b), server_ports = origin.ports, self._known_ports
-        return a if a in server_ports else -1, b if b in server_ports else -1, origin.oriented
+        return a if a in server_ports else -1, b if b in server_ports else -1, origin.a_is_client
 
     def _opening(self, candidate: _Candidate, openings: Openings) -> Opening:
         """How the sides began, as a protocol is asked about it."""
@@ -490,7 +490,7 @@ class Detector:
 
     def _client_by_port(self, origin: Origin) -> int:
         """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
-        if origin.oriented:
+        if origin.a_is_client:
             return 0
         a, b = origin.ports
         if (a in self._ports) != (b in self._ports):

@@ -27,7 +27,7 @@ def expired(table: FlowTable, now_ns: int) -> Mask:
     same addresses and ports the older are over before the newer.
     """
     over = _silent(table, now_ns)
-    for before in earlier(table.flow_array["before"][: table.flow_count]):
+    for before in earlier(table.flow_array["previous"][: table.flow_count]):
         over &= (before < 0) | over[before]
     return over
 
@@ -44,10 +44,10 @@ def eviction_candidates(table: FlowTable, now_ns: int, few: int, most: int) -> t
     if count <= few:
         return candidates, crowded_out
     flows = table.flow_array[:count]
-    last, before = flows["last_ts_ns"], flows["before"]
+    last, before = flows["last_ts_ns"], flows["previous"]
     # A connection that begins now may have the id of another that did, if that one is no longer known.
     began_before = flows["first_ts_ns"] < now_ns
-    over = _silent(table, now_ns) | (flows["closed"] != 0)
+    over = _silent(table, now_ns) | (flows["is_closed"] != 0)
     done = np.flatnonzero(over & began_before & (flows["out_of_order"] == 0))
     done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 2, 0)]
     if len(done) >= few // 4:
@@ -74,8 +74,8 @@ def _closed(table: FlowTable) -> Mask:
     """Which connections are closed on both sides or reset, or their addresses and ports used anew."""
     sides = table.both_sides()
     closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
-    closed |= (sides["fin"] != NONE).all(axis=1)
-    before = table.flow_array["before"][: table.flow_count]
+    closed |= (sides["fin_offset"] != NONE).all(axis=1)
+    before = table.flow_array["previous"][: table.flow_count]
     closed[before[before >= 0]] = True
     return closed
 

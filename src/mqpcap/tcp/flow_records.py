@@ -1,8 +1,8 @@
-"""The records of the flow table: a connection, one of its two sides, a run of payload.
+"""The records of the flow table: a connection, one of its two sides, a run of accepted payload.
 
-Each is a C structure without padding, so that the compiled walk, Python (``table.sides[n].next``) and NumPy
-(``table.side_array["next"]``) look at the same memory. :mod:`mqpcap.tcp.flow_table` declares them once more, for C;
-a test compares the two.
+Each record is a C structure without padding. Compiled code, Python (``table.sides[n].next_offset``) and NumPy
+(``table.side_array["next_offset"]``) read the same memory. ``flow_table`` declares the structures a second time, for C;
+a test compares both declarations.
 """
 
 import ctypes
@@ -36,16 +36,16 @@ class FlowRecord(ctypes.Structure):
     """A connection; its sides are the records 2 * place and 2 * place + 1 of the table's sides."""
 
     key: Wide
-    number: Wide  # connections are numbered in the order of their first packets
-    id: Wide  # connection_id, 0 before somebody asked for it
+    connection_number: Wide  # connections are numbered in the order of their first packets
+    connection_id: Wide  # connection_id, 0 before somebody asked for it
     first_ts_ns: Wide
     last_ts_ns: Wide
     first_packet: Wide
-    before: Wide  # place of the flow that used the tuple before, -1
-    equal: Wide  # number among flows of this tuple and first time
+    previous: Wide  # place of the flow that used the tuple before, -1
+    duplicate: Wide  # number among flows of this tuple and first time
     version: Flag
-    oriented: Flag  # A is the client
-    closed: Flag  # by RST, or both FINs are acknowledged
+    a_is_client: Flag  # A is the client
+    is_closed: Flag  # by RST, or both FINs are acknowledged
     out_of_order: Flag  # a side is: the caller judges every packet
 
 
@@ -56,11 +56,11 @@ class SideRecord(ctypes.Structure):
     hi: Wide  # of its address, as Segments has it
     lo: Wide
     port: Wide
-    base: Wide  # sequence number of stream offset 0, -1 unknown
-    next: Wide  # stream offset of the next byte in order
-    max_seen: Wide  # bytes are known to exist below this stream offset
-    lowest: Wide  # the lowest stream offset captured: below 0 if such bytes came after offset 0 was fixed
-    fin: Wide  # stream offset of the FIN, NONE
+    base_seq: Wide  # sequence number of stream offset 0, -1 unknown
+    next_offset: Wide  # stream offset of the next byte in order
+    known_end: Wide  # bytes are known to exist below this stream offset
+    lowest_offset: Wide  # the lowest stream offset captured: below 0 if such bytes came after offset 0 was fixed
+    fin_offset: Wide  # stream offset of the FIN, NONE
     ack: Wide  # highest acknowledgement number this side sent, -1 none
     first_ack: Wide
     fin_ack: Wide  # acknowledgement number of the packet with its FIN, -1 none
@@ -72,10 +72,10 @@ class SideRecord(ctypes.Structure):
     empty_ts_ns: Wide  # time of its last packet without payload
     conflict: Wide
     missing: Wide
-    floor: Wide  # bytes below are no longer compared with what comes again
-    history_end: Wide  # bytes below are in the history or gone from it
-    delivered: Wide  # the reader is done with bytes below
-    wake_at: Wide  # not shown to the reader before it reaches this stream offset
+    compare_from: Wide  # bytes below are no longer compared with what comes again
+    history_to: Wide  # bytes below are in the history or gone from it
+    consumed_to: Wide  # the reader is done with bytes below
+    resume_at: Wide  # not shown to the reader before it reaches this stream offset
     last_packet: Wide  # number of the packet with the byte before next, or with the SYN; 0 none
     last_piece: Wide  # number of its last piece
     checksum_balance: Small  # segments with a right checksum minus those with a wrong one, up to MAX_CHECKSUM_BALANCE

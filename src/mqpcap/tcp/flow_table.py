@@ -75,27 +75,27 @@ _ACK = cython.declare(cython.const[cython.longlong], 16)
 # The records of flow_records, field by field.
 _Flow = cython.struct(
     key=cython.longlong,
-    number=cython.longlong,
-    id=cython.longlong,
+    connection_number=cython.longlong,
+    connection_id=cython.longlong,
     first_ts_ns=cython.longlong,
     last_ts_ns=cython.longlong,
     first_packet=cython.longlong,
-    before=cython.longlong,
-    equal=cython.longlong,
+    previous=cython.longlong,
+    duplicate=cython.longlong,
     version=cython.short,
-    oriented=cython.short,
-    closed=cython.short,
+    a_is_client=cython.short,
+    is_closed=cython.short,
     out_of_order=cython.short,
 )
 _Side = cython.struct(
     hi=cython.longlong,
     lo=cython.longlong,
     port=cython.longlong,
-    base=cython.longlong,
-    next=cython.longlong,
-    max_seen=cython.longlong,
-    lowest=cython.longlong,
-    fin=cython.longlong,
+    base_seq=cython.longlong,
+    next_offset=cython.longlong,
+    known_end=cython.longlong,
+    lowest_offset=cython.longlong,
+    fin_offset=cython.longlong,
     ack=cython.longlong,
     first_ack=cython.longlong,
     fin_ack=cython.longlong,
@@ -107,10 +107,10 @@ _Side = cython.struct(
     empty_ts_ns=cython.longlong,
     conflict=cython.longlong,
     missing=cython.longlong,
-    floor=cython.longlong,
-    history_end=cython.longlong,
-    delivered=cython.longlong,
-    wake_at=cython.longlong,
+    compare_from=cython.longlong,
+    history_to=cython.longlong,
+    consumed_to=cython.longlong,
+    resume_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
     checksum_balance=cython.schar,
@@ -320,7 +320,7 @@ class FlowTable:
         for flow in range(self.flow_count if is_new else 0):
             slot = self._slot_of(flow)
             # A flow that used the tuple before is replaced; it was entered earlier, its place being lower.
-            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].before + 1:
+            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].previous + 1:
                 slot = (slot + 1) & self._mask
             self._slots[slot] = flow + 1
 
@@ -415,7 +415,7 @@ class FlowTable:
         o: cython.longlong
         self.at_flow = flow
         self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
-        self._flows[flow].oriented = 1 if self._flags[i] & _SYN else 0
+        self._flows[flow].a_is_client = 1 if self._flags[i] & _SYN else 0
         self._flows[flow].key = self._key[i]
         self._flows[flow].version = self._version[i]
         q = flow * 2 + self.at_side
@@ -433,17 +433,17 @@ class FlowTable:
         """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
         flow: cython.longlong = self.flow_count
         q: cython.longlong
-        self._flows[flow].number = self.opened
+        self._flows[flow].connection_number = self.opened
         self._flows[flow].first_ts_ns = ts_ns
         self._flows[flow].last_ts_ns = ts_ns
         self._flows[flow].first_packet = number
-        self._flows[flow].before = before
+        self._flows[flow].previous = before
         for q in range(flow * 2, flow * 2 + 2):
-            self._sides[q].base = -1
+            self._sides[q].base_seq = -1
             self._sides[q].ack = -1
             self._sides[q].first_ack = -1
             self._sides[q].fin_ack = -1
-            self._sides[q].fin = _NONE
+            self._sides[q].fin_offset = _NONE
             self._sides[q].last_piece = -1
         self._slots[slot] = flow + 1
         self.flow_count += 1
@@ -470,7 +470,7 @@ class FlowTable:
         new = self._new(slot, old, ts_ns, number)
         self._flows[new].key = self._flows[old].key
         self._flows[new].version = self._flows[old].version
-        self._flows[new].oriented = 1
+        self._flows[new].a_is_client = 1
         for new_side in range(new * 2, new * 2 + 2):
             old_side = old * 2 + ((new_side & 1) ^ client_side)
             self._sides[new_side].hi, self._sides[new_side].lo = self._sides[old_side].hi, self._sides[old_side].lo
@@ -507,7 +507,7 @@ class FlowTable:
     @cython.exceptval(-1)
     def _take_older(self, i: cython.longlong) -> cython.longlong:
         """Take a packet that is in order on an older connection of the 5-tuple; 0 if there is none."""
-        flow: cython.longlong = self._flows[self.at_flow].before
+        flow: cython.longlong = self._flows[self.at_flow].previous
         _step: cython.longlong
         for _step in range(_MAX_RIVALS):
             if flow < 0 or self._flags[i] & (_SYN | _RST):
@@ -516,7 +516,7 @@ class FlowTable:
                 return 0
             if self._take(i, flow, flow * 2 + (0 if self._is_sent_by(i, flow * 2) else 1)) != 0:
                 return 1
-            flow = self._flows[flow].before
+            flow = self._flows[flow].previous
         return 0
 
     @cython.cfunc
@@ -542,7 +542,7 @@ class FlowTable:
                 return 0
             self.note_reset(q, flag, self._ts_ns[i], self._ident[i])
             self._sides[q].rst_seen = 1
-            self._flows[flow].closed = 1
+            self._flows[flow].is_closed = 1
             self.stop_comparing(flow)
             self._count(flow, q, self._ts_ns[i])
             return 1
@@ -550,25 +550,25 @@ class FlowTable:
             seq = (seq + 1) & _MASK_32
             if self._take_syn(i, flow, q, seq) == 0:
                 return 0
-        elif self._sides[q].base < 0:
+        elif self._sides[q].base_seq < 0:
             return 0
         if length != self._wire_length[i]:
             return 0
-        near = _NEAR if self._flows[flow].before >= 0 or self.at_flow != flow else _MAX_HOLE
+        near = _NEAR if self._flows[flow].previous >= 0 or self.at_flow != flow else _MAX_HOLE
         if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
             # It acknowledges bytes that nobody knows of.
             if length == 0 or near == _NEAR:
                 return 0
             ack = -1
-        if self._sides[o].base < 0:
+        if self._sides[o].base_seq < 0:
             self.begin_other(flow, q, seq, ack)
-        off = _unwrapped(seq, self._sides[q].base, self._sides[q].next)
+        off = _unwrapped(seq, self._sides[q].base_seq, self._sides[q].next_offset)
         if length > 0:
-            if off != self._sides[q].next or self._sides[q].ended:
+            if off != self._sides[q].next_offset or self._sides[q].ended:
                 return 0
             self._sides[q].bytes += length
             self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack, self._ident[i])
-        elif off < self._sides[q].next - near or off > self._sides[q].max_seen + near:
+        elif off < self._sides[q].next_offset - near or off > self._sides[q].known_end + near:
             return 0
         else:
             if flag & _SYN:
@@ -578,16 +578,16 @@ class FlowTable:
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
         self.note_checksum(q, self._checksum[i])
-        if flag & _FIN and self._sides[q].fin == _NONE:
+        if flag & _FIN and self._sides[q].fin_offset == _NONE:
             off += length
-            self._sides[q].fin = off
+            self._sides[q].fin_offset = off
             self._sides[q].fin_ack = ack
             self._see(q, off)
-            if off == self._sides[q].next:
+            if off == self._sides[q].next_offset:
                 self._end(q)
         if ack >= 0:
             self.acknowledge(q, ack)
-            if self._sides[q].fin != _NONE or self._sides[o].fin != _NONE:
+            if self._sides[q].fin_offset != _NONE or self._sides[o].fin_offset != _NONE:
                 self.close(flow)
         return 1
 
@@ -602,12 +602,12 @@ class FlowTable:
             distance = _ahead(ack, self._sides[q].ack)
             if -near <= distance <= near:
                 return 1
-        elif self._sides[o].base < 0:
+        elif self._sides[o].base_seq < 0:
             return 1
-        if self._sides[o].base < 0:
+        if self._sides[o].base_seq < 0:
             return 0
-        distance = _ahead(ack, self._sides[o].base + self._sides[o].next)
-        return 1 if -near <= distance <= near + self._sides[o].max_seen - self._sides[o].next else 0
+        distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
+        return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
 
     @cython.cfunc
     @cython.nogil
@@ -616,14 +616,19 @@ class FlowTable:
         """Whether the other side accepts a RST: it has the very next number, or refuses a SYN."""
         o: cython.longlong = q ^ 1
         off: cython.longlong
-        if self._sides[q].base >= 0:
-            off = _unwrapped(self._seq[i], self._sides[q].base, self._sides[q].next)
-            return 1 if off == self._sides[q].next + (1 if self._sides[q].fin == self._sides[q].next else 0) else 0
+        if self._sides[q].base_seq >= 0:
+            off = _unwrapped(self._seq[i], self._sides[q].base_seq, self._sides[q].next_offset)
+            return (
+                1
+                if off
+                == self._sides[q].next_offset + (1 if self._sides[q].fin_offset == self._sides[q].next_offset else 0)
+                else 0
+            )
         if not self._flags[i] & _ACK:
             return 1 if self._sides[o].ack < 0 else 0
-        if self._sides[o].base < 0:
+        if self._sides[o].base_seq < 0:
             return 1 if self._sides[q].ack < 0 else 0
-        return 1 if _ahead(self._ack[i], self._sides[o].base) == self._sides[o].next else 0
+        return 1 if _ahead(self._ack[i], self._sides[o].base_seq) == self._sides[o].next_offset else 0
 
     @cython.cfunc
     @cython.nogil
@@ -635,23 +640,23 @@ class FlowTable:
         o: cython.longlong = q ^ 1
         flag: cython.longlong = self._flags[i]
         if (
-            not self._flows[flow].oriented
-            or self._flows[flow].closed
+            not self._flows[flow].a_is_client
+            or self._flows[flow].is_closed
             or self._sides[q].packets != 0
-            or self._sides[q].base >= 0
+            or self._sides[q].base_seq >= 0
             or (self._sides[o].ack >= 0 and self._sides[o].ack != seq)
         ):
             return 0
         if flag & _ACK:
-            if self._sides[o].base < 0 and self._sides[o].packets == 0:
-                self._sides[o].base = self._ack[i]
+            if self._sides[o].base_seq < 0 and self._sides[o].packets == 0:
+                self._sides[o].base_seq = self._ack[i]
                 self._sides[o].base_known = 1
             elif (
-                _ahead(self._ack[i], self._sides[o].base) < 0
-                or _ahead(self._ack[i], self._sides[o].base) > self._sides[o].max_seen
+                _ahead(self._ack[i], self._sides[o].base_seq) < 0
+                or _ahead(self._ack[i], self._sides[o].base_seq) > self._sides[o].known_end
             ):
                 return 0
-        self._sides[q].base = seq
+        self._sides[q].base_seq = seq
         self._sides[q].syn_seen = 1
         self._sides[q].base_known = 1
         self._sides[q].last_packet = self._number[i]
@@ -673,8 +678,8 @@ class FlowTable:
     @cython.exceptval(-1)
     def _see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
         """Bytes are known to exist below a stream offset, unless it is out of all bounds."""
-        if off > self._sides[q].max_seen and off - self._sides[q].next < _MAX_WINDOW:
-            self._sides[q].max_seen = off
+        if off > self._sides[q].known_end and off - self._sides[q].next_offset < _MAX_WINDOW:
+            self._sides[q].known_end = off
         return 0
 
     @cython.cfunc
@@ -683,9 +688,9 @@ class FlowTable:
     def _other_offset(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
         """The other side's stream offset of an acknowledgement number that a side sent."""
         o: cython.longlong = q ^ 1
-        if ack < 0 or self._sides[o].base < 0:
+        if ack < 0 or self._sides[o].base_seq < 0:
             return _NONE
-        return _unwrapped(ack, self._sides[o].base, self._sides[o].next)
+        return _unwrapped(ack, self._sides[o].base_seq, self._sides[o].next_offset)
 
     # What changes a record
 
@@ -700,9 +705,9 @@ class FlowTable:
         Until the client sends its first byte (seq), it has acknowledged the SYN-ACK alone.
         """
         o: cython.longlong = q ^ 1
-        if ack >= 0 and self._flows[flow].oriented and self._sides[q].syn_seen and q & 1 == 0:
-            if self._sides[q].base == seq and self._sides[o].base < 0 and self._sides[o].packets == 0:
-                self._sides[o].base = ack
+        if ack >= 0 and self._flows[flow].a_is_client and self._sides[q].syn_seen and q & 1 == 0:
+            if self._sides[q].base_seq == seq and self._sides[o].base_seq < 0 and self._sides[o].packets == 0:
+                self._sides[o].base_seq = ack
                 self._sides[o].base_known = 1
         return 0
 
@@ -713,7 +718,7 @@ class FlowTable:
         """Compare no byte of a flow any more that was captured by now."""
         q: cython.longlong
         for q in range(flow * 2, flow * 2 + 2):
-            self._sides[q].floor = self._sides[q].next
+            self._sides[q].compare_from = self._sides[q].next_offset
         return 0
 
     @cython.ccall
@@ -721,9 +726,9 @@ class FlowTable:
     @cython.exceptval(-1)
     def advance(self, q: cython.longlong, length: cython.longlong) -> cython.longlong:
         """Move a side over bytes that are given out or given up."""
-        self._sides[q].next += length
-        if self._sides[q].max_seen < self._sides[q].next:
-            self._sides[q].max_seen = self._sides[q].next
+        self._sides[q].next_offset += length
+        if self._sides[q].known_end < self._sides[q].next_offset:
+            self._sides[q].known_end = self._sides[q].next_offset
         return 0
 
     @cython.cfunc
@@ -751,7 +756,7 @@ class FlowTable:
     ) -> cython.longlong:
         p: cython.longlong = self.piece_count
         self._pieces[p].side = q
-        self._pieces[p].offset = self._sides[q].next
+        self._pieces[p].offset = self._sides[q].next_offset
         self._pieces[p].length = length
         self._pieces[p].start = start
         self._pieces[p].ts_ns = ts_ns
@@ -764,7 +769,7 @@ class FlowTable:
         self._sides[q].last_packet = number
         self.piece_count += 1
         self.advance(q, length)
-        if self._sides[q].fin == self._sides[q].next and not self._sides[q].ended:
+        if self._sides[q].fin_offset == self._sides[q].next_offset and not self._sides[q].ended:
             self._end(q)
         return 0
 
@@ -777,8 +782,8 @@ class FlowTable:
         advance_bytes: cython.longlong
         if self._sides[q].ack < 0:
             if (
-                self._sides[o].base >= 0
-                and not -_MAX_HOLE <= _ahead(ack, self._sides[o].base + self._sides[o].max_seen) <= _MAX_HOLE
+                self._sides[o].base_seq >= 0
+                and not -_MAX_HOLE <= _ahead(ack, self._sides[o].base_seq + self._sides[o].known_end) <= _MAX_HOLE
             ):
                 return 0
             self._sides[q].first_ack = ack
@@ -788,7 +793,7 @@ class FlowTable:
         if advance_bytes <= 0:
             return 0
         if advance_bytes > _MAX_HOLE and (
-            self._sides[o].base < 0 or _ahead(ack, self._sides[o].base + self._sides[o].max_seen) > _MAX_HOLE
+            self._sides[o].base_seq < 0 or _ahead(ack, self._sides[o].base_seq + self._sides[o].known_end) > _MAX_HOLE
         ):
             return 0
         self._sides[q].ack = ack
@@ -827,11 +832,11 @@ class FlowTable:
 
         An acknowledgement that a receiver repeats has another IP identification, or comes later than a copy.
         """
-        is_old: cython.bint = off <= self._sides[q].max_seen
+        is_old: cython.bint = off <= self._sides[q].known_end
         if ack >= 0:
             is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
         if flag & _FIN:
-            is_old = is_old and self._sides[q].fin == off
+            is_old = is_old and self._sides[q].fin_offset == off
         if is_old and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
             self._sides[q].duplicates += 1
         self.set_empty(q, flag, ts_ns, ident)
@@ -884,15 +889,20 @@ class FlowTable:
         """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
         a: cython.longlong = flow * 2
         b: cython.longlong = a + 1
-        if self._sides[a].fin == _NONE or self._sides[b].fin == _NONE or self._flows[flow].closed:
-            return 0
-        if self._sides[a].ack < 0 or self._sides[b].ack < 0 or self._sides[a].base < 0 or self._sides[b].base < 0:
+        if self._sides[a].fin_offset == _NONE or self._sides[b].fin_offset == _NONE or self._flows[flow].is_closed:
             return 0
         if (
-            _ahead(self._sides[b].ack, self._sides[a].base + self._sides[a].fin + 1) >= 0
-            and _ahead(self._sides[a].ack, self._sides[b].base + self._sides[b].fin + 1) >= 0
+            self._sides[a].ack < 0
+            or self._sides[b].ack < 0
+            or self._sides[a].base_seq < 0
+            or self._sides[b].base_seq < 0
         ):
-            self._flows[flow].closed = 1
+            return 0
+        if (
+            _ahead(self._sides[b].ack, self._sides[a].base_seq + self._sides[a].fin_offset + 1) >= 0
+            and _ahead(self._sides[a].ack, self._sides[b].base_seq + self._sides[b].fin_offset + 1) >= 0
+        ):
+            self._flows[flow].is_closed = 1
             self.stop_comparing(flow)
         return 0
 

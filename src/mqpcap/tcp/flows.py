@@ -31,7 +31,7 @@ class FlowColumns:
     byte given out. extent: after the highest byte that was sent or acknowledged, without the FIN. start_known: this
     side's initial sequence number is known, from its SYN or from an acknowledgement of it. acked_from: where it is not,
     the first offset that the other side acknowledged, else 0; NONE if unknown. equal: number among flows of the same
-    tuple and first time. known_id: connection_id, 0 if nobody asked for it yet.
+    tuple and first time. cached_id: connection_id, 0 if nobody asked for it yet.
     """
 
     version: Int64Array
@@ -40,9 +40,9 @@ class FlowColumns:
     port: Int64Array
     first_ts_ns: Int64Array
     last_ts_ns: Int64Array
-    equal: Int64Array
-    known_id: Int64Array
-    oriented: NDArray[np.bool_]
+    duplicate: Int64Array
+    cached_id: Int64Array
+    a_is_client: NDArray[np.bool_]
     end_state: Int64Array
     syn: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
@@ -79,13 +79,13 @@ class FlowColumns:
 
         It is made of the endpoints in either order, the first packet's time and the number among equals.
         """
-        for version, rows, address_a, address_b, ports in self._endpoints(self.known_id == 0):
-            tail = np.column_stack([self.first_ts_ns[rows], self.equal[rows]]).astype(">i8").view(np.uint8)
+        for version, rows, address_a, address_b, ports in self._endpoints(self.cached_id == 0):
+            tail = np.column_stack([self.first_ts_ns[rows], self.duplicate[rows]]).astype(">i8").view(np.uint8)
             head = np.full((len(rows), 1), version, np.uint8)
             hash_input = np.hstack([head, address_a, ports[:, :2], address_b, ports[:, 2:], tail.reshape(-1, 16)])
             digests = b"".join([hashlib.blake2b(x, digest_size=8).digest() for x in _rows(hash_input)])
-            self.known_id[rows] = np.frombuffer(digests, ">u8").astype(np.int64) & 0x7FFFFFFFFFFFFFFF
-        return self.known_id
+            self.cached_id[rows] = np.frombuffer(digests, ">u8").astype(np.int64) & 0x7FFFFFFFFFFFFFFF
+        return self.cached_id
 
     def community_ids(self) -> list[str]:
         """The Community ID of each row, version 1 with seed 0."""
@@ -122,42 +122,42 @@ def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
     return (whole[at : at + width] for at in range(0, len(whole), width))
 
 
-def _columns(table: FlowTable, places: Int64Array) -> FlowColumns:
+def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     """Records of the flow table as columns."""
     flows, sides = table.flow_array, table.both_sides()
-    names = "fin", "rst_seen", "base", "next", "max_seen", "fin_ack", "base_known"
-    fin, rst, base, reached, seen, fin_ack, start_known = (sides[name][places] for name in names)
-    acked = _offsets(sides["ack"][places, ::-1], base, reached)
-    has_fin = (fin != NONE) & (fin < reached + MAX_WINDOW)
-    known_end = np.where(has_fin, fin, np.maximum(seen, reached))
+    names = "fin_offset", "rst_seen", "base_seq", "next_offset", "known_end", "fin_ack", "base_known"
+    fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name][indexes] for name in names)
+    acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
+    has_fin = (fin_offset != NONE) & (fin_offset < reached + MAX_WINDOW)
+    known_end = np.where(has_fin, fin_offset, np.maximum(sent_end, reached))
     # An acknowledgement of one more is as likely that of a FIN which was not captured.
     is_more = ~has_fin & (acked > known_end + 1) & (acked < reached + MAX_WINDOW)
     return FlowColumns(
-        version=flows["version"][places].astype(np.int64),
-        hi=sides["hi"][places],
-        lo=sides["lo"][places],
-        port=sides["port"][places],
-        first_ts_ns=flows["first_ts_ns"][places],
-        last_ts_ns=flows["last_ts_ns"][places],
-        equal=flows["equal"][places],
-        known_id=flows["id"][places],
-        oriented=flows["oriented"][places] != 0,
-        end_state=np.where(rst.any(axis=1), 0, np.where((fin != NONE).any(axis=1), 1, 2)),
-        syn=sides["syn_seen"][places] != 0,
+        version=flows["version"][indexes].astype(np.int64),
+        hi=sides["hi"][indexes],
+        lo=sides["lo"][indexes],
+        port=sides["port"][indexes],
+        first_ts_ns=flows["first_ts_ns"][indexes],
+        last_ts_ns=flows["last_ts_ns"][indexes],
+        duplicate=flows["duplicate"][indexes],
+        cached_id=flows["connection_id"][indexes],
+        a_is_client=flows["a_is_client"][indexes] != 0,
+        end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NONE).any(axis=1), 1, 2)),
+        syn=sides["syn_seen"][indexes] != 0,
         start_known=start_known != 0,
-        acked_from=np.where(start_known != 0, 0, sides["acked_from"][places]),
+        acked_from=np.where(start_known != 0, 0, sides["acked_from"][indexes]),
         rst=rst != 0,
-        fin_offset=fin,
-        fin_acked=_offsets(fin_ack, base[:, ::-1], reached[:, ::-1]),
+        fin_offset=fin_offset,
+        fin_acked=_offsets(fin_ack, base_seq[:, ::-1], reached[:, ::-1]),
         acked=acked,
         end_offset=reached,
         extent=np.where(is_more, acked, known_end),
-        packets=sides["packets"][places],
-        bytes=sides["bytes"][places],
-        retransmitted=sides["retransmitted"][places],
-        duplicates=sides["duplicates"][places],
-        conflict=sides["conflict"][places],
-        missing=sides["missing"][places],
+        packets=sides["packets"][indexes],
+        bytes=sides["bytes"][indexes],
+        retransmitted=sides["retransmitted"][indexes],
+        duplicates=sides["duplicates"][indexes],
+        conflict=sides["conflict"][indexes],
+        missing=sides["missing"][indexes],
     )
 
 
@@ -180,7 +180,7 @@ class Flows:
 
     def numbers(self, places: Int64Array) -> Int64Array:
         """The numbers of the connections at some places."""
-        numbers: Int64Array = self._table.flow_array["number"][places]
+        numbers: Int64Array = self._table.flow_array["connection_number"][places]
         return numbers
 
     def places(self, numbers: Int64Array) -> Int64Array:
@@ -188,7 +188,7 @@ class Flows:
         count = self._table.flow_count
         if count == len(self):
             return numbers
-        known = np.append(self._table.flow_array["number"][:count], -1)
+        known = np.append(self._table.flow_array["connection_number"][:count], -1)
         at = np.searchsorted(known[:-1], numbers)
         return np.where(known[at] == numbers, at, -1)
 
@@ -196,13 +196,13 @@ class Flows:
         """Many of them at once."""
         places = self._known_places(numbers)
         flow_columns = _columns(self._table, places)
-        self._table.flow_array["id"][places] = flow_columns.connection_ids()
+        self._table.flow_array["connection_id"][places] = flow_columns.connection_ids()
         return flow_columns
 
     def anchors(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
         places = self._known_places(numbers)
-        return self._table.flow_array["key"][places], self._table.both_sides()["base"][places]
+        return self._table.flow_array["key"][places], self._table.both_sides()["base_seq"][places]
 
     def _known_places(self, numbers: Int64Array) -> Int64Array:
         places = self.places(numbers)
@@ -214,7 +214,7 @@ class Flows:
     def unseen_sides(self) -> list[tuple[int, int]]:
         """Connections, and the side of each, of which bytes were acknowledged that were not captured, or not yet."""
         sides = self._table.both_sides()
-        ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base"] - sides["next"])
-        unseen = (ack >= 0) & (sides["base"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
+        ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base_seq"] - sides["next_offset"])
+        unseen = (ack >= 0) & (sides["base_seq"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
         places, side_bits = np.nonzero(unseen)
         return list(zip(self.numbers(places).tolist(), side_bits.tolist(), strict=True))

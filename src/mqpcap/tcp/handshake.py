@@ -92,7 +92,7 @@ class Handshakes:
             side_a = sides[flow * 2]
             is_first = (side_a.hi, side_a.lo, side_a.port) == sender and (sender != receiver or not side & 1)
             yield flow * 2 + (not is_first)
-            flow = self._table.flows[flow].before
+            flow = self._table.flows[flow].previous
             if flow >= 0 and packet.ts_ns - self._table.flows[flow].last_ts_ns > CLOSED_NS:
                 return
 
@@ -101,17 +101,17 @@ class Handshakes:
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         ack = 1
-        if packet.flags & ACK and (peer_record.base >= 0 or side_record.ack >= 0):
+        if packet.flags & ACK and (peer_record.base_seq >= 0 or side_record.ack >= 0):
             ack = 2 if self._is_plausible_ack(packet.ack, side_record, peer_record) else 0
-        if side_record.base < 0:
+        if side_record.base_seq < 0:
             return Fit(ack, 0)
-        offset = unwrapped(packet.seq, side_record.base, side_record.next)
+        offset = unwrapped(packet.seq, side_record.base_seq, side_record.next_offset)
         queue = self._out_of_order.queues.get(side)
-        lowest = queue.low if queue is not None and queue.starting else side_record.lowest
+        lowest = queue.low if queue is not None and queue.starting else side_record.lowest_offset
         earliest = lowest - (NEAR_BYTES if side_record.base_known else MAX_HOLE)
-        highest = max(side_record.next, side_record.max_seen)
+        highest = max(side_record.next_offset, side_record.known_end)
         if peer_record.ack >= 0:
-            highest = max(highest, unwrapped(peer_record.ack, side_record.base, side_record.next))
+            highest = max(highest, unwrapped(peer_record.ack, side_record.base_seq, side_record.next_offset))
         if not earliest <= offset <= highest + MAX_HOLE or not (packet.wire_length or ack):
             return Fit(0, 0)
         return Fit(2 + ack, min(highest - offset, offset - lowest, 0))
@@ -120,17 +120,17 @@ class Handshakes:
         """Whether a side may acknowledge up to a number: bytes that were captured, or not many more."""
         if side_record.ack >= 0 and abs(ahead(number, side_record.ack)) <= MAX_HOLE:
             return True
-        if peer_record.base < 0:
+        if peer_record.base_seq < 0:
             return side_record.ack < 0
-        offset = unwrapped(number, peer_record.base, peer_record.next)
-        lowest = peer_record.lowest if peer_record.base_known else peer_record.lowest - MAX_HOLE
-        return lowest - NEAR_BYTES <= offset <= max(peer_record.next, peer_record.max_seen) + MAX_HOLE
+        offset = unwrapped(number, peer_record.base_seq, peer_record.next_offset)
+        lowest = peer_record.lowest_offset if peer_record.base_known else peer_record.lowest_offset - MAX_HOLE
+        return lowest - NEAR_BYTES <= offset <= max(peer_record.next_offset, peer_record.known_end) + MAX_HOLE
 
     def is_far_ack(self, packet: Segment, side: int) -> bool:
         """Whether a packet acknowledges bytes that cannot have been sent."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
-        return (peer_record.base >= 0 or side_record.ack >= 0) and not self._is_plausible_ack(
+        return (peer_record.base_seq >= 0 or side_record.ack >= 0) and not self._is_plausible_ack(
             packet.ack, side_record, peer_record
         )
 
@@ -140,21 +140,23 @@ class Handshakes:
         """Whether the other side accepts a RST: 0 no, 1 yes, 2 yes unless its sender goes on (RFC 5961, section 3)."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
-        if side_record.base < 0:
-            if packet.flags & ACK and peer_record.base >= 0:
-                return int(0 <= ahead(packet.ack, peer_record.base) <= peer_record.max_seen + 1)
+        if side_record.base_seq < 0:
+            if packet.flags & ACK and peer_record.base_seq >= 0:
+                return int(0 <= ahead(packet.ack, peer_record.base_seq) <= peer_record.known_end + 1)
             return int(peer_record.ack < 0 or abs(ahead(packet.seq, peer_record.ack)) <= NEAR_BYTES)
-        offset = unwrapped(packet.seq, side_record.base, side_record.next)
-        expected = {side_record.next, side_record.max_seen, side_record.fin + 1}
-        acked = side_record.next
+        offset = unwrapped(packet.seq, side_record.base_seq, side_record.next_offset)
+        expected = {side_record.next_offset, side_record.known_end, side_record.fin_offset + 1}
+        acked = side_record.next_offset
         if peer_record.ack >= 0:
-            acked = unwrapped(peer_record.ack, side_record.base, side_record.next)
+            acked = unwrapped(peer_record.ack, side_record.base_seq, side_record.next_offset)
             expected.add(acked)
         if offset in expected:
             return 1
         return (
             2
-            if min(acked, side_record.next) <= offset <= max(side_record.next, side_record.max_seen, acked) + NEAR_BYTES
+            if min(acked, side_record.next_offset)
+            <= offset
+            <= max(side_record.next_offset, side_record.known_end, acked) + NEAR_BYTES
             else 0
         )
 
@@ -164,7 +166,7 @@ class Handshakes:
         """Whether a connection was reset, or both of its sides sent a FIN."""
         flow: FlowRecord = self._table.flows[side >> 1]
         sides = self._table.sides
-        return bool(flow.closed) or (sides[side].fin != NONE and sides[side ^ 1].fin != NONE)
+        return bool(flow.is_closed) or (sides[side].fin_offset != NONE and sides[side ^ 1].fin_offset != NONE)
 
     def settle_start(self, packet: Segment, side: int) -> None:
         """Choose between two SYN-ACKs: the client's acknowledgement names the one that counts, or else the data do."""
@@ -173,9 +175,9 @@ class Handshakes:
         if packet.flags & (SYN | RST):
             return
         if peer_record.syn_seen == 2 and packet.flags & ACK:
-            peer_record.base, peer_record.syn_seen = packet.ack, 1
+            peer_record.base_seq, peer_record.syn_seen = packet.ack, 1
         if side_record.syn_seen == 2 and packet.wire_length:
-            side_record.base, side_record.syn_seen = packet.seq, 1
+            side_record.base_seq, side_record.syn_seen = packet.seq, 1
 
     def syn_owner(self, packet: Segment, side: int) -> int:
         """The side of the connection that a SYN belongs to; STRAY, or NEW where it opens another one."""
@@ -212,13 +214,13 @@ class Handshakes:
         if (
             is_answer
             and peer_record.base_known
-            and not 0 <= ahead(packet.ack, peer_record.base) <= peer_record.max_seen
+            and not 0 <= ahead(packet.ack, peer_record.base_seq) <= peer_record.known_end
         ):
             return None
-        if side_record.base == base and (side_record.syn_seen or side_record.base_known):
+        if side_record.base_seq == base and (side_record.syn_seen or side_record.base_known):
             return True
         has_held = queue is not None and (not queue.starting or bool(queue.held))
-        if side_record.base < 0 or not (side_record.syn_seen or side_record.bytes or has_held):
+        if side_record.base_seq < 0 or not (side_record.syn_seen or side_record.bytes or has_held):
             acked = peer_record.first_ack
             if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
                 return False if is_answer and peer_record.base_known else None
@@ -228,12 +230,12 @@ class Handshakes:
             if peer_record.first_ack < 0 and not side_record.bytes and queue is None:
                 side_record.syn_seen = 2
             elif peer_record.first_ack == base and not side_record.bytes and queue is None:
-                side_record.base = base
+                side_record.base_seq = base
                 return True
             return False
         if side_record.syn_seen or is_over:
             return None
-        low = side_record.base + (queue.low if queue is not None and queue.starting else 0)
+        low = side_record.base_seq + (queue.low if queue is not None and queue.starting else 0)
         is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
         return True if is_near and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS else None
 
@@ -255,7 +257,7 @@ class Handshakes:
         """Count a SYN as duplicate if its side has sent it before and would not send it again."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
-        if side_record.syn_seen and side_record.base == wrapped(packet.seq + 1):
+        if side_record.syn_seen and side_record.base_seq == wrapped(packet.seq + 1):
             is_copy = bool(side_record.has_copies or peer_record.has_copies or side_record.bytes)
             is_copy |= not packet.flags & ACK and side_record.ack >= 0
             if is_copy or self._table.is_same_empty(side, packet.flags, packet.ts_ns, packet.ident):
@@ -270,24 +272,24 @@ class Handshakes:
         is_answer = bool(packet.flags & ACK)
         flow: FlowRecord = self._table.flows[side >> 1]
         client = side ^ 1 if is_answer else side
-        if not flow.oriented:
+        if not flow.a_is_client:
             if client & 1 == 0:
-                flow.oriented = 1
+                flow.a_is_client = 1
             elif self._flip(side >> 1):
                 side ^= 1
-                flow.oriented = 1
+                flow.a_is_client = 1
         side_record: SideRecord = self._table.sides[side]
         self._start_at(side, base)
-        if side_record.base == base and side_record.next == 0:
+        if side_record.base_seq == base and side_record.next_offset == 0:
             side_record.base_known = 1
         side_record.syn_seen = 1
-        if side_record.next == 0:
+        if side_record.next_offset == 0:
             side_record.last_packet = packet.number
         peer_record: SideRecord = self._table.sides[side ^ 1]
         if (
             is_answer
             and not peer_record.base_known
-            and (peer_record.base < 0 or self._out_of_order.is_starting(side ^ 1))
+            and (peer_record.base_seq < 0 or self._out_of_order.is_starting(side ^ 1))
         ):
             self._start_at(side ^ 1, packet.ack)
             peer_record.base_known = 1
@@ -296,24 +298,26 @@ class Handshakes:
     def _start_at(self, side: int, base: int) -> None:
         """Let a side that has given out nothing begin at this sequence number."""
         side_record: SideRecord = self._table.sides[side]
-        if side_record.base < 0:
-            side_record.base = base
+        if side_record.base_seq < 0:
+            side_record.base_seq = base
             return
         queue = self._out_of_order.queues.get(side)
         if queue is not None and queue.starting:
             # Empty segments in front of the SYN (a split handshake, a refusal) are no bytes.
             queue.low = (
-                ahead(base, side_record.base) if not queue.held else min(queue.low, ahead(base, side_record.base))
+                ahead(base, side_record.base_seq)
+                if not queue.held
+                else min(queue.low, ahead(base, side_record.base_seq))
             )
-            if side_record.fin != NONE and side_record.fin < queue.low:
-                side_record.fin = NONE
+            if side_record.fin_offset != NONE and side_record.fin_offset < queue.low:
+                side_record.fin_offset = NONE
             self._out_of_order.release_start(side, queue)
 
     def _flip(self, flow: int) -> bool:
         """Exchange the sides of a flow that has given out nothing; False if it has."""
         a: SideRecord = self._table.sides[flow * 2]
         b: SideRecord = self._table.sides[flow * 2 + 1]
-        if a.next or b.next or a.ended or b.ended:
+        if a.next_offset or b.next_offset or a.ended or b.ended:
             return False
         self._table.side_array[[flow * 2, flow * 2 + 1]] = self._table.side_array[[flow * 2 + 1, flow * 2]]
         queues = self._out_of_order.queues
@@ -332,17 +336,17 @@ class Handshakes:
         if pending is None:
             is_answer = packet.flags & SYN and packet.flags & ACK
             new = self._replace(side >> 1, (side ^ 1 if is_answer else side) & 1, packet.ts_ns, packet.number)
-            self._table.flows[new].oriented = bool(packet.flags & SYN)
+            self._table.flows[new].a_is_client = bool(packet.flags & SYN)
             return
         client = pending.side if pending.ack < 0 else pending.side ^ 1
         new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.number)
         self._table.sides[pending.side].packets -= 1
         side_record: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
-        side_record.base, side_record.base_known, side_record.syn_seen, side_record.packets = pending.base, 1, 1, 1
+        side_record.base_seq, side_record.base_known, side_record.syn_seen, side_record.packets = pending.base, 1, 1, 1
         side_record.last_packet = pending.number
         if pending.ack >= 0:
             client_record: SideRecord = self._table.sides[new * 2]
-            client_record.base, client_record.base_known = pending.ack, 1
+            client_record.base_seq, client_record.base_known = pending.ack, 1
 
     def _replace(self, flow: int, client: int, ts_ns: int, number: int) -> int:
         """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
@@ -352,7 +356,7 @@ class Handshakes:
         new = self._table.replace(flow, client, ts_ns, number)
         if times is not None:
             time_key = _time_key(ts_ns)
-            self._table.flows[new].equal = times[time_key] = times.get(time_key, -1) + 1
+            self._table.flows[new].duplicate = times[time_key] = times.get(time_key, -1) + 1
             self._times[new] = times
         return new
 
@@ -361,8 +365,8 @@ class Handshakes:
         times: dict[bytes, int] = {}
         while flow >= 0:
             record: FlowRecord = self._table.flows[flow]
-            times.setdefault(_time_key(record.first_ts_ns), record.equal)
-            flow = record.before
+            times.setdefault(_time_key(record.first_ts_ns), record.duplicate)
+            flow = record.previous
         return times
 
     def leave_out(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:

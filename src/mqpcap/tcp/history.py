@@ -65,7 +65,7 @@ class History:
     def _horizon(self, side: int) -> int:
         """Bytes below are not compared."""
         side_record: SideRecord = self._table.sides[side]
-        return max(side_record.floor, side_record.next - HISTORY_BYTES)
+        return max(side_record.compare_from, side_record.next_offset - HISTORY_BYTES)
 
     def original(self, side: int, offset: int) -> Original | None:
         """The packet that brought a byte, if it is remembered: bytes below the horizon are not, in no window."""
@@ -174,11 +174,11 @@ class History:
         ends = np.append(pieces["start"][runs[1:]], len(buffer))
         side, offsets, starts = pieces["side"][runs], pieces["offset"][runs], pieces["start"][runs]
         records = self._table.side_array
-        reached = records["next"][side]
-        horizons = np.maximum(records["floor"][side], reached - HISTORY_BYTES)
-        lows = np.maximum(np.maximum(offsets, horizons), records["history_end"][side])
+        reached = records["next_offset"][side]
+        horizons = np.maximum(records["compare_from"][side], reached - HISTORY_BYTES)
+        lows = np.maximum(np.maximum(offsets, horizons), records["history_to"][side])
         live = np.flatnonzero(offsets + ends - starts > lows)
-        records["history_end"][side] = reached
+        records["history_to"][side] = reached
         packets = np.stack([pieces[name] for name in Original._fields])
         bounds = np.append(runs, len(pieces))
         for run in live.tolist():
@@ -191,7 +191,7 @@ class History:
         while self.byte_count + self._packet_bytes + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
             self._counts["history_shrunk"] += 1
             oldest = next(iter(self.blocks))
-            records["floor"][oldest] = records["next"][oldest]
+            records["compare_from"][oldest] = records["next_offset"][oldest]
             self.drop(oldest)
 
     def _append(self, side: int, low: int, new: bytes, horizon: int) -> None:

@@ -227,7 +227,7 @@ class OutOfOrder:
         side_record: SideRecord = self._table.sides[side]
         raw = self._table.sides[side ^ 1].ack
         if raw >= 0:
-            ack = unwrapped(raw, side_record.base, side_record.next)
+            ack = unwrapped(raw, side_record.base_seq, side_record.next_offset)
             if ack > queue.last_ack:
                 queue.last_ack = ack
                 queue.acks.append((self.packets(side >> 1), ack))
@@ -263,31 +263,31 @@ class OutOfOrder:
     def _close_if_in_order(self, side: int, queue: OutOfOrderQueue) -> None:
         """Drop the queue of a side that is in order again."""
         side_record: SideRecord = self._table.sides[side]
-        del queue.snaps[: bisect_right(queue.snaps, side_record.next, key=lambda hole: hole[1])]
+        del queue.snaps[: bisect_right(queue.snaps, side_record.next_offset, key=lambda hole: hole[1])]
         if not queue.held and not queue.snaps:
             self.queues.pop(side, None)
-            if side_record.fin == side_record.next and not side_record.ended:
+            if side_record.fin_offset == side_record.next_offset and not side_record.ended:
                 self._table.end(side)
 
     def release_start(self, side: int, queue: OutOfOrderQueue) -> None:
         """Fix offset 0 of a side without a SYN at the lowest sequence number captured."""
         side_record: SideRecord = self._table.sides[side]
         delta = queue.low
-        side_record.base = wrapped(side_record.base + delta)
-        side_record.max_seen -= delta
-        if side_record.fin != NONE:
-            side_record.fin -= delta
+        side_record.base_seq = wrapped(side_record.base_seq + delta)
+        side_record.known_end -= delta
+        if side_record.fin_offset != NONE:
+            side_record.fin_offset -= delta
         queue.rebase(delta)
         queue.starting = False
         first_ack = self._table.sides[side ^ 1].first_ack
-        side_record.acked_from = NONE if first_ack < 0 else ahead(first_ack, side_record.base)
+        side_record.acked_from = NONE if first_ack < 0 else ahead(first_ack, side_record.base_seq)
 
     def _drain(self, side: int, queue: OutOfOrderQueue) -> None:
         """Give out what is held and in order now."""
         side_record: SideRecord = self._table.sides[side]
         count = 0
         for segment in queue.held:
-            if segment.offset != side_record.next or segment.is_damaged or side_record.ended:
+            if segment.offset != side_record.next_offset or segment.is_damaged or side_record.ended:
                 break
             count += 1
             start = -1 - len(self._history.released)
@@ -301,7 +301,7 @@ class OutOfOrder:
         if queue.held and side_record.ended:
             for segment in queue.held:
                 self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
-                self._table.advance(side, segment.end - side_record.next)
+                self._table.advance(side, segment.end - side_record.next_offset)
                 self.held_bytes -= len(segment.body) + HELD_OVERHEAD
             queue.held.clear()
             queue.bytes = 0
@@ -311,19 +311,19 @@ class OutOfOrder:
     def _give_up(self, side: int, queue: OutOfOrderQueue) -> None:
         """Let the first hole of a side be a gap, or let the damaged segment in it count."""
         side_record: SideRecord = self._table.sides[side]
-        low = side_record.next
+        low = side_record.next_offset
         head = queue.held[0]
         high = head.offset
         if high == low:
             queue.held[0] = head._replace(is_damaged=False)
             return
-        if head.is_damaged and high > max(queue.last_ack, side_record.max_seen):
+        if head.is_damaged and high > max(queue.last_ack, side_record.known_end):
             # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.
             self._count_held(side, queue, queue.held.pop(0), -1)
             return
         side_record.missing += high - low
         self._gaps.add(side, Gap(low, high, head.ts_ns, side_record.last_packet or head.number, queue.is_snapped(low)))
-        side_record.wake_at = 0
+        side_record.resume_at = 0
         self._table.advance(side, high - low)
 
     def give_up_flow(self, flow: int) -> None:
@@ -364,11 +364,11 @@ class OutOfOrder:
             self.queues.pop(side, None)
         if side_record.ended:
             return
-        if side_record.base < 0 and peer_record.first_ack >= 0:
+        if side_record.base_seq < 0 and peer_record.first_ack >= 0:
             # No packet of this side: what the other side acknowledged was never captured.
-            side_record.base = peer_record.first_ack
-        if side_record.base >= 0:
-            low, high = side_record.next, self._known_end(side_record, peer_record)
+            side_record.base_seq = peer_record.first_ack
+        if side_record.base_seq >= 0:
+            low, high = side_record.next_offset, self._known_end(side_record, peer_record)
             if high > low:
                 snapped = queue is not None and any(start <= low < end for start, end in queue.snaps)
                 side_record.missing += high - low
@@ -379,10 +379,10 @@ class OutOfOrder:
 
     def _known_end(self, side_record: SideRecord, peer_record: SideRecord) -> int:
         """The stream offset where the bytes end that a side is known to have sent."""
-        low, high = side_record.next, side_record.max_seen
-        if NONE < side_record.fin < low + MAX_WINDOW:
-            return int(side_record.fin)
-        ack = unwrapped(peer_record.ack, side_record.base, low) if peer_record.ack >= 0 else low
+        low, high = side_record.next_offset, side_record.known_end
+        if NONE < side_record.fin_offset < low + MAX_WINDOW:
+            return int(side_record.fin_offset)
+        ack = unwrapped(peer_record.ack, side_record.base_seq, low) if peer_record.ack >= 0 else low
         # An acknowledgement of one more is as likely that of a FIN which was not captured.
         return ack if high + 1 < ack < low + MAX_WINDOW else int(high)
 

@@ -145,8 +145,12 @@ class Reassembler:
         for side_bit in (0, 1):
             records, ack = sides[:, side_bit], sides["ack"][:, 1 - side_bit]
             # A side that may miss bytes at its end is examined; every other side just ends.
-            ack_ahead = wrapped(ack - records["base"] - records["next"])
-            odd = (records["max_seen"] > records["next"]) | (records["fin"] != NONE) | (records["base"] < 0)
+            ack_ahead = wrapped(ack - records["base_seq"] - records["next_offset"])
+            odd = (
+                (records["known_end"] > records["next_offset"])
+                | (records["fin_offset"] != NONE)
+                | (records["base_seq"] < 0)
+            )
             odd |= (ack >= 0) & (ack_ahead > 0) & (ack_ahead < MAX_WINDOW)
             for flow in np.flatnonzero(wanted & (records["ended"] == 0) & odd).tolist():
                 self._out_of_order.end_side(flow * 2 + side_bit)
@@ -178,7 +182,7 @@ class Reassembler:
         packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
         flow: FlowRecord = table.flows[side >> 1]
         idle_ns = packet.ts_ns - flow.last_ts_ns
-        if idle_ns > (CLOSED_NS if flow.closed else IDLE_NS):
+        if idle_ns > (CLOSED_NS if flow.is_closed else IDLE_NS):
             # What a sweep does: a result must not depend on how many packets other flows had.
             if idle_ns > IDLE_NS:
                 table.stop_comparing(side >> 1)
@@ -199,7 +203,7 @@ class Reassembler:
         ack = packet.sent_ack
         if ack >= 0 and self._handshakes.is_far_ack(packet, side):
             ack = packet.ack = -1
-        if table.sides[side ^ 1].base < 0:
+        if table.sides[side ^ 1].base_seq < 0:
             table.begin_other(side >> 1, side, seq, ack)
         self._count(packet, side)
         table.note_checksum(side, packet.checksum)
@@ -219,7 +223,7 @@ class Reassembler:
         self._table.note_reset(side, packet.flags, packet.ts_ns, packet.ident)
         side_record.rst_seen = 1 if side_record.rst_seen == 1 else state or side_record.rst_seen
         if side_record.rst_seen == 1:
-            self._table.flows[side >> 1].closed = 1
+            self._table.flows[side >> 1].is_closed = 1
             self._table.stop_comparing(side >> 1)
         self._out_of_order.settle(side >> 1)
 
@@ -236,10 +240,10 @@ class Reassembler:
         side_record: SideRecord = self._table.sides[side]
         other_ack = self._table.sides[side ^ 1].ack
         queue = self._out_of_order.queues.get(side)
-        if side_record.base < 0:
-            side_record.base = seq
+        if side_record.base_seq < 0:
+            side_record.base_seq = seq
             queue = self._out_of_order.begin(side, packet.ts_ns, starting=True)
-        offset = unwrapped(seq, side_record.base, side_record.next)
+        offset = unwrapped(seq, side_record.base_seq, side_record.next_offset)
         if packet.wire_length > 0:
             self._take_payload(packet, side, offset)
         elif other_ack < 0 or wrapped(other_ack - seq) != 1:  # else a probe that keeps alive
@@ -247,14 +251,14 @@ class Reassembler:
                 queue.low = min(queue.low, offset)
             if not packet.flags & SYN:
                 self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
-            if side_record.max_seen < offset < side_record.next + MAX_WINDOW:
-                side_record.max_seen = offset
-        if packet.flags & FIN and side_record.fin == NONE:
-            side_record.fin = fin = offset + packet.wire_length
+            if side_record.known_end < offset < side_record.next_offset + MAX_WINDOW:
+                side_record.known_end = offset
+        if packet.flags & FIN and side_record.fin_offset == NONE:
+            side_record.fin_offset = fin = offset + packet.wire_length
             side_record.fin_ack = packet.sent_ack
-            if side_record.max_seen < fin < side_record.next + MAX_WINDOW:
-                side_record.max_seen = fin
-            if fin == side_record.next and side not in self._out_of_order.queues and not side_record.ended:
+            if side_record.known_end < fin < side_record.next_offset + MAX_WINDOW:
+                side_record.known_end = fin
+            if fin == side_record.next_offset and side not in self._out_of_order.queues and not side_record.ended:
                 self._table.end(side)
 
     def _take_payload(self, packet: Segment, side: int, offset: int) -> None:
@@ -264,13 +268,13 @@ class Reassembler:
         queue = waiting.queues.get(side)
         starting = queue is not None and queue.starting
         body = self._history.window[packet.start : packet.start + packet.length]
-        high, wire_high, expected = offset + packet.length, offset + packet.wire_length, side_record.next
+        high, wire_high, expected = offset + packet.length, offset + packet.wire_length, side_record.next_offset
         if queue is not None and starting:
             queue.low = min(queue.low, offset)
         elif offset < expected:
             if packet.wire_length == 1 and offset + 1 == expected and not self._history.has_sent(packet, side, offset):
                 # The probe that keeps a connection alive.
-                is_acked = self._table.sides[side ^ 1].ack == wrapped(side_record.base + expected)
+                is_acked = self._table.sides[side ^ 1].ack == wrapped(side_record.base_seq + expected)
                 side_record.retransmitted += 0 if is_acked else packet.length
                 return
             cut = min(high, expected) - offset
@@ -284,7 +288,7 @@ class Reassembler:
             if body:  # bytes behind a FIN are captured, but belong to no stream any more
                 side_record.bytes += len(body)
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.number)
-                self._table.advance(side, offset + len(body) - side_record.next)
+                self._table.advance(side, offset + len(body) - side_record.next_offset)
             return
         if body and queue is None and offset == expected and not packet.is_damaged:
             side_record.bytes += len(body)
@@ -295,24 +299,24 @@ class Reassembler:
         elif body:
             queue = queue or waiting.begin(side, packet.ts_ns)
             waiting.hold(packet, side, queue, offset, bytes(body))
-            side_record.max_seen = side_record.max_seen if packet.is_damaged else max(side_record.max_seen, high)
-        if wire_high > high and (starting or wire_high > side_record.next):
+            side_record.known_end = side_record.known_end if packet.is_damaged else max(side_record.known_end, high)
+        if wire_high > high and (starting or wire_high > side_record.next_offset):
             queue = queue or waiting.begin(side, packet.ts_ns)
-            queue.snap(high if starting else max(high, side_record.next), wire_high)
-            side_record.max_seen = max(side_record.max_seen, wire_high)
+            queue.snap(high if starting else max(high, side_record.next_offset), wire_high)
+            side_record.known_end = max(side_record.known_end, wire_high)
 
     def _take_old(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
         """Fill gaps with late bytes, and compare retransmitted bytes with the first copy."""
         side_record: SideRecord = self._table.sides[side]
-        if offset < side_record.lowest:
-            below = side_record.lowest - offset
+        if offset < side_record.lowest_offset:
+            below = side_record.lowest_offset - offset
             if side_record.base_known:
                 below = min(len(body), below)  # nobody ever had bytes below a SYN
                 offset, body = offset + below, body[below:]
             else:
                 side_record.missing += below
-                self._gaps.add(side, Gap(offset, side_record.lowest, packet.ts_ns, packet.number))
-                side_record.lowest = offset
+                self._gaps.add(side, Gap(offset, side_record.lowest_offset, packet.ts_ns, packet.number))
+                side_record.lowest_offset = offset
         gaps = self._gaps.of.get(side)
         position, high = offset, offset + len(body)
         is_copy = bool(body) and self._history.is_copy(packet, side, offset, self._history.original(side, offset))
@@ -345,8 +349,8 @@ class Reassembler:
         is_news = np.zeros(table.flow_count * 2, np.bool_)
         is_news[pieces["side"]] = is_news[table.ended[: table.ended_count]] = True
         news = np.flatnonzero(is_news)
-        reached = table.side_array["next"][news]
-        show = (table.side_array["ended"][news] != 0) | (table.side_array["wake_at"][news] <= reached)
+        reached = table.side_array["next_offset"][news]
+        show = (table.side_array["ended"][news] != 0) | (table.side_array["resume_at"][news] <= reached)
         shown = news[show]
 
         rank_of = np.full(len(is_news), len(news))
@@ -364,7 +368,7 @@ class Reassembler:
 
         runs = run_starts(rows)
         self._history.remember(rows, runs, buffer)
-        closed = news[table.side_array["floor"][news] >= reached]
+        closed = news[table.side_array["compare_from"][news] >= reached]
         for side in self._history.blocks.keys() & closed.tolist():
             self._history.drop(side)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
@@ -405,11 +409,11 @@ class Reassembler:
         length = total[bounds[1:]] - start
         trailing = np.fromiter(self._gaps.trailing, np.int64)
         empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
-        empty = empty[(sides["next"][empty] > 0) | np.isin(empty, trailing)]
+        empty = empty[(sides["next_offset"][empty] > 0) | np.isin(empty, trailing)]
         if len(empty):
             insert_rows = np.searchsorted(side, empty)
             offset, start = (
-                np.insert(offset, insert_rows, sides["next"][empty]),
+                np.insert(offset, insert_rows, sides["next_offset"][empty]),
                 np.insert(start, insert_rows, total[bounds[insert_rows]]),
             )
             length, bounds = np.insert(length, insert_rows, 0), np.insert(bounds, insert_rows, bounds[insert_rows])
@@ -418,10 +422,10 @@ class Reassembler:
         is_last = np.append(side[1:] != side[:-1], True)[: len(side)]
         end = offset + length
         previous_end = np.append(np.int64(0), end[:-1])[: len(side)]
-        gap_before = offset - np.where(is_first, sides["delivered"][side], previous_end)
+        gap_before = offset - np.where(is_first, sides["consumed_to"][side], previous_end)
         gap_after = ~is_last | np.isin(side, trailing)
-        sides["delivered"][side[is_last]] = end[is_last]
-        sides["wake_at"][side[is_last]] = 0
+        sides["consumed_to"][side[is_last]] = end[is_last]
+        sides["resume_at"][side[is_last]] = 0
         return StreamChunks(
             buffer=buffer,
             flow=self.flows.numbers(side >> 1),
@@ -457,9 +461,9 @@ class Reassembler:
         side = self.flows.places(chunks.flow[rows]) * 2 + chunks.side[rows]
         done = consumed[rows]
         cut = chunks.offset[rows] + done
-        self._table.side_array["delivered"][side] = np.where(done == 0, cut - chunks.gap_before[rows], cut)
+        self._table.side_array["consumed_to"][side] = np.where(done == 0, cut - chunks.gap_before[rows], cut)
         if wanted is not None:
-            self._table.side_array["wake_at"][side] = np.where(wanted[rows] > 0, cut + wanted[rows], 0)
+            self._table.side_array["resume_at"][side] = np.where(wanted[rows] > 0, cut + wanted[rows], 0)
         self._leftovers.left_of(chunks, rows, side, cut)
 
     # Connections that are over
@@ -480,7 +484,7 @@ class Reassembler:
         self._history.drop_silent(now_ns - IDLE_NS)
         for side in list(self._out_of_order.queues):
             flow: FlowRecord = self._table.flows[side >> 1]
-            limit_ns = CLOSED_NS if flow.closed else IDLE_NS
+            limit_ns = CLOSED_NS if flow.is_closed else IDLE_NS
             if flow.last_ts_ns < now_ns - limit_ns:
                 self._out_of_order.give_up_flow(side >> 1)
 
@@ -512,8 +516,8 @@ class Reassembler:
         stays = np.ones(count, np.bool_)
         stays[places] = False
         flows = self._table.flow_array[:count][stays]
-        previous = flows["before"]
-        flows["before"] = np.where((previous >= 0) & stays[previous], _moved(previous, places), -1)
+        previous = flows["previous"]
+        flows["previous"] = np.where((previous >= 0) & stays[previous], _moved(previous, places), -1)
         self._table.set_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
         self._handshakes.leave_out(stays, lambda flow: int(_moved(np.array([flow]), places)[0]))
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
@@ -558,7 +562,7 @@ class Reassembler:
 
     def _final_below(self, side: int) -> int:
         """Up to where no packet can fill a gap of a side any more: it lies further back than TCP sends again."""
-        return int(self._table.sides[side].next) - MAX_WINDOW
+        return int(self._table.sides[side].next_offset) - MAX_WINDOW
 
 
 def _packet(segments: Segments, row: int) -> Segment:
