@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
@@ -30,11 +30,13 @@ from mqpcap.listing.explained_messages import (
 from mqpcap.listing.extraction import ExtractSummary, created_file, find_packets, write_packets
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
+from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.parallel_export import write_captures
 from mqpcap.protocols import protocols
-from mqpcap.query import EVERYTHING, Query, query
+from mqpcap.query import EVERYTHING, Query, of_tree, query
+from mqpcap.query import Comparison as Test
 from mqpcap.query.values import duration_ns
 from mqpcap.reading import Choices, Outcome, background, size_bytes
 from mqpcap.recording import Paths, checked_choices, open_inputs
@@ -286,6 +288,18 @@ def follow(
     return FollowedConnection(connection, _rows(inputs, [capture], Filter(connection.query()), progress, notes))
 
 
+@overload
+def explain(
+    path: Paths,
+    *,
+    pairing: str,
+    at: int | str | None = None,
+    progress: Callable[[int], None] = ...,
+    **options: Any,
+) -> PairingReplay: ...
+
+
+@overload
 def explain(
     path: Paths | None = None,
     *,
@@ -296,13 +310,30 @@ def explain(
     hex: str | bytes | None = None,
     protocol: str | None = None,
     dialect: str | None = None,
+    progress: Callable[[int], None] = ...,
+    **options: Any,
+) -> list[ExplainedMessage]: ...
+
+
+def explain(
+    path: Paths | None = None,
+    *,
+    at: int | str | None = None,
+    pairing: str | None = None,
+    connection: str | None = None,
+    direction: Direction | None = None,
+    offset: int | None = None,
+    hex: str | bytes | None = None,
+    protocol: str | None = None,
+    dialect: str | None = None,
     progress: Callable[[int], None] = _ignore,
     **options: Any,
-) -> list[ExplainedMessage]:
+) -> list[ExplainedMessage] | PairingReplay:
     """Messages field by field: where each field is, its bytes, its value and what that means.
 
     In a capture the message is named by the packet (``at=12`` or ``at="broker.pcap1#12"``), or by connection, direction
     and offset. ``hex`` and ``protocol``: the message's bytes in place of a capture, hex digits or bytes.
+    ``pairing``: how the replies of a connection, as ``"c7"``, found their requests; with ``at`` only around a message.
     Raises LookupError if there is no such message, ValueError if it is not named.
 
     >>> import mqpcap
@@ -318,6 +349,13 @@ def explain(
     if path is None:
         raise ValueError("give a capture, or hex and protocol")
     inputs = _Inputs(path, choices)
+    if pairing is not None:
+        name = None if at is None else _packet_name(at)
+        wanted = of_tree(Test("connection", "==", (pairing,)))
+        replay = replay_pairing(inputs.captures, wanted, name, inputs.outcome, progress)
+        inputs.finish(None)
+        assert replay is not None
+        return replay
     place = _place(at, connection, direction, offset)
     explained, misses = explain_captured(inputs.captures, place, inputs.outcome, progress)
     inputs.finish(None)
@@ -330,11 +368,15 @@ def _place(
     at: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
 ) -> PacketName | StreamPlace:
     if at is not None:
-        file, _, number = str(at).strip().rpartition("#")
-        return PacketName(int(number), file or None)
+        return _packet_name(at)
     if connection is None or direction is None or offset is None:
         raise ValueError("name the message by at, or by connection, direction and offset together")
     return StreamPlace(connection, direction, offset)
+
+
+def _packet_name(at: int | str) -> PacketName:
+    file, _, number = str(at).strip().rpartition("#")
+    return PacketName(int(number), file or None)
 
 
 def extract(

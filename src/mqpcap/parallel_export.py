@@ -56,10 +56,10 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
                 outcome.problem_bytes[row["kind"]] += row["length"]
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
-    with background(outcome.choices, None) as behind:
+    with background(outcome.choices, None) as worker:
         for capture in captures:
             failed_count = len(outcome.unreadable)
-            pipeline, finished = _pipeline(capture, outcome, write, behind)
+            pipeline, finished = _pipeline(capture, outcome, write, worker)
             outcome.dissected_count += read(pipeline, outcome, meter)
             finished()
             if len(outcome.unreadable) > failed_count:
@@ -69,14 +69,14 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
 
 
 def _pipeline(
-    capture: "Capture", outcome: Outcome, write: "Emit", behind: "Background"
+    capture: "Capture", outcome: Outcome, write: "Emit", worker: "Background"
 ) -> "tuple[CapturePipeline, Callable[[], None]]":
     """A pipeline that writes the rows that are wanted, and what is to be called behind its end."""
     from mqpcap.pipeline import CapturePipeline
 
     choices = outcome.choices
     if choices.wanted is None:
-        return CapturePipeline(capture, choices.dissection(), write, behind), lambda: None
+        return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
     from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, NumberedPipeline
     from mqpcap.query import Selection, Tally
     from mqpcap.tables.schemas import NUMBER
@@ -95,7 +95,7 @@ def _pipeline(
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)
-    pipeline = NumberedPipeline(capture, options, take, behind)
+    pipeline = NumberedPipeline(capture, options, take, worker)
     return pipeline, selection.finish
 
 
@@ -150,11 +150,11 @@ def written_in_groups(
     jobs = choices.core_count
     process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
     memory_bytes = choices.dissection(process_count).max_memory_bytes
-    one = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
-    tasks = [(group, one, folder / f"{k:05d}") for k, group in enumerate(groups)]
-    told = {} if process_count == 1 else _side_by_side(tasks, process_count, meter, prepare)
+    task_choices = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
+    tasks = [(group, task_choices, folder / f"{k:05d}") for k, group in enumerate(groups)]
+    outcomes = {} if process_count == 1 else _side_by_side(tasks, process_count, meter, prepare)
     for k, task in enumerate(tasks):
-        yield task[-1], told[k] if told else _written_apart(*task, meter)
+        yield task[-1], outcomes[k] if outcomes else _written_apart(*task, meter)
 
 
 def _side_by_side(
@@ -166,7 +166,7 @@ def _side_by_side(
 
     context = get_context("spawn")  # a fork would copy threads that it does not have
     waiting = deque(enumerate(tasks))
-    told: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     pipes: list[Connection] = []
     processes = []
     try:
@@ -178,16 +178,16 @@ def _side_by_side(
             processes.append(process)
             pipes.append(ours)
             ours.send(waiting.popleft())
-        while len(told) < len(tasks):
+        while len(outcomes) < len(tasks):
             heard = wait(pipes)
             for pipe in [pipe for pipe in pipes if pipe in heard]:
-                said = pipe.recv()
-                if isinstance(said, int):
-                    meter(said)
-                elif isinstance(said, MqpcapError):
-                    raise said
+                answer = pipe.recv()
+                if isinstance(answer, int):
+                    meter(answer)
+                elif isinstance(answer, MqpcapError):
+                    raise answer
                 else:
-                    told[said[0]] = said[1]
+                    outcomes[answer[0]] = answer[1]
                     if waiting:
                         pipe.send(waiting.popleft())
     except EOFError:
@@ -196,7 +196,7 @@ def _side_by_side(
         for process in processes:
             process.terminate()
             process.join()
-    return told
+    return outcomes
 
 
 def _serve(pipe: "Connection", prepare: Callable[[], None] | None) -> None:

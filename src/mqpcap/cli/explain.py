@@ -49,7 +49,10 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
     return PacketName(int(digits), file or None)
 
 
-@click.command(epilog="Example: mqpcap explain pcaps/blipmq/qos1.pcap --at 12")
+@click.command(
+    epilog="Examples: mqpcap explain pcaps/blipmq/qos1.pcap --at 12\n\nmqpcap explain "
+    "pcaps/faults/blipmq_lost.pcap --pairing c1"
+)
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
 @click.option(
     "--at",
@@ -57,6 +60,12 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
     callback=_packet_of,
     metavar="PACKET",
     help="The messages with bytes in this packet: 12, or broker.pcap1#12 in one of several files.",
+)
+@click.option(
+    "--pairing",
+    metavar="NAME",
+    help="How the replies of this connection found their requests, step by step, and why; with --at only around a "
+    "message.",
 )
 @click.option(
     "--connection",
@@ -70,7 +79,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
 @click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
 @click.option("--dialect", metavar="NAME", shell_complete=dialects, help="Only this dialect of it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message; one for a pairing.")
 @click.option("--readings", is_flag=True, help="Also other interpretations, and why they do not fit.")
 @utc_option
 @color_option
@@ -78,6 +87,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 def explain(
     capture: str | None,
     packet: "PacketName | None",
+    pairing: str | None,
     connection: str | None,
     direction: "Direction | None",
     offset: int | None,
@@ -95,6 +105,10 @@ def explain(
     Name the message by --at PACKET, or by --connection, --direction and --offset; or give its bytes with --hex. The
     output names the message's reply or request. --readings also lists the interpretations that do not fit, with the
     reason; by default they are listed only if none fits.
+
+    With --pairing c7: the requests and replies of connection c7 as they were paired. Each reply has the first and the
+    last request that it may answer, each decision its evidence. The section Pairing of the source's README has the
+    rules.
     """
     outcome, look = Outcome(choices), ExplainStyle(as_json, readings, color, utc)
     if hex_text is not None:
@@ -108,6 +122,11 @@ def explain(
         raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
     if capture is None:
         raise click.UsageError("give a CAPTURE with --at, or --hex with --protocol")
+    if pairing is not None:
+        if (connection, direction, offset) != (None, None, None):
+            raise click.UsageError("--pairing names the connection; it goes with --at only")
+        _replay(capture, pairing.strip(), packet, look, outcome)
+        finish(outcome)
     by_offset = connection is not None and direction is not None and offset is not None
     has_place = (connection, direction, offset) != (None, None, None)
     if (packet is None) == (not by_offset) or (packet is not None and has_place):
@@ -158,6 +177,29 @@ def _stream_place(connection: str | None, direction: "Direction | None", offset:
     with misuse_of("--connection", "connection"):
         of_tree(Comparison("connection", "==", (connection.strip(),)))
     return StreamPlace(connection, direction, offset)
+
+
+def _replay(name: str, connection: str, packet: "PacketName | None", look: ExplainStyle, outcome: Outcome) -> None:
+    from mqpcap.listing.pairing_replay import replay_pairing
+    from mqpcap.query import Comparison, of_tree
+    from mqpcap.tables.json_lines import json_text
+
+    with misuse_of("--pairing", "connection"):
+        wanted = of_tree(Comparison("connection", "==", (connection,)))
+    captures = found((name,), outcome)
+    try:
+        with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+            replay = replay_pairing(captures, wanted, packet, outcome, meter)
+    except LookupError as error:
+        outcome.unreadable.append((name, str(error)))
+        return
+    if replay is None:
+        return
+    if look.as_json:
+        put(json_text(replay.as_json()))
+    else:
+        for line in replay.lines():
+            put(folded(line, sys.stdout))
 
 
 def _explain_captured(name: str, place: "PacketName | StreamPlace", look: ExplainStyle, outcome: Outcome) -> None:

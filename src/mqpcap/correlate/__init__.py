@@ -14,6 +14,7 @@ from mqpcap.correlate.batch import Batch, Behind, Closing
 from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
 from mqpcap.correlate.ends import Ends
 from mqpcap.correlate.exchanges import Exchanges
+from mqpcap.correlate.replay import Replay
 from mqpcap.schema.requests import CorrelationRule, Prints
 
 __all__ = ["Batch", "Behind", "Closing", "Correlation"]
@@ -49,6 +50,10 @@ class Correlation:
             "missed_deliveries": made.missed_count,
             "hurried_deliveries": made.hurried_count,
         }
+
+    def watch(self, connection_id: int) -> list[Replay]:
+        """Record how the messages of one connection are paired; returns the replays, which grow."""
+        return self._exchanges.watch(connection_id)
 
     def feed(self, batch: Batch | None, behind: Behind) -> Iterator[tuple[str, pa.Table]]:
         """Take rows in; gives the name of a table and rows of it that are certain now."""

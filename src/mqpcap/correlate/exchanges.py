@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
 from mqpcap.correlate.batch import KEPT, UNREAD, Batch, Closing, Messages, in_order
 from mqpcap.correlate.matcher import LIKELY, NO_ROW, MatchResults, TcpOrder, match_messages
+from mqpcap.correlate.replay import Replay
 from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
 from mqpcap.schema.requests import CorrelationRule, Evidence, Prints, RequestGroup, RequestKind, State
@@ -61,18 +62,29 @@ class Exchanges:
         self.results = MatchResults()
         self.contradiction_count = self.clock_difference_ns = 0
         self._matchers: list[dict[int, TcpOrder]] = [{} for _ in self.groups]
+        self._watched_id: int | None = None
+        self._replays: list[Replay] = []
         self._rows = WaitingRows()
         self._unconfirmed: set[int] = set()
         """Connections that began before the capture and have not shown their state."""
         needs_pairs = rule.deliveries is not None and rule.deliveries.of_pairs
         self._needed = tuple(f"f.{name}" for name in rule.needed) if needs_pairs else ()
 
+    def watch(self, connection_id: int) -> list[Replay]:
+        """Record how the messages of one connection are paired, a replay for each request group."""
+        self._watched_id, self._replays = connection_id, [Replay(group.tables.by_name) for group in self.groups]
+        return self._replays
+
     # -- rows in -------------------------------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Add rows; returns rows of ``exchanges`` that are final, and the pairs that were found."""
         order = _causal_order(batch)
-        for group, matchers in zip(self.groups, self._matchers, strict=True):
+        if self._watched_id is not None:
+            rows_of_it = np.flatnonzero(batch.table["connection_id"].to_numpy() == self._watched_id)
+            self.results.watched_flow = int(batch.flow[rows_of_it[0]]) if len(rows_of_it) else -1
+        for number, (group, matchers) in enumerate(zip(self.groups, self._matchers, strict=True)):
+            self.results.replay = self._replays[number] if self._replays else None
             self._note_unconfirmed(group, batch)
             codes = group.codes(batch.table)
             rows = _relevant_rows(group, codes, batch.from_client)

@@ -25,6 +25,8 @@ import cython
 import numpy as np
 
 from mqpcap.correlate.batch import UNREAD, Messages
+from mqpcap.correlate.replay import ANY as ANY_REQUESTS
+from mqpcap.correlate.replay import MISSING
 from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestKind, RequestTables, State
 
 NO_ROW = len(State)
@@ -193,8 +195,11 @@ class MatchResults:
     kinds = cython.declare(object, visibility="public")
     handled_to = cython.declare(dict, visibility="public")
     confirmed_from = cython.declare(dict, visibility="public")
+    watched_flow = cython.declare(cython.longlong, visibility="public")  # whose matcher gets the replay, -1 for none
+    replay = cython.declare(object, visibility="public")
 
     def __init__(self) -> None:
+        self.watched_flow, self.replay = -1, None
         self.clear()
 
     def clear(self) -> None:
@@ -436,8 +441,10 @@ class TcpOrder:
     server_truncated: cython.bint
     waiting_requests: object
     waiting_replies: object
+    replay = cython.declare(object, visibility="public")  # a `Replay`, None unless somebody wants it
 
     def __init__(self) -> None:
+        self.replay = None
         self.client_read = self.server_read = self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = False
         self.skips_silent = True
@@ -607,6 +614,16 @@ class _Rounds:
         elif r.asked == q.asked:
             self.habit_count += 1
 
+    def words(self) -> str:
+        """The evidence, for people."""
+        if self.is_denied:
+            return "two requests were open at a time"
+        if self.round_count < MIN_ROUNDS:
+            return f"{self.round_count} rounds, of at least {MIN_ROUNDS}"
+        if self.habit_count >= MIN_ROUNDS:
+            return f"the only open request in {self.habit_count} certain pairs"
+        return f"{self.round_count} rounds, their pauses and how far times spread"
+
     @cython.cfunc
     def has_evidence(self) -> cython.bint:
         """Whether the client waits, by something that a client with a constant number of open requests does not do."""
@@ -660,7 +677,6 @@ class RequestMatcher(TcpOrder):
     was_restarted: cython.bint  # a span was given up, so that captured requests are forgotten
     handling_ns: cython.longlong
     state_next: cython.int  # that the last certain pair leads to, -1 for none
-    log = cython.declare(object, visibility="public")  # lines of the replay, None unless somebody wants them
 
     def __init__(
         self, tables: RequestTables, flow: cython.longlong, started: cython.bint, results: MatchResults
@@ -680,7 +696,7 @@ class RequestMatcher(TcpOrder):
         self.publish_count, self.publishes_repeat = 0, False
         self.limit, self.last_phantom, self.reply_count = 0, -1, 0
         self.rounds = _Rounds()
-        self.keys, self.ids, self.publishes, self.after_close, self.log = set(), set(), {}, array("q"), None
+        self.keys, self.ids, self.publishes, self.after_close = set(), set(), {}, array("q")
         self.handling_ns = tables.habits.quiet_ns or 0
         self.certain.handling_ns = self.handling_ns
         if not started:
@@ -743,8 +759,8 @@ class RequestMatcher(TcpOrder):
             self.ids_repeat = q.echo_key in self.ids or len(self.ids) >= _MAX_ECHO_KEYS
             self.ids.add(q.echo_key)
         self.ring.append(q)
-        if self.log is not None:
-            self._log_request(q)
+        if self.replay is not None:
+            self.replay.add("request", q.offset, MISSING, MISSING, len(self.ring) - self.certain.start)
         if len(self.ring) - self.certain.start > self.max_open:
             self._give_out()
 
@@ -769,8 +785,8 @@ class RequestMatcher(TcpOrder):
             least: cython.longlong = 1 if habits.all_count and not hole.truncated else 0
             for k in range(most):
                 self._add_phantom(_phantom_request(hole.offset, _FIXED if k < least else _OPTIONAL))
-        if self.log is not None:
-            self.log.append(f"hole of the client, {length} bytes: at most {most} requests")
+        if self.replay is not None:
+            self.replay.add("hole", hole.offset, MISSING, MISSING, most, -1, False, f"client, {length} bytes")
 
     # -- replies -------------------------------------------------------------------------------------------
 
@@ -796,6 +812,7 @@ class RequestMatcher(TcpOrder):
             if state != self.state:
                 if c.placed:
                     rows = [self._at(i).row for i in range(c.start, len(self.ring))]
+                    self._record("decision", "the state of the connection changes")
                     self._decide(c.low, c.farthest(), False)
                     for row in rows:
                         self.results.state(row, _UNKNOWN)
@@ -841,11 +858,12 @@ class RequestMatcher(TcpOrder):
                 self.results.state(r.row, _UNKNOWN)
                 return
         self.reply_count += 1
-        if self.log is not None:
-            self._log_reply(r)
+        if self.replay is not None:
+            self._record_reply(r)
         if len(c.placed) == 1 and r.publish_offset >= 0 and c.low < c.high:
             self._first_of_queue(r)
         if c.is_settled():
+            self._record("decision", "one place is left")
             self._decide(c.low, c.low, False)
         elif len(c.placed) > self.max_open:
             self._give_out()
@@ -921,8 +939,8 @@ class RequestMatcher(TcpOrder):
         most += is_leading
         least: cython.longlong = 1 if habits.all_count and not hole.may_be_missing and not is_leading else 0
         r: Reply
-        if self.log is not None:
-            self.log.append(f"hole of the server, {length} bytes: at most {most} replies")
+        if self.replay is not None:
+            self.replay.add("hole", hole.end - length, MISSING, MISSING, most, -1, False, f"server, {length} bytes")
         for k in range(1 if most > MAX_PHANTOM_REPLIES else most):
             r = _phantom_reply(hole.end, hole.ack, length)
             r.any_number = most > MAX_PHANTOM_REPLIES
@@ -951,6 +969,8 @@ class RequestMatcher(TcpOrder):
     def _pair(self, q: Request, r: Reply, evidence: cython.int) -> cython.void:
         """Note a certain pair: all requests before it were handled."""
         self.results.pair(q.row, r.row, evidence)
+        if self.replay is not None:
+            self.replay.add("pair", r.offset, q.offset, q.offset, 1, evidence)
         self.answered = True
         if self.awaited[q.code] or q.kind == _FIXED:
             self.rounds.paired(q, r)
@@ -978,6 +998,8 @@ class RequestMatcher(TcpOrder):
             place = 0
         self.limit = max(self.limit, place)
         c.restart(place)
+        if self.replay is not None:
+            self.replay.settled(self._at(place).offset if place < len(self.ring) else _NEVER)
         if self.state_next >= 0:
             state: cython.int = self.state_next
             self.state_next = -1
@@ -988,6 +1010,7 @@ class RequestMatcher(TcpOrder):
         """All requests below a place are settled, for certain."""
         c: Alignment = self.certain
         if c.low <= place <= c.farthest():
+            self._record("decision", "both sides paused for longer than the server may take: nothing is open")
             self._decide(place, place, False)
 
     @cython.cfunc
@@ -1083,18 +1106,31 @@ class RequestMatcher(TcpOrder):
         likely: dict = {}
         r: Reply
         if orderly and habits.answers_all != "no":
-            self._assume(_CLOSE, likely)
+            self._record_assumption(self._assume(_CLOSE, likely), "close", "the server answered all before it closed")
         if self.rounds.has_evidence() or (habits.once and self.rounds.asked_count == 1):
-            self._assume(_ALTERNATION, likely)
+            self._record_assumption(
+                self._assume(_ALTERNATION, likely),
+                "alternation",
+                f"the client waits for each reply; {self.rounds.words()}",
+            )
+        else:
+            self._record("assumption", f"alternation: no evidence; {self.rounds.words()}")
         if habits.pause_ns is not None:
-            self._assume(_PAUSE, likely)
+            self._record_assumption(self._assume(_PAUSE, likely), "pause", "nothing is open after a long pause")
         self._first_asked(unsure, taken, likely)
         for r, first, last in unsure:
             index, evidence = likely.get(r.row, (-1, 0))
             if index >= 0 and index not in taken:
                 taken[index] = r
                 self.results.pair(self._at(index).row, r.row, evidence + LIKELY)
+                if self.replay is not None:
+                    offset: cython.longlong = self._at(index).offset
+                    self.replay.add("pair", r.offset, offset, offset, 1, evidence, True)
             else:
+                if self.replay is not None and first >= 0:
+                    self.replay.add(
+                        "unpaired", r.offset, self._named_request(first), self._named_request(last), last - first + 1
+                    )
                 self._leave_unpaired(r, self._only_phantoms(first, last))
 
     @cython.cfunc
@@ -1105,8 +1141,8 @@ class RequestMatcher(TcpOrder):
         return first >= 0
 
     @cython.cfunc
-    def _assume(self, evidence: cython.int, likely: dict) -> cython.void:
-        """Align the span again under an assumption; where no alignment is left, it is dropped."""
+    def _assume(self, evidence: cython.int, likely: dict) -> cython.bint:
+        """Align the span again under an assumption; returns whether an alignment is left, else it is dropped."""
         c: Alignment = self.certain
         a: Alignment = Alignment(self.ring, self.tables, c.accepted, evidence)
         a.use_ids, a.use_publishes, a.handling_ns = c.use_ids, c.use_publishes, c.handling_ns
@@ -1122,29 +1158,30 @@ class RequestMatcher(TcpOrder):
                 q = self.ring[index]
                 if q.after_replies >= self.reply_count - len(c.placed) and self._is_anchor(q, evidence):
                     if not self._place(a, index, found):
-                        return
+                        return False
                 index += 1
             if not a.add(p.reply, p.limit, p.named, p.own_from):
-                return
+                return False
             k += 1
         if evidence == _CLOSE:
             if not self._place(a, n, found):
-                return
+                return False
         else:
             while index < n:
                 if self._is_anchor(self._at(index), evidence):
                     if not self._place(a, index, found):
-                        return
+                        return False
                     break
                 index += 1
             if a.placed and not a.settle(a.low, a.farthest()):
-                return
+                return False
             self._collect(a, found)
         for row, index in found.items():
             if likely.get(row, (index, 0))[0] == index:
                 likely.setdefault(row, (index, evidence))
             else:
                 likely[row] = (-1, 0)
+        return True
 
     @cython.cfunc
     def _is_anchor(self, q: Request, evidence: cython.int) -> cython.bint:
@@ -1216,8 +1253,7 @@ class RequestMatcher(TcpOrder):
         """No alignment is left: the span is unknown, up to the requests that were acknowledged."""
         q: Request
         p: Placed
-        if self.log is not None:
-            self.log.append("no alignment is left: all of the span is unknown")
+        self._record("decision", "no alignment is left: all of the span is unknown")
         for p in self.certain.placed:
             self._leave_unpaired(p.reply, False)
         for i in range(self.certain.start, limit):
@@ -1230,6 +1266,7 @@ class RequestMatcher(TcpOrder):
     def _give_out(self) -> cython.void:
         """The ring is full: decide what is certain or likely as it stands, and begin again as after a late start."""
         c: Alignment = self.certain
+        self._record("decision", f"the ring is full with {self.max_open} messages")
         if c.placed:
             self._decide(c.low, c.farthest(), False)
         for i in range(c.start, len(self.ring)):
@@ -1277,6 +1314,9 @@ class RequestMatcher(TcpOrder):
         n: cython.Py_ssize_t = len(self.ring)
         is_settled: cython.bint = c.is_settled() and not c.placed
         if not is_settled:
+            self._record(
+                "decision", "the connection ends in order" if orderly else "the capture of the connection ends"
+            )
             if orderly and self.tables.habits.answers_all == "certainly" and c.low <= n <= c.farthest():
                 self._decide(n, n, orderly)
                 is_settled = True
@@ -1297,17 +1337,42 @@ class RequestMatcher(TcpOrder):
         self.ring.clear()
         return self.state_contradicted
 
-    def _log_request(self, q: Request) -> None:
-        c = self.certain
-        self.log.append(f"request at {q.offset}: index {len(self.ring) - 1}, places {c.low} to {c.farthest()}")
+    # -- the replay ----------------------------------------------------------------------------------------
 
-    def _log_reply(self, r: Reply) -> None:
-        c, p = self.certain, self.certain.placed[len(self.certain.placed) - 1]
-        what = f"reply at {r.offset}" if r.row >= 0 else "a reply that may be missing"
-        self.log.append(
-            f"{what}: acknowledges requests below {p.limit}, answers one of {p.low} to {min(p.high, p.limit - 1)}; "
-            f"next place {c.low} to {c.high}"
-        )
+    @cython.cfunc
+    def _record(self, kind: str, text: str) -> cython.void:
+        """Record a step without a message."""
+        if self.replay is not None:
+            self.replay.add(kind, MISSING, MISSING, MISSING, 0, -1, False, text)
+
+    @cython.cfunc
+    def _named_request(self, i: cython.Py_ssize_t) -> cython.longlong:
+        """Stream offset of a request of the ring, or what stands for it."""
+        q: Request = self.ring[i]
+        return q.offset if q.row >= 0 else ANY_REQUESTS if q.kind == _ANY else MISSING
+
+    @cython.cfunc
+    def _record_reply(self, r: Reply) -> cython.void:
+        p: Placed = self.certain.placed[len(self.certain.placed) - 1]
+        first: cython.Py_ssize_t = p.low
+        last: cython.Py_ssize_t = min(p.high, p.limit - 1, len(self.ring) - 1)
+        while first < last and not self.certain.fits(first, r, p.named):
+            first += 1
+        while first < last and not self.certain.fits(last, r, p.named):
+            last -= 1
+        offset: cython.longlong = r.offset if r.row >= 0 else MISSING
+        if first > last:
+            self.replay.add("reply", offset)
+        else:
+            self.replay.add("reply", offset, self._named_request(first), self._named_request(last), last - first + 1)
+
+    @cython.cfunc
+    def _record_assumption(self, is_kept: cython.bint, name: str, why: str) -> cython.void:
+        if self.replay is not None:
+            self.replay.add(
+                "assumption", MISSING, MISSING, MISSING, 0, -1, is_kept,
+                f"{name}: {why if is_kept else 'no alignment keeps it'}",
+            )  # fmt: skip
 
 
 @cython.cclass
@@ -1359,6 +1424,8 @@ class IdMatcher(TcpOrder):
             self.ids.add(q.echo_key)
         self.open.setdefault(q.echo_key, []).append(q)
         self.open_count += 1
+        if self.replay is not None:
+            self.replay.add("request", q.offset, MISSING, MISSING, len(self.open[q.echo_key]))
         if self.open_count > MAX_OPEN_REQUESTS:
             for name in list(self.open)[: len(self.open) // 2 or 1]:  # one by one, each would pass all that left
                 self._drop(name, True)
@@ -1393,11 +1460,15 @@ class IdMatcher(TcpOrder):
                 in_order = in_order and q.kind == _FIXED
                 count += 1
         if count == 0 or not self.tables.reply_bits[r.code]:
+            if self.replay is not None:
+                self.replay.add("unpaired", r.offset)
             self._leave_unpaired(r, certain)
             return
         q = asked[0]
         is_doubtful: cython.bint = r.echo_key in self.doubtful or len(self.doubtful) >= MAX_ECHO_KEYS
         if is_doubtful or (count > 1 and not in_order) or (q.has_id and q.after_replies != self.hole_count):
+            if self.replay is not None:
+                self.replay.add("unpaired", r.offset, q.offset, q.offset, count)
             self._drop(r.echo_key, False)
             self._leave_unpaired(r, True)
             return
@@ -1407,12 +1478,19 @@ class IdMatcher(TcpOrder):
             del self.open[r.echo_key]
         repeats: cython.bint = len(self.repeated_ids) > 0 or len(self.ids) >= MAX_ECHO_KEYS
         shows_ids: cython.bint = len(self.ids) - len(self.repeated_ids) >= MIN_IDS
+        evidence: cython.int = -1
         if count > 1:
-            self.results.pair(q.row, r.row, _ORDER)
+            evidence = _ORDER
         elif certain or (shows_ids and not repeats):
-            self.results.pair(q.row, r.row, _ECHO if certain else _ID)
+            evidence = _ECHO if certain else _ID
         elif not repeats or (shows_ids and q.echo_key in self.ids and q.echo_key not in self.repeated_ids):
-            self.results.pair(q.row, r.row, _ID + LIKELY)
+            evidence = _ID + LIKELY
+        if self.replay is not None:
+            kind = "unpaired" if evidence < 0 else "pair"
+            self.replay.add(kind, r.offset, q.offset, q.offset, count, evidence % LIKELY, evidence >= LIKELY)
+            self.replay.settled(q.offset + 1)
+        if evidence >= 0:
+            self.results.pair(q.row, r.row, evidence)
         else:
             self.results.state(q.row, _UNKNOWN)
             self._leave_unpaired(r, True)
@@ -1486,6 +1564,9 @@ def match_messages(matchers: dict[int, TcpOrder], tables: RequestTables, results
             if matcher is None:
                 matcher = matchers[now] = make(tables, now, started[k], results)
                 matcher.last_ns = ts_ns[k]
+                if now == results.watched_flow:
+                    matcher.replay = results.replay
+                    matcher.replay.add("start", MISSING, MISSING, MISSING, 0 if started[k] else 1)
                 if not started[k]:
                     matcher.client_read = matcher.server_read = _NO_OFFSET
         end = offset[k] + length[k]

@@ -1,0 +1,88 @@
+"""The replay of a connection's pairing: steps of the matcher, in the words of ``explain --pairing``."""
+
+import struct
+from pathlib import Path
+
+from running import objects, run
+
+import mqpcap
+
+CORE = "pcaps/flymq/core.pcap"
+LOST = "pcaps/faults/blipmq_lost.pcap"
+
+
+def cut(path: str, begin: int, end: int, out: Path) -> Path:
+    """Packets of a little-endian pcap file, from a number to another, as a file."""
+    data = Path(path).read_bytes()
+    packets, offset = [], 24
+    while offset < len(data):
+        size = 16 + struct.unpack_from("<I", data, offset + 8)[0]
+        packets.append(data[offset : offset + size])
+        offset += size
+    out.write_bytes(data[:24] + b"".join(packets[begin - 1 : end]))
+    return out
+
+
+def test_a_late_start_is_decided_backward_from_the_end(tmp_path: Path) -> None:
+    """Packets 1 to 19 are missing; the client closes in order, and FlyMQ answers all requests before it does."""
+    path = cut(CORE, 20, 131, tmp_path / "late.pcap")
+    lines = run("explain", path, "--pairing", "c1").stdout.splitlines()
+
+    assert lines[0].endswith("flymq")
+    assert lines[2] == "  the capture begins inside: any number of requests may be open"
+    assert lines[3:5] == [
+        "  request #3 LIST_TOPICS: answered (order); ring 2",
+        "  reply #4 LIST_TOPICS may answer requests that were not captured up to #3 LIST_TOPICS (2 places)",
+    ]
+    (decided,) = (i for i, line in enumerate(lines) if line == "  decided: the connection ends in order")
+    assert len(lines[decided + 1 :]) == 26, "packets 22 to 131 have 26 requests with their replies"
+    assert lines[decided + 1] == "  => #4 LIST_TOPICS answers #3 LIST_TOPICS: certain (order)"
+
+
+def test_without_its_end_a_late_start_says_what_evidence_there_is(tmp_path: Path) -> None:
+    """The client waits for each reply, with equal times: nothing tells it from one with two open requests."""
+    path = cut(CORE, 20, 40, tmp_path / "window.pcap")
+    ended = run("explain", path, "--pairing", "c1")
+
+    assert "  decided: the capture of the connection ends" in ended.stdout
+    assert "assumption alternation: " in ended.stdout
+    (replay,) = objects(run("explain", "--json", path, "--pairing", "c1"))
+    (group,) = replay["groups"]  # type: ignore[misc]  # JSON
+    assert {step["step"] for step in group["steps"]} >= {"start", "request", "reply", "decision", "assumption"}  # type: ignore[index]
+
+
+def test_the_call_is_the_command() -> None:
+    replay = mqpcap.explain(LOST, pairing="c1")
+
+    assert list(replay.lines()) == run("explain", LOST, "--pairing", "c1").stdout.splitlines()
+    assert [replay.as_json()] == objects(run("explain", "--json", LOST, "--pairing", "c1"))
+
+
+def test_at_shows_the_span_of_one_message() -> None:
+    """POLL 13 and the ACK in front of it are of another span than PUBLISH 12, which POLL 13 settles."""
+    lines = run("explain", LOST, "--pairing", "c1", "--at", "17").stdout.splitlines()
+
+    assert lines[2:] == [
+        "  request #16 ACK: silent; ring 1", "  request #17 PING: answered (echo); ring 2",
+        "  => #19 PONG answers #17 PING: certain (echo)",
+    ]  # fmt: skip
+    assert run("explain", LOST, "--pairing", "c1", "--at", "9999").exit_code == 1
+
+
+def test_named_replies_are_replayed_by_name() -> None:
+    lines = run("explain", "pcaps/kokaq/" + sorted(x.name for x in Path("pcaps/kokaq").glob("*.pcap"))[0], "--pairing",
+                "c1").stdout.splitlines()  # fmt: skip
+
+    assert lines[1] == "replies repeat a name of their request"
+
+
+def test_a_connection_without_requests_says_so() -> None:
+    strangers = sorted(Path("pcaps/strangers").glob("*.pcap"))[0]
+
+    assert "no request that may get a reply" in run("explain", strangers, "--pairing", "c1").stdout
+
+
+def test_misuse_is_one_line_and_2() -> None:
+    for words in (("--pairing", "zz"), ("--pairing", "c1", "--direction", "c2s")):
+        ended = run("explain", LOST, *words)
+        assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1), words
