@@ -105,6 +105,18 @@ def test_two_of_three_opening_segments_make_the_start_known(order: str, tmp_path
 
 
 @pytest.mark.usefixtures("window_packets")
+def test_a_handshake_behind_the_first_bytes_comes_too_late_to_make_the_start_known(tmp_path: Any) -> None:
+    """The client's first message is complete, and its row made, before the SYN-ACK."""
+    segments = [SYN_SENT, server(0, 24, b""), client(0, 0), SYN_ACK, server(0, 24)]
+
+    rows, _ = given(segments, tmp_path)
+
+    assert [(is_client, offset, started) for is_client, offset, *_, started, _ in rows] == [
+        (True, 0, False), (False, 0, False)
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("window_packets")
 def test_a_late_capture_counts_from_its_first_bytes_and_names_what_was_acknowledged_before(tmp_path: Any) -> None:
     """The first reply (24 bytes) was not captured: the client acknowledged only what came before it.
 

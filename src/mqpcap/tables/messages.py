@@ -202,7 +202,7 @@ def _batch(
     rule = protocol.rule
     if rule is None:
         return None
-    started = np.asarray(connections.flows.start_known.all(1))
+    started = connections.flows.started
     acked_from = np.zeros(len(frames.flow), np.int64)
     if not started.all():
         acked_from = connections.flows.acked_from[connections.index, frames.side]

@@ -82,7 +82,7 @@ class SideRecord(ctypes.Structure):
     ended: Small
     syn_seen: Flag  # 2: SYN-ACKs with different numbers, none acknowledged yet
     rst_seen: Flag  # 1: accepted by the other side; 2: in its window, accepted unless the sender goes on
-    base_known: Flag  # from a handshake: no byte is below; fixed before the first byte is given out
+    base_known: Flag  # from a handshake: no byte is below; 2 if the other side had given out bytes by then, else 1
     has_copies: Flag  # packets of this side are known to be captured twice
     empty_id: Flag  # of its last packet without payload: IPv4 identification, TCP checksum, TCP flags
     empty_checksum: Flag

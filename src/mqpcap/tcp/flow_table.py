@@ -658,7 +658,7 @@ class FlowTable:
                 return 0
         self._sides[q].base_seq = seq
         self._sides[q].syn_seen = 1
-        self._sides[q].base_known = 1
+        self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
         self._sides[q].last_packet = self._number[i]
         return 1
 
@@ -708,7 +708,7 @@ class FlowTable:
         if ack >= 0 and self._flows[flow].a_is_client and self._sides[q].syn_seen and q & 1 == 0:
             if self._sides[q].base_seq == seq and self._sides[o].base_seq < 0 and self._sides[o].packets == 0:
                 self._sides[o].base_seq = ack
-                self._sides[o].base_known = 1
+                self._sides[o].base_known = 1 if self._sides[q].next_offset == 0 else 2
         return 0
 
     @cython.ccall

@@ -29,8 +29,9 @@ class FlowColumns:
     side's stream (fin_offset + 1 if its FIN is acknowledged). fin_acked: what the packet with this side's FIN
     acknowledges, as an offset of the other side's stream. All three are NONE if unknown. end_offset: after the last
     byte given out. extent: after the highest byte that was sent or acknowledged, without the FIN. start_known: this
-    side's initial sequence number is known, from its SYN or from an acknowledgement of it. acked_from: where it is not,
-    the first offset that the other side acknowledged, else 0; NONE if unknown. equal: number among flows of the same
+    side's initial sequence number is known, from its SYN or from an acknowledgement of it. started: both of them were
+    known before the first byte was given out, so for the first row, too. acked_from: where start_known is not, the
+    first offset that the other side acknowledged, else 0; NONE if unknown. equal: number among flows of the same
     tuple and first time. cached_id: connection_id, 0 if nobody asked for it yet.
     """
 
@@ -46,6 +47,7 @@ class FlowColumns:
     end_state: Int64Array
     syn: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
+    started: NDArray[np.bool_]
     acked_from: Int64Array
     rst: NDArray[np.bool_]
     fin_offset: Int64Array
@@ -145,6 +147,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NONE).any(axis=1), 1, 2)),
         syn=sides["syn_seen"][indexes] != 0,
         start_known=start_known != 0,
+        started=(start_known == 1).all(axis=1),
         acked_from=np.where(start_known != 0, 0, sides["acked_from"][indexes]),
         rst=rst != 0,
         fin_offset=fin_offset,

@@ -279,20 +279,20 @@ class Handshakes:
                 side ^= 1
                 flow.a_is_client = 1
         side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
         self._start_at(side, base)
         if side_record.base_seq == base and side_record.next_offset == 0:
-            side_record.base_known = 1
+            side_record.base_known = 2 if peer_record.next_offset else 1
         side_record.syn_seen = 1
         if side_record.next_offset == 0:
             side_record.last_packet = packet.number
-        peer_record: SideRecord = self._table.sides[side ^ 1]
         if (
             is_answer
             and not peer_record.base_known
             and (peer_record.base_seq < 0 or self._out_of_order.is_starting(side ^ 1))
         ):
             self._start_at(side ^ 1, packet.ack)
-            peer_record.base_known = 1
+            peer_record.base_known = 2 if side_record.next_offset else 1
         return side
 
     def _start_at(self, side: int, base: int) -> None:
