@@ -13,10 +13,10 @@ duckdb = pytest.importorskip("duckdb", reason="duckdb is in the test extra")
 pl = pytest.importorskip("polars", reason="polars is in the test extra")
 
 from click.testing import CliRunner
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqpcap.cli import main
 from mqpcap.spark import schemas
+from mqpcap.spark.source import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ def test_spark_duckdb_and_polars_read_the_same(spark: "SparkSession", exported: 
 
         # What each engine makes of the Arrow schema is what it finds in the files.
         may_be_null = pa.schema([field.with_nullable(True) for field in schema])  # as Spark reads any file
-        assert by_spark.schema == from_arrow_schema(may_be_null), folder.name
+        assert by_spark.schema == spark_schema(may_be_null), folder.name
         assert dict(by_polars.collect_schema()) == dict(pl.from_arrow(schema.empty_table()).schema), folder.name
         found, wanted = (connection.execute(f"DESCRIBE SELECT * FROM {x}").fetchall() for x in ("files", "empty"))
         assert [row[:2] for row in found] == [row[:2] for row in wanted], folder.name

@@ -219,3 +219,12 @@ def test_what_the_catalog_adds_is_no_unknown_option() -> None:
     schema = CaptureSource({**given, "location": "file:/x", "path": "file:/x"}).schema()
 
     assert "correlation_id" not in schema.fieldNames() and "roles" in schema.fieldNames()
+
+
+def test_columns_have_their_meanings_as_comments(spark: "SparkSession") -> None:
+    frame = spark.read.format("mqpcap").option("table", "exchanges").load(f"{PCAPS}/fq/session.pcap")
+    frame.createOrReplaceTempView("commented")
+
+    comments = {row.col_name: row.comment for row in spark.sql("DESCRIBE commented").collect()}
+
+    assert comments["latency_ns"] == "from the first byte of the request to that of the reply; in ns"

@@ -424,6 +424,30 @@ RULE = CorrelationRule(
     deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),
 )
 
+MEANINGS = {
+    "connection_kind": "command, data, peer or peer_old; null if the capture does not show it",
+    "node_id": "address of the broker that connects as a peer",
+    "client_key": "key that joins the two connections of a client; a secret",
+    "user": "user of the login",
+    "queue": "queue of the login",
+    "queue_type": "type of that queue",
+    "queue_params": "its parameters, as sent",
+    "password": "password of the login; a secret",
+    "exchange": "exchange of a message or a bind",
+    "route": "route of a message",
+    "program": "filter program of a bind",
+    "bind_flags": "flags of a bind",
+    "binding_id": "binding that was made or removed",
+    "interval_ms": "interval of heartbeats that is asked for",
+    "status_values": "counters of the broker",
+    "message_id": "identifier of a message, 16 bytes",
+    "sender": "sender of a message, as peers repeat it",
+    "hops": "addresses of the brokers that it passed, in wire order",
+    "body": "user payload",
+    "error_text": "error as text",
+}
+"""The content of each column of the table."""
+
 PROTOCOL = MessageQueue(
     name="fq",
     title="fq",
@@ -432,6 +456,7 @@ PROTOCOL = MessageQueue(
     layouts=LAYOUTS,
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
+    meanings=MEANINGS,
     envelope=Envelope(
         destination="exchange",
         body="body",

@@ -54,6 +54,7 @@ class ProgramColumn:
     - kind: ``number``, ``span`` or ``list``; a list of plain values has a single child named ``item``
     - parent: index of the list column whose elements it describes, -1 for a column of the table
     - names: names of its numbers, by number
+    - unit: unit of its numbers
     - hidden: only for ``derive``, not in the table
     """
 
@@ -64,6 +65,7 @@ class ProgramColumn:
     secret: bool
     body: bool
     names: tuple[tuple[int, str], ...]
+    unit: str | None
     hidden: bool
 
 
@@ -229,7 +231,7 @@ class _Compiler:
         if name is None:
             return -1
         new = ProgramColumn(
-            name, shape, type_, parent, kind.secret, kind.body, tuple(sorted((kind.names or {}).items())),
+            name, shape, type_, parent, kind.secret, kind.body, tuple(sorted((kind.names or {}).items())), kind.unit,
             parent < 0 and name in self.protocol.hidden,
         )  # fmt: skip
         key = (parent, name)

@@ -316,6 +316,8 @@ class MessageQueue:
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()
     """Fields read into columns only for ``derive`` and not shown in the table."""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """The content of each column of its table, by name. Units and names of numbers are added."""
     spare: Mapping[str, int] = field(default_factory=dict)
     """Byte columns without a defined content, by minimum length.
 

@@ -5,13 +5,10 @@ The tables have only types that Spark knows. Spark also wants no dictionaries, a
 """
 
 from collections.abc import Iterator
-from functools import cache
 
 import pyarrow as pa
 
-from mqpcap.decode.columns import column_type
 from mqpcap.protocols import protocols
-from mqpcap.schema.compiler import compiled
 from mqpcap.tables import schemas as tables
 
 BATCH_ROW_COUNT = 32_768
@@ -25,15 +22,11 @@ def table_names() -> tuple[str, ...]:
     return (*COMMON, *protocols())
 
 
-@cache
 def table_schema(table: str) -> pa.Schema:
     """The columns of a table as `mqpcap export` writes them; raises KeyError for an unknown table."""
     if table in COMMON:
         return COMMON[table]
-    program = compiled(protocols()[table])
-    types = {c.name: column_type(program, i) for i, c in enumerate(program.columns) if c.parent < 0 and not c.hidden}
-    types |= {derived.name: derived.type for derived in protocols()[table].derived if not derived.hidden}
-    return pa.schema([*(tables.MESSAGES.field(key) for key in tables.KEYS), *types.items()])
+    return tables.protocol_schema(protocols()[table])
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from mqpcap.capture import Capture
 from mqpcap.decode.detection import DecodeAs
@@ -140,6 +140,16 @@ def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
     return tuple(rules_read)
 
 
+def spark_schema(schema: pa.Schema) -> StructType:
+    """A table's columns for Spark, each with its meaning as its comment."""
+    columns = zip(from_arrow_schema(schema), schema, strict=True)
+    return StructType([StructField(c.name, c.dataType, c.nullable, _texts(field)) for c, field in columns])
+
+
+def _texts(field: pa.Field) -> dict[str, str]:
+    return {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
+
+
 class CaptureSource(DataSource):
     """The format ``mqpcap``."""
 
@@ -154,7 +164,7 @@ class CaptureSource(DataSource):
         schema = schemas.table_schema(asked.table)
         if asked.columns is not None:
             schema = pa.schema([schema.field(name) for name in asked.columns])
-        return from_arrow_schema(schema)
+        return spark_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of captures; with option ``pushdown``, a reader that takes filters."""

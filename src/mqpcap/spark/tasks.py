@@ -157,10 +157,10 @@ class TaskFiles(RowFiles):
         self._close_all()
         return self._files
 
-    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
+    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
         part.path = f"data/{part.table}/date={part.date}/part-{self.stem}-{part.number:05d}.parquet"
         self._streams[part.path] = stream = self._storage.output(part.path)
-        return parquet_writer(stream, schema)
+        return parquet_writer(stream, rows, part.date_column)
 
     def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         writer.close()

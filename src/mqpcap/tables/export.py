@@ -293,11 +293,11 @@ class Export(RowFiles):
 
     # Rows to files
 
-    def _create(self, part: DayPart, schema: pa.Schema) -> pq.ParquetWriter:
+    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
         path = self._building / part.table / f"date={part.date}" / f"part-{part.number:05d}.parquet"
         part.path = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return parquet_writer(path, schema)
+        return parquet_writer(path, rows, part.date_column)
 
     def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         writer.close()

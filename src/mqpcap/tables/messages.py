@@ -36,7 +36,7 @@ from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
 from mqpcap.schema.requests import Prints
-from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US
+from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US, protocol_schema
 from mqpcap.tcp.flows import FlowColumns
 
 SECRET = "***"
@@ -172,7 +172,8 @@ def message_rows(
     schema = pa.schema([field for field in TABLES["messages"] if policy.needs((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
     keys = [field for field in schema if field.name in KEYS]
-    fields_schema = pa.schema([*keys, *(pa.field(name, array.type) for name, array in fields.items())])
+    described = protocol_schema(protocol)
+    fields_schema = pa.schema([*keys, *(described.field(name).with_type(fields[name].type) for name in fields)])
     fields |= {field.name: columns[field.name] for field in keys}
     chunk = MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
     if not pairs_up:

@@ -1,57 +1,94 @@
 """The columns of the tables, as other programs rely on them.
 
-Text with few distinct values is a dictionary in memory (``compact``) and plain text in the files.
+Each column has its meaning, unit and values in its metadata: see `column`. Text with few distinct values is a
+dictionary in memory (``compact``) and plain text in the files.
 """
+
+from collections.abc import Iterable
+from functools import cache
 
 import pyarrow as pa
 
 from mqpcap.arrays import DICTIONARY_TEXT
-from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.decode.columns import column_type
+from mqpcap.schema.compiler import compiled
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
+from mqpcap.tcp.flows import END_STATES
 
 US = pa.timestamp("us", tz="UTC")
-SIDES = ("packets", "bytes", "retransmitted_bytes", "conflict_bytes", "missing_bytes", "messages", "duplicate_packets")
+SIDES = {
+    "packets": "captured packets",
+    "bytes": "distinct captured bytes of payload",
+    "retransmitted_bytes": "bytes sent again",
+    "conflict_bytes": "bytes sent again with other content",
+    "missing_bytes": "bytes never captured",
+    "messages": "messages",
+    "duplicate_packets": "packets captured a second time, by another interface or a mirror",
+}
 """What ``connections`` counts for each side."""
+STATES = ("answered", "likely", "silent", "not_expected", "unanswered", "lost", "orphan", "unknown")
+EVIDENCE = ("order", "echo", "id", "alternation", "pause", "length", "close")
+FLAWS = tuple(flaw.text for flaw in Flaw if flaw.text)
+UNITS = {"_ns": "ns", "_us": "us", "_ms": "ms", "_s": "s", "_len": "bytes", "bytes": "bytes"}
+"""The unit of a number, by the end of its column's name."""
 
 
-def always(name: str, type_: pa.DataType) -> pa.Field:
+def column(
+    name: str, type_: pa.DataType, meaning: str, unit: str | None = None, values: Iterable[object] = (), **options: bool
+) -> pa.Field:
+    """A column with its meaning, unit and values in the metadata.
+
+    The keys ``unit`` and ``values`` are there if the column has such; ``comment`` is all in one line, for people.
+    """
+    unit = unit or next(
+        (word for end, word in UNITS.items() if name.endswith(end) and pa.types.is_integer(type_)), None
+    )
+    listed = ", ".join(map(str, values))
+    described = {"comment": meaning + f"; in {unit}" * bool(unit) + f"; values: {listed}" * bool(listed)}
+    extra = {key: text for key, text in (("unit", unit), ("values", listed)) if text}
+    return pa.field(name, type_, metadata=described | extra, **options)
+
+
+def always(name: str, type_: pa.DataType, meaning: str, values: Iterable[object] = ()) -> pa.Field:
     """A column that is never null: readers and writers of files have less to do."""
-    return pa.field(name, type_, nullable=False)
+    return column(name, type_, meaning, values=values, nullable=False)
 
 
 MESSAGES = pa.schema(
     [
-        always("capture", pa.string()),
-        always("capture_file", pa.string()),
-        always("connection_id", pa.int64()),
-        always("direction", pa.string()),
-        always("stream_offset", pa.int64()),
-        always("frame_len", pa.int64()),
-        always("ts", US),
-        always("ts_ns", pa.int64()),
-        always("end_ts_ns", pa.int64()),
-        always("first_packet", pa.int64()),
-        always("last_packet", pa.int64()),
-        always("src_ip", pa.string()),
-        always("dst_ip", pa.string()),
-        always("src_port", pa.int32()),
-        always("dst_port", pa.int32()),
-        always("protocol", pa.string()),
-        ("dialect", pa.string()),
-        ("op_code", pa.int64()),
-        ("op", pa.string()),
-        ("destination", pa.string()),
-        ("group_name", pa.string()),
-        ("client_name", pa.string()),
-        ("message_id", pa.string()),
-        ("correlation_id", pa.string()),
-        ("partition_id", pa.int32()),
-        ("body_len", pa.int64()),
-        ("status", pa.string()),
-        ("error_code", pa.int64()),
-        ("error_text", pa.string()),
-        ("flaw", pa.string()),
-        always("gap_before_bytes", pa.int64()),
-        always("resynced", pa.bool_()),
+        always("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        always("capture_file", pa.string(), "the input it began in"),
+        always("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        always("direction", pa.string(), "side that sent it", values=DIRECTIONS),
+        always("stream_offset", pa.int64(), "offset of its first byte in the byte stream of its direction"),
+        always("frame_len", pa.int64(), "captured bytes of the message, header included"),
+        always("ts", US, "time of its first byte"),
+        always("ts_ns", pa.int64(), "time of its first byte, since 1970 in UTC"),
+        always("end_ts_ns", pa.int64(), "time of the packet with its last missing byte, since 1970 in UTC"),
+        always("first_packet", pa.int64(), "packet with its first byte, counted from 1 in capture_file"),
+        always("last_packet", pa.int64(), "packet with its last missing byte, counted from 1 in its file"),
+        always("src_ip", pa.string(), "address of the sender"),
+        always("dst_ip", pa.string(), "address of the receiver"),
+        always("src_port", pa.int32(), "port of the sender"),
+        always("dst_port", pa.int32(), "port of the receiver"),
+        always("protocol", pa.string(), "protocol of the connection"),
+        column("dialect", pa.string(), "dialect in which it was decoded"),
+        column("op_code", pa.int64(), "operation as a number on the wire"),
+        column("op", pa.string(), "name of the operation; null if unknown"),
+        column("destination", pa.string(), "topic, queue, exchange or group in the message"),
+        column("group_name", pa.string(), "consumer group, or queue of the login"),
+        column("client_name", pa.string(), "name of the client, from the message or its login"),
+        column("message_id", pa.string(), "identifier of the published message, hexadecimal"),
+        column("correlation_id", pa.string(), "value that joins a request with its reply"),
+        column("partition_id", pa.int32(), "partition of the topic"),
+        column("body_len", pa.int64(), "user payload, inflated; null if the operation has none"),
+        column("status", pa.string(), "outcome in a reply; null in requests", values=("ok", "error")),
+        column("error_code", pa.int64(), "error as a number, if the protocol has one"),
+        column("error_text", pa.string(), "error as text, if the protocol has one"),
+        column("flaw", pa.string(), "why it was not decoded to its last byte; null if it was", values=FLAWS),
+        always("gap_before_bytes", pa.int64(), "missing bytes since the previous message of its direction"),
+        always("resynced", pa.bool_(), "found by a search after a gap, a mid-stream start or bad framing"),
     ]
 )
 NUMBER = "connection_number"
@@ -59,107 +96,127 @@ NUMBER = "connection_number"
 pipelines add: its place among those of its capture, from 1."""
 EXCHANGES = pa.schema(
     [
-        always("capture", pa.string()),
-        always("connection_id", pa.int64()),
-        always("protocol", pa.string()),
-        ("op", pa.string()),
-        ("destination", pa.string()),
-        ("client_name", pa.string()),
-        always("request_direction", pa.string()),
-        ("request_offset", pa.int64()),
-        ("reply_offset", pa.int64()),
-        ("request_ts", US),
-        ("reply_ts", US),
-        ("request_ts_ns", pa.int64()),
-        ("reply_ts_ns", pa.int64()),
-        ("latency_ns", pa.int64()),
-        ("server_ns", pa.int64()),
-        always("state", pa.string()),
-        ("how", pa.string()),
-        ("status", pa.string()),
-        ("error_code", pa.int64()),
-        always("client_ip", pa.string()),
-        always("client_port", pa.int32()),
-        always("server_ip", pa.string()),
-        always("server_port", pa.int32()),
-        ("request_packet", pa.int64()),
-        ("reply_packet", pa.int64()),
+        always("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        always("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        always("protocol", pa.string(), "protocol of the connection"),
+        column("op", pa.string(), "operation of the request, or of a reply without one"),
+        column("destination", pa.string(), "topic, queue, exchange or group of the request, else of the reply"),
+        column("client_name", pa.string(), "name of the client, from the request or its login"),
+        always("request_direction", pa.string(), "side that sent the request", values=DIRECTIONS),
+        column("request_offset", pa.int64(), "stream_offset of the request; null without one"),
+        column("reply_offset", pa.int64(), "stream_offset of the reply; null without one"),
+        column("request_ts", US, "time of the request's first byte"),
+        column("reply_ts", US, "time of the reply's first byte"),
+        column("request_ts_ns", pa.int64(), "time of the request's first byte, since 1970 in UTC"),
+        column("reply_ts_ns", pa.int64(), "time of the reply's first byte, since 1970 in UTC"),
+        column("latency_ns", pa.int64(), "from the first byte of the request to that of the reply"),
+        column("server_ns", pa.int64(), "from the last byte of the request to the first of the reply"),
+        always("state", pa.string(), "what became of the request", values=STATES),
+        column("how", pa.string(), "evidence for the pair; null without one", values=EVIDENCE),
+        column("status", pa.string(), "outcome in the reply", values=("ok", "error")),
+        column("error_code", pa.int64(), "error in the reply, as a number"),
+        always("client_ip", pa.string(), "address of the client"),
+        always("client_port", pa.int32(), "port of the client"),
+        always("server_ip", pa.string(), "address of the server"),
+        always("server_port", pa.int32(), "port of the server"),
+        column("request_packet", pa.int64(), "first packet of the request, counted from 1 in its file"),
+        column("reply_packet", pa.int64(), "first packet of the reply, counted from 1 in its file"),
     ]
 )
 DELIVERIES = pa.schema(
     [
-        ("capture", pa.string()),
-        ("protocol", pa.string()),
-        ("destination", pa.string()),
-        ("key", pa.string()),
-        ("publish_connection_id", pa.int64()),
-        ("publish_offset", pa.int64()),
-        ("deliver_connection_id", pa.int64()),
-        ("deliver_offset", pa.int64()),
-        ("publish_ts", US),
-        ("deliver_ts", US),
-        ("publish_ts_ns", pa.int64()),
-        ("deliver_ts_ns", pa.int64()),
-        ("latency_ns", pa.int64()),
-        ("how", pa.string()),
+        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column("protocol", pa.string(), "protocol of both connections"),
+        column("destination", pa.string(), "topic, queue, exchange or group of the publish"),
+        column("key", pa.string(), "value that proves the delivery, as text; see how"),
+        column("publish_connection_id", pa.int64(), "connection_id of the publish"),
+        column("publish_offset", pa.int64(), "stream_offset of the publish, from client to server"),
+        column("deliver_connection_id", pa.int64(), "connection_id of the delivery"),
+        column("deliver_offset", pa.int64(), "stream_offset of the delivery, from server to client"),
+        column("publish_ts", US, "time of the publish's first byte"),
+        column("deliver_ts", US, "time of the delivery's first byte"),
+        column("publish_ts_ns", pa.int64(), "time of the publish's first byte, since 1970 in UTC"),
+        column("deliver_ts_ns", pa.int64(), "time of the delivery's first byte, since 1970 in UTC"),
+        column("latency_ns", pa.int64(), "from the first byte of the publish to that of the delivery"),
+        column("how", pa.string(), "evidence for the pair"),
     ]
 )
 CAPTURES = pa.schema(
     [
-        ("capture", pa.string()),
-        ("path", pa.string()),
-        ("fingerprint", pa.string()),
-        ("format", pa.string()),
-        ("link_types", pa.list_(pa.string())),
-        ("packets", pa.int64()),
-        ("bytes", pa.int64()),
-        ("first_ts_ns", pa.int64()),
-        ("last_ts_ns", pa.int64()),
-        ("dropped", pa.int64()),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("messages", pa.int64()),
+        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column("path", pa.string(), "path of the file, as given"),
+        column(
+            "fingerprint",
+            pa.string(),
+            "SHA-256 of its packets and their times, hexadecimal; the same for a compressed copy",
+        ),
+        column("format", pa.string(), "file format and compression"),
+        column("link_types", pa.list_(pa.string()), "link types of its packets"),
+        column("packets", pa.int64(), "packets in the file"),
+        column("bytes", pa.int64(), "captured bytes of its packets"),
+        column("first_ts_ns", pa.int64(), "time of its first packet, since 1970 in UTC"),
+        column("last_ts_ns", pa.int64(), "time of its last packet, since 1970 in UTC"),
+        column(
+            "dropped", pa.int64(), "packets that the capture process dropped, as the file says; null if it does not"
+        ),
+        column("status", pa.string(), "how far it was read", values=("read", "cut short", "unreadable", "no capture")),
+        column("reason", pa.string(), "why it was not read, or not to its end"),
+        column("messages", pa.int64(), "messages that begin in it"),
     ]
 )
 CONNECTIONS = pa.schema(
     [
-        ("capture", pa.string()),
-        ("connection_id", pa.int64()),
-        ("community_id", pa.string()),
-        ("client_ip", pa.string()),
-        ("client_port", pa.int32()),
-        ("server_ip", pa.string()),
-        ("server_port", pa.int32()),
-        ("first_ts", US),
-        ("last_ts", US),
-        ("first_ts_ns", pa.int64()),
-        ("last_ts_ns", pa.int64()),
-        ("protocol", pa.string()),
-        ("tls", pa.string()),
-        ("identified_by", pa.string()),
-        ("proxied_ip", pa.string()),
-        ("proxied_port", pa.int32()),
-        ("syn_seen", pa.bool_()),
-        ("end_state", pa.string()),
-        *((f"{what}_{d}", pa.int64()) for d in DIRECTIONS for what in SIDES),
+        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        column("community_id", pa.string(), "Community ID 1, as Zeek and Suricata print it"),
+        column("client_ip", pa.string(), "address of the client"),
+        column("client_port", pa.int32(), "port of the client"),
+        column("server_ip", pa.string(), "address of the server"),
+        column("server_port", pa.int32(), "port of the server"),
+        column("first_ts", US, "time of its first packet"),
+        column("last_ts", US, "time of its last packet"),
+        column("first_ts_ns", pa.int64(), "time of its first packet, since 1970 in UTC"),
+        column("last_ts_ns", pa.int64(), "time of its last packet, since 1970 in UTC"),
+        column("protocol", pa.string(), "protocol; null if it is a foreign one"),
+        column("tls", pa.string(), "encryption; null without", values=("opened", "closed")),
+        column(
+            "identified_by",
+            pa.string(),
+            "evidence for the protocol; null without one",
+            values=("content", "port", "decode_as", "peer"),
+        ),
+        column("proxied_ip", pa.string(), "address of the original client, from a PROXY protocol header"),
+        column("proxied_port", pa.int32(), "port of the original client"),
+        column("syn_seen", pa.bool_(), "whether a SYN was captured"),
+        column("end_state", pa.string(), "how it ended", values=END_STATES),
+        *(
+            column(f"{count}_{d}", pa.int64(), f"{meaning}, {d}", "bytes" if count.endswith("bytes") else None)
+            for d in DIRECTIONS
+            for count, meaning in SIDES.items()
+        ),
     ]
 )
 PROBLEMS = pa.schema(
     [
-        ("capture", pa.string()),
-        ("connection_id", pa.int64()),
-        ("direction", pa.string()),
-        ("stream_offset", pa.int64()),
-        ("length", pa.int64()),
-        ("kind", pa.string()),
-        ("reason", pa.string()),
-        ("protocol", pa.string()),
-        ("ts", US),
-        ("src_ip", pa.string()),
-        ("src_port", pa.int32()),
-        ("dst_ip", pa.string()),
-        ("dst_port", pa.int32()),
-        ("first_packet", pa.int64()),
+        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        column("direction", pa.string(), "side that sent the bytes", values=DIRECTIONS),
+        column("stream_offset", pa.int64(), "offset of the first byte in the byte stream of its direction"),
+        column("length", pa.int64(), "bytes"),
+        column(
+            "kind",
+            pa.string(),
+            "never captured; captured, but no message; sent again with other bytes",
+            values=("gap", "undecoded", "conflict"),
+        ),
+        column("reason", pa.string(), "why the bytes are no message"),
+        column("protocol", pa.string(), "protocol of the connection; null if it is a foreign one"),
+        column("ts", US, "time of the first byte, or of the packet before it"),
+        column("src_ip", pa.string(), "address of the sender"),
+        column("src_port", pa.int32(), "port of the sender"),
+        column("dst_ip", pa.string(), "address of the receiver"),
+        column("dst_port", pa.int32(), "port of the receiver"),
+        column("first_packet", pa.int64(), "packet at or before the first byte, counted from 1 in its file"),
     ]
 )
 KEYS = ("capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw")
@@ -187,3 +244,19 @@ TABLES = {
     "captures": CAPTURES,
 }
 """The tables that are not a protocol's, as batches have them."""
+
+
+@cache
+def protocol_schema(protocol: MessageQueue) -> pa.Schema:
+    """The table of a protocol: the columns of KEYS, then its fields, described by ``MessageQueue.meanings``."""
+    program, meanings = compiled(protocol), protocol.meanings
+    fields = [
+        column(
+            c.name, column_type(program, i), meanings.get(c.name, ""), c.unit, (f"{n} {text}" for n, text in c.names)
+        )
+        for i, c in enumerate(program.columns)
+        if c.parent < 0 and not c.hidden
+    ]
+    derived = [column(d.name, d.type, meanings.get(d.name, "")) for d in protocol.derived if not d.hidden]
+    by_name = {field.name: field for field in (*fields, *derived)}
+    return pa.schema([*(MESSAGES.field(key) for key in KEYS), *by_name.values()])

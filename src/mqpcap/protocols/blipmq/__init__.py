@@ -489,6 +489,26 @@ def answers(reply: Any, request: Any) -> bool:
     return bool(fits and reply.correlation_id == request.correlation_id)
 
 
+MEANINGS = {
+    "correlation_id": "request number, or delivery tag of version 1",
+    "protocol_version": "version in HELLO",
+    "api_key": "API key; a secret",
+    "subscription_id": "subscription; 0 in the ACK of HELLO and AUTH",
+    "error_code": "error of a NACK, as a number",
+    "error_text": "error of a NACK, as text",
+    "trailing_bytes": "bytes after the last field of SUBSCRIBE, PING and PONG",
+    "qos_flags": "byte that qos was taken from, version 2",
+    "qos": "quality of service",
+    "ttl_ms": "time until the message expires, version 2",
+    "partition_key": "key that chooses the partition, version 2",
+    "topic": "topic",
+    "body": "user payload",
+    "group": "consumer group, version 2",
+    "from_offset": "offset to start from; 0: earliest, version 2",
+    "delivery_tag": "tag of a DELIVER, version 2; 0 with qos 0",
+}
+"""The content of each column of the table."""
+
 PROTOCOL = MessageQueue(
     name="blipmq",
     title="BlipMQ",
@@ -503,6 +523,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
+    meanings=MEANINGS,
     envelope=Envelope(
         destination="topic",
         group_name="group",

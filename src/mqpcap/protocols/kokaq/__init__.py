@@ -757,6 +757,41 @@ RULE = CorrelationRule(
     habits=ServerHabits(shortest_bytes=12, all_count=True, early=frozenset({ANY_OPERATION})),
 )
 
+MEANINGS = {
+    "version": "version in the header",
+    "message_type": "message type, as on the wire",
+    "rq": "request bits: answered or one-way, as on the wire",
+    "opaque": "request number of the connection; its answer repeats it",
+    "opcode": "operation as a number",
+    "client": "kind of client in a request, as a number",
+    "op_opaque": "number of the operation; its answer repeats it",
+    "tag": "kind of the component that follows, as a number",
+    "component_opaque": "opaque of the component",
+    "namespace_raw": "namespace as bytes",
+    "queue_raw": "queue as bytes",
+    "body": "user payload",
+    "trailer": "bytes after the component that belong to the frame",
+    "namespace_len": "length of the namespace",
+    "queue_len": "length of the queue's name",
+    "namespace_id": "namespace as a number",
+    "queue_id": "queue as a number",
+    "size": "length of the frame after its header",
+    "status": "status of an answer, as a number",
+    "reason": "reason in an answer, as a number",
+    "namespace": "namespace as text",
+    "queue": "queue as text",
+    "metadata": "metadata fields with their numbers and names",
+    "client_name": "name of the kind of client",
+    "status_name": "name of the status",
+    "reason_name": "name of the reason",
+    "byte_order": "byte order of the connection",
+    "numbering": "numbering of operations in force",
+    "type_reading": "reading of byte 3 in force",
+    "bit_order": "bit order of byte 3 in force",
+    "ambiguities": "numbers whose meaning rests on an unproven choice",
+}
+"""The content of each column of the table."""
+
 PROTOCOL = MessageQueue(
     name="kokaq",
     title="kokaq",
@@ -765,6 +800,7 @@ PROTOCOL = MessageQueue(
     layouts=_LAYOUTS,
     claims=claims,
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
+    meanings=MEANINGS,
     envelope=Envelope(
         client_name="client_name",
         body="body",

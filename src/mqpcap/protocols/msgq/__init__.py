@@ -573,6 +573,22 @@ RULE = CorrelationRule(
     ),
 )
 
+MEANINGS = {
+    "type": "kind of the message",
+    "from": "name of the sender",
+    "to": "name of the receiver, or *",
+    "group": "group of receivers",
+    "instance": "instance of the group, or *",
+    "seq": "number of the message, counted by its sender",
+    "repl": "number of the request that this answers, as only the document spells it",
+    "reply": "number of the request that this answers",
+    "lname": "name that the daemon gives a client",
+    "subtype": "kind of subscription",
+    "msg": "user payload, as JSON text",
+    "document": "whole message, as JSON text",
+}
+"""The content of each column of the table."""
+
 PROTOCOL = MessageQueue(
     name="msgq",
     title="BIND 10 msgq",
@@ -586,6 +602,7 @@ PROTOCOL = MessageQueue(
     ),
     claims=claims,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
+    meanings=MEANINGS,
     envelope=Envelope(
         destination="group",
         client_name="from",
