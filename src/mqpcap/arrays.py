@@ -5,6 +5,8 @@ In: arrays. Out: arrays. Called by: all packages.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -200,3 +202,47 @@ def low_words(column: pa.Array | pa.ChunkedArray, null: int = 0) -> Int64Array:
         return np.full(len(array), null, np.int64)
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), words, null) if array.null_count else words
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatch:
+    """Columns of the same rows, a field each: arrays of NumPy or Arrow, or tables.
+
+    ``SHARED`` names fields that all rows share, for example the buffer that offsets point into. A column may be None.
+    """
+
+    SHARED: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def column_names(cls) -> list[str]:
+        """The fields with an entry per row."""
+        return [x.name for x in fields(cls) if x.name not in cls.SHARED]
+
+    def taken(self, rows: NDArray[np.intp] | slice) -> Self:
+        """The rows with these numbers; the same object if they are all rows in order."""
+        columns = {name: x for name in self.column_names() if (x := getattr(self, name)) is not None}
+        if isinstance(rows, slice):
+            return replace(self, **{name: column[rows] for name, column in columns.items()})
+        if is_identity(rows, len(next(iter(columns.values())))):
+            return self
+        arrow_rows = None if all(isinstance(x, np.ndarray) for x in columns.values()) else pa.array(rows)
+        return replace(
+            self,
+            **{name: x.take(rows if isinstance(x, np.ndarray) else arrow_rows) for name, x in columns.items()},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, in order; fields that rows share are those of the first part."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: _concatenated([getattr(part, name) for part in parts]) for name in cls.column_names()}
+        return replace(parts[0], **columns)
+
+
+def _concatenated(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    if isinstance(columns[0], pa.Table):
+        return unify_dictionaries(pa.concat_tables(columns, promote_options="default")).combine_chunks()
+    return pa.concat_arrays(columns)

@@ -8,7 +8,6 @@ is gone when the next is read.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
 from functools import partial
 from itertools import pairwise
 
@@ -20,17 +19,15 @@ from mqpcap.arrays import constant, factorize, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
-from mqpcap.decode.columns import ColumnReader, Records, Spans
+from mqpcap.decode.columns import ColumnReader, Records
 from mqpcap.decode.detection import DecodeAs, Told
+from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
-from mqpcap.decode.message_buffer import time_order
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
-from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
-from mqpcap.schema.flaws import Flaw
-from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
+from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
 from mqpcap.tables.messages import BatchConnections, MessageTables, RowPolicy, fields_read, fingerprints, message_rows
@@ -44,13 +41,6 @@ from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 from mqpcap.tcp.wrappings import unread_text
 
-LOOKAHEAD_MESSAGES = 256
-"""Messages of a connection that wait until its dialect or login is known; then what is known so far decides."""
-LOOKAHEAD_BYTES = 1 << 20
-"""Bytes of them; a connection with more is resolved as it is known."""
-WAITING_BYTES = 64 << 20
-"""Bytes that wait so of all connections. Above it connections of the next batch are resolved as they are known; those
-that wait already go on waiting."""
 PART_MESSAGES = 1 << 16
 """Messages that are read, made into rows and paired together, as far as the bytes of those before tell."""
 PART_BYTES = 4 << 20
@@ -71,7 +61,6 @@ RECORD_BYTES = 16
 """What a packet takes in a file beside its bytes: pcap's header of a record."""
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
 """Tables of which the work is not done where nobody wants them."""
-_NO_FACTS = ConnectionFacts()
 _CAPS = {
     "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
     "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
@@ -139,8 +128,7 @@ class Pipeline:
         self.readers: dict[str, ColumnReader] = {}
         self.counts: dict[str, int] = {}
         self._muted = Muted()
-        self.shared: dict[str, SharedFacts] = {}
-        """By protocol, what its connections tell each other."""
+        self.evidence = EvidenceCollector(self.framer.connections)
         self._part_bytes = PART_BYTES
         self.span_ns = 0, 0
         """The times of the first and the last packet of the part of a window at hand."""
@@ -148,8 +136,6 @@ class Pipeline:
         """Messages that were complete before this time are given out."""
         self._unrecognised: set[int] = set()
         self._late_since: dict[int, int] = {}
-        self._waiting: dict[str, dict[int, list[Frames]]] = {}
-        self._waiting_bytes = 0
 
     # -- packets to frames ---------------------------------------------------------------------------------
 
@@ -170,7 +156,7 @@ class Pipeline:
             ts_ns = window.ts_ns if two == len(end_bytes) else segments.ts_ns[one:two]
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
-            yield self._framed(self.assembler.feed(taken(segments, np.s_[one:two])))
+            yield self._framed(self.assembler.feed(segments.taken(np.s_[one:two])))
 
     def _dissected(self, window: Window) -> Segments:
         """The segments of a window."""
@@ -195,7 +181,7 @@ class Pipeline:
         if self.options.connections is None:
             return segments
         rows = self._muted.left(segments, self.options.connections)
-        return segments if len(rows) == len(segments.key) else taken(segments, rows)
+        return segments if len(rows) == len(segments.key) else segments.taken(rows)
 
     def _chunks(self, chunks: StreamChunks) -> StreamChunks:
         """The bytes that are read."""
@@ -205,31 +191,25 @@ class Pipeline:
         """Leave connections out that are not wanted and have told what they can."""
         if self.options.connections is None or not len(flows):
             return
-        numbers = np.array([f for f in np.unique(flows).tolist() if self._has_told(f)], np.int64)
+        numbers = np.array([f for f in np.unique(flows).tolist() if self.evidence.is_complete(f)], np.int64)
         of = self.assembler.flows.columns(numbers)
         unwanted = numbers[~wanted_flows(self.options.connections, of)]
         if len(unwanted):
             self._muted.add(self.assembler.flows.columns(unwanted))
-
-    def _has_told(self, flow: int) -> bool:
-        """Whether nothing that comes of a connection can say anything of another."""
-        state = self.framer.connections[flow]
-        rule = None if state.protocol is None else state.protocol.evidence
-        return state.decided and (rule is None or not rule.tells or self.evidence(flow).is_fixed)
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
         found, _, _ = self.framer.feed(self._chunks(self.assembler.finish()), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows))
-        yield from self._released(None)
+        yield from self._decoded(self.evidence.flush())
 
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
         found, _, _ = self.framer.feed(self._chunks(self.assembler.end(flows)), self.assembler.flows)
         yield from self._read(found)
         yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
-        yield from self._released(flows.tolist())
+        yield from self._decoded(self.evidence.flush(flows.tolist()))
 
     def behind(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for bytes, and since when (ns): from then on the other is ahead."""
@@ -240,9 +220,8 @@ class Pipeline:
 
     def late(self, behind: Mapping[tuple[int, int], int]) -> dict[int, int]:
         """Connections of which messages may be read later than what others sent behind them, and since when (ns)."""
-        waiting = (flow for waiting in self._waiting.values() for flow in waiting)
         unseen = (f for f, side in self.assembler.flows.unseen_sides() if self._may_be_client(f, side))
-        late = {*self._unrecognised, *waiting, *unseen}
+        late = {*self._unrecognised, *self.evidence.unresolved_since_ns(), *unseen}
         self._late_since = {flow: self._late_since.get(flow, self.span_ns[0]) for flow in late}
         since = dict(self._late_since)
         for (flow, _), ns in behind.items():
@@ -260,24 +239,7 @@ class Pipeline:
         for frames in found:
             parts_by_protocol.setdefault(frames.protocol, []).append(frames)
         for name, parts in sorted(parts_by_protocol.items()):
-            protocol = self.protocols[name]
-            for frames in self._time_ordered(parts) if protocol.evidence is not None else parts:
-                for some in self._resolved(protocol, frames) if protocol.evidence is not None else [frames]:
-                    some = self._wanted(some)
-                    if len(some.start):
-                        yield from self._decoded(protocol, some)
-
-    def _time_ordered(self, parts: list[Frames]) -> list[Frames]:
-        """Messages of the window and of copied bytes; of connections with open evidence together, in order of time."""
-        if len(parts) == 1:
-            return parts
-        flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
-        is_open = [np.isin(part.flow, [f for f in flows if not self.evidence(f).is_fixed]) for part in parts]
-        if sum(mask.any() for mask in is_open) < 2:
-            return parts
-        together = [_copied(part, np.flatnonzero(mask)) for part, mask in zip(parts, is_open, strict=True)]
-        others = [taken_frames(part, np.flatnonzero(~mask)) for part, mask in zip(parts, is_open, strict=True)]
-        return [_joined(together), *(part for part in others if len(part.start))]
+            yield from self._decoded(self.evidence.resolved(self.reader(self.protocols[name]), parts))
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
@@ -285,18 +247,23 @@ class Pipeline:
             return frames
         flows, place = factorize(frames.flow)
         wanted = wanted_flows(self.options.connections, self.assembler.flows.columns(flows))
-        return frames if wanted.all() else taken_frames(frames, np.flatnonzero(wanted[place]))
+        return frames if wanted.all() else frames.taken(np.flatnonzero(wanted[place]))
 
-    def _decoded(self, protocol: MessageQueue, frames: Frames) -> Iterator[tuple[Frames, Records]]:
-        reader = self.reader(protocol)
-        frames = self._laid_out(protocol, reader, frames)
-        spans, at = _spans(frames), 0
-        if protocol.evidence is not None and protocol.derive is not None:
-            flows, of = factorize(frames.flow)
-            spans = replace(spans, connection_index=of, facts=self.facts(protocol, flows.tolist()))
-        for records in reader.batches(spans, self.options.policy.bodies):
-            yield taken_frames(frames, np.s_[at : at + len(records.flaw)]), records
-            at += len(records.flaw)
+    def _decoded(self, resolved: Iterator[Frames]) -> Iterator[tuple[Frames, Records]]:
+        """The messages that are read, with their columns."""
+        for frames in map(self._wanted, resolved):
+            if not len(frames.start):
+                continue
+            protocol = self.protocols[frames.protocol]
+            reader, row = self.reader(protocol), 0
+            frames = self.evidence.with_layouts(reader, frames)
+            spans = frames.spans()
+            if protocol.evidence is not None and protocol.derive is not None:
+                flows, index = factorize(frames.flow)
+                spans = replace(spans, connection_index=index, facts=self.evidence.facts(protocol, flows.tolist()))
+            for records in reader.batches(spans, self.options.policy.bodies):
+                yield frames.taken(np.s_[row : row + len(records.flaw)]), records
+                row += len(records.flaw)
 
     def reader(self, protocol: MessageQueue) -> ColumnReader:
         """The reader of a protocol, one for all its messages."""
@@ -306,140 +273,16 @@ class Pipeline:
             )
         return self.readers[protocol.name]
 
-    def _laid_out(self, protocol: MessageQueue, reader: ColumnReader, frames: Frames) -> Frames:
-        """The frames with the layouts that their connections' evidence asks for."""
-        rule = protocol.evidence
-        if rule is None or rule.select_layout is None:
-            return frames
-        names = [x.name for x in reader.program.layouts]
-        unique, place = factorize(frames.flow * len(names) + frames.layout)
-        pairs = [divmod(key, len(names)) for key in unique.tolist()]
-        new = [names.index(rule.select_layout(self.evidence(f), names[i])) for f, i in pairs]
-        return replace(frames, layout=np.array(new, np.int32)[place])
-
-    def evidence(self, flow: int) -> Evidence:
-        """The evidence of a connection of some protocol."""
-        evidence = self.framer.connections[flow].evidence
-        assert evidence is not None
-        return evidence
-
-    def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
-        """What connections say of their rows."""
-        rule = protocol.evidence
-        return [_NO_FACTS if rule is None else rule.resolve(self.evidence(f)) for f in flows]
-
-    # -- what a connection says as a whole -----------------------------------------------------------------
-
-    def _resolved(self, protocol: MessageQueue, frames: Frames) -> Iterator[Frames]:
-        """The rows whose reading no later message can change, after those of their connections that waited."""
-        rule = protocol.evidence
-        assert rule is not None
-        flows, place = factorize(frames.flow)
-        known = [self.evidence(f) for f in flows.tolist()]
-        is_open = np.array([not connection.is_fixed for connection in known], np.bool_)
-        if is_open.any():
-            self._observe(protocol, rule, frames, is_open[place])
-        waiting = self._waiting.setdefault(protocol.name, {})
-        if not waiting and not is_open.any():
-            yield frames
-            return
-        waits = np.zeros(len(flows), np.bool_)
-        telling = self._telling(protocol, rule, frames, place, len(flows))
-        counts = np.bincount(place, minlength=len(flows))
-        sizes = np.bincount(place, frames.end - frames.start, len(flows)).astype(np.int64)
-        for i, (flow, connection) in enumerate(zip(flows.tolist(), known, strict=True)):
-            if connection.is_fixed or not (telling[i] or flow in waiting):
-                continue
-            before = waiting.get(flow, ())
-            count = int(counts[i]) + sum(len(part.start) for part in before)
-            size = int(sizes[i]) + sum(len(part.buffer) for part in before)
-            full = count > LOOKAHEAD_MESSAGES or size > LOOKAHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
-            connection.is_fixed = full
-            waits[i] = not full
-        yield from self._let_go(protocol, [f for f in flows[~waits].tolist() if f in waiting])
-        if not waits.any():
-            yield frames
-            return
-        ready = ~waits[place]
-        yield taken_frames(frames, np.flatnonzero(ready))
-        for i in np.flatnonzero(waits).tolist():
-            part = _copied(frames, np.flatnonzero(place == i))
-            waiting.setdefault(int(flows[i]), []).append(part)
-            self._waiting_bytes += len(part.buffer)
-
-    def _telling(
-        self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, place: NDArray[np.int64], count: int
-    ) -> NDArray[np.bool_]:
-        """The connections of which a row is read as later evidence may say."""
-        if rule.layouts is None:
-            return np.ones(count, np.bool_)
-        names = self.reader(protocol).program.layouts
-        telling = np.isin(frames.layout, [i for i, x in enumerate(names) if x.name in rule.layouts])
-        return np.bincount(place[telling], minlength=count) > 0
-
-    def _let_go(self, protocol: MessageQueue, flows: Sequence[int]) -> Iterator[Frames]:
-        """The rows of some connections that waited."""
-        waiting = self._waiting.get(protocol.name, {})
-        parts = [part for flow in flows for part in waiting.pop(flow, ())]
-        self._waiting_bytes -= sum(len(part.buffer) for part in parts)
-        if parts:
-            yield _joined(parts)
-
     def waiting_flows(self) -> frozenset[int]:
         """Connections whose messages wait until more is known of them, or for packets that may be out of order."""
-        return frozenset(flow for waiting in self._waiting.values() for flow in waiting).union(
-            flow for flow, _ in self.assembler.out_of_order()
-        )
+        return frozenset(self.evidence.unresolved_since_ns()).union(flow for flow, _ in self.assembler.out_of_order())
 
     def early_messages(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
-        """What waits of these connections, read as is known by now; later messages may be read otherwise."""
+        """The messages of these connections that wait, read with the evidence found so far."""
         late = sorted({flow for flow, _ in self.assembler.out_of_order() if flow in flows})
         if late:
             yield from self._framed(self.assembler.hurry(np.array(late, np.int64)))
-        for name, waiting in self._waiting.items():
-            protocol = self.protocols[name]
-            for frames in self._let_go(protocol, [f for f in flows if f in waiting]):
-                yield from self._decoded(protocol, self._wanted(frames))
-
-    def _released(self, flows: Sequence[int] | None) -> Iterator[tuple[Frames, Records]]:
-        """What waits of connections that are over, or of all."""
-        for name, waiting in self._waiting.items():
-            protocol = self.protocols[name]
-            over = [f for f in (waiting if flows is None else flows) if f in waiting]
-            for flow in over:
-                self.evidence(flow).is_fixed = True
-            for frames in self._let_go(protocol, over):
-                yield from self._decoded(protocol, self._wanted(frames))
-
-    def _observe(self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, is_open: NDArray[np.bool_]) -> None:
-        reader = self.reader(protocol)
-        wanted = is_open & (frames.flaw == Flaw.NONE)
-        if rule.ops is not None:
-            wanted &= np.isin(frames.op, list(rule.ops))
-        if rule.layouts is not None:
-            telling = [i for i, x in enumerate(reader.program.layouts) if x.name in rule.layouts]
-            wanted &= np.isin(frames.layout, telling)
-        rows = np.flatnonzero(wanted)
-        if not len(rows):
-            return
-        for raw in reader.raw(_spans(taken_frames(frames, rows))):
-            self._prove(protocol, rule, frames, rows[: raw.n], raw)
-            rows = rows[raw.n :]
-
-    def _prove(
-        self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw
-    ) -> None:
-        good = np.flatnonzero(raw.flaw == Flaw.NONE)
-        rows = rows[good]
-        flows, of = factorize(frames.flow[rows])
-        client = np.array([self.framer.connections[f].client for f in flows.tolist()], np.int8)
-        shared = self.shared.setdefault(protocol.name, SharedFacts())
-        rule.observe(
-            Observation(
-                raw, good, [self.evidence(f) for f in flows.tolist()], of, client[of] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], shared.tell, shared.find,
-            )
-        )  # fmt: skip
+        yield from self._decoded(self.evidence.flush(flows, have_ended=False))
 
 
 class Tables(Pipeline):
@@ -551,7 +394,7 @@ class Tables(Pipeline):
         numbers, place = factorize(frames.flow)
         of = self.assembler.flows.columns(numbers)
         client = np.array([self.framer.connections[f].client for f in numbers.tolist()], np.int64)
-        return BatchConnections(place, of, client, self.facts(protocol, numbers.tolist()))
+        return BatchConnections(place, of, client, self.evidence.facts(protocol, numbers.tolist()))
 
     def close(self, flows: NDArray[np.int64], files: Sequence[str], of_others: bool) -> None:
         """Connections are over: what is known of them becomes rows, and they leave memory.
@@ -691,7 +534,7 @@ class CapturePipeline(Tables):
     def _open_before(self, time_ns: int) -> bool:
         """Whether a message that began before a time may still come."""
         late = {flow for (flow, _), since_ns in self.behind().items() if since_ns < time_ns}
-        late |= {f for waiting in self._waiting.values() for f, parts in waiting.items() if parts[0].ts_ns[0] < time_ns}
+        late |= {flow for flow, since_ns in self.evidence.unresolved_since_ns().items() if since_ns < time_ns}
         late |= {flow for flow, state in self.framer.connections.items() if not state.decided}
         if not late:
             return False
@@ -828,44 +671,6 @@ def caps(name: str, counts: Mapping[str, int]) -> list[str]:
     """Notes on a capture: what was lost on the way to a bound, and packets that were not read."""
     notes = [words.format(n) for key, words in _CAPS.items() if (n := counts.get(key, 0))]
     return [f"{name}: {note}" for note in (*notes, unread_text(counts)) if note]
-
-
-def taken(segments: Segments, rows: NDArray[np.intp] | slice) -> Segments:
-    """Some of the segments, over the same buffer."""
-    names = (f.name for f in dataclass_fields(Segments) if f.name not in ("buffer", "counts"))
-    return replace(segments, **{name: getattr(segments, name)[rows] for name in names})
-
-
-_PER_ROW = tuple(f.name for f in dataclass_fields(Frames) if f.name not in ("protocol", "buffer"))
-
-
-def _spans(frames: Frames) -> Spans:
-    return Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw)
-
-
-def taken_frames(frames: Frames, rows: NDArray[np.intp] | slice) -> Frames:
-    """Some of the rows, over the same buffer."""
-    columns = ((name, getattr(frames, name)) for name in _PER_ROW)
-    return replace(frames, **{name: x[rows] if isinstance(rows, slice) else x.take(rows) for name, x in columns})
-
-
-def _copied(frames: Frames, rows: NDArray[np.intp]) -> Frames:
-    """Some of the rows, over a buffer that holds nothing else."""
-    some = taken_frames(frames, rows)
-    spans = _spans(some).gathered()
-    return replace(some, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
-
-
-def _joined(parts: Sequence[Frames]) -> Frames:
-    """Rows of several parts as one, in order of time."""
-    if len(parts) == 1:
-        return parts[0]
-    sizes = np.array([len(part.buffer) for part in parts], np.int64)
-    shift = np.repeat(np.cumsum(sizes) - sizes, [len(part.start) for part in parts])
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_ROW}
-    columns["start"], columns["end"] = columns["start"] + shift, columns["end"] + shift
-    joined = Frames(parts[0].protocol, np.concatenate([part.buffer for part in parts]), **columns)
-    return taken_frames(joined, time_order(joined.ts_ns, joined.first_packet, joined.offset))
 
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:

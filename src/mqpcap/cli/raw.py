@@ -14,7 +14,6 @@ from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.row_bytes import row_secrets
 from mqpcap.listing.time_merge import merge
-from mqpcap.pipeline import taken
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome
 from mqpcap.tcp.chunks import StreamChunks
@@ -53,7 +52,7 @@ def _runs(
     for window in capture.windows():
         s = dissector.segments(window)
         ends = End(s.src_hi, s.src_lo, s.sport), End(s.dst_hi, s.dst_lo, s.dport)
-        selected = taken(s, np.flatnonzero(is_wanted(s.version, *ends)))
+        selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
         yield from _of_side(assembler, assembler.feed(selected), connection, direction)
         meter(int(window.caplen.sum()))
     yield from _of_side(assembler, assembler.finish(), connection, direction)

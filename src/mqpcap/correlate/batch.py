@@ -16,16 +16,15 @@ started     the initial sequence numbers of both sides are known, from any two o
 A reply ``r`` may answer a request ``q`` only if ``q.offset + q.length <= r.first_ack`` and ``q.last_ack <= r.offset``.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, factorize, is_identity, is_sorted, unify_dictionaries
+from mqpcap.arrays import ColumnBatch, Int64Array, factorize, is_sorted
 from mqpcap.tcp.flow_records import NONE
 
 KEPT = (
@@ -52,34 +51,7 @@ def in_order(numbers: Int64Array, *keys: NDArray[np.generic]) -> tuple[NDArray[n
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns of the same rows, a field each: arrays of NumPy or Arrow, or tables."""
-
-    def taken(self, rows: NDArray[np.intp]) -> Self:
-        """Some of the rows, by number; the same object where they are all as they stand."""
-        columns = [getattr(self, x.name) for x in fields(self)]
-        if is_identity(rows, len(columns[0])):
-            return self
-        return type(self)(*(x.take(rows if isinstance(x, np.ndarray) else pa.array(rows)) for x in columns))
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Several as one."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(*(_joined([getattr(part, x.name) for part in parts]) for x in fields(cls)))
-
-
-def _joined(columns: Sequence[Any]) -> Any:
-    if isinstance(columns[0], np.ndarray):
-        return np.concatenate(columns)
-    if isinstance(columns[0], pa.Table):
-        return unify_dictionaries(pa.concat_tables(columns, promote_options="default")).combine_chunks()
-    return pa.concat_arrays(columns)
-
-
-@dataclass(frozen=True)
-class Batch(Columns):
+class Batch(ColumnBatch):
     """Messages of one protocol: ``table`` has KEPT, ``direction``, ``flaw``, and what the rule needs as ``f.NAME``.
 
     flow, offset, length, ts_ns, end_ns (int64), from_client, broken (bytes are missing in front, or it was found by a

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, constant, single_array
-from mqpcap.correlate.batch import END_NS, Batch, Behind, Columns
+from mqpcap.arrays import ColumnBatch, Int64Array, constant, single_array
+from mqpcap.correlate.batch import END_NS, Batch, Behind
 from mqpcap.correlate.exchanges import Pairs, microseconds
 from mqpcap.schema.requests import DeliveryRule, Keys, Prints
 
@@ -47,7 +47,7 @@ that ``key`` names."""
 
 
 @dataclass(frozen=True)
-class Published(Columns):
+class Published(ColumnBatch):
     """Publishes as a delivery is looked for among them, a column each; ``note`` is the protocol's.
 
     From ``end_ns`` on they may be delivered.
@@ -69,7 +69,7 @@ class Published(Columns):
 
 
 @dataclass(frozen=True)
-class Delivered(Columns):
+class Delivered(ColumnBatch):
     """Deliveries whose publishes are looked for: ``length`` is that of the message, ``text`` the key as text."""
 
     key: Int64Array
@@ -318,7 +318,7 @@ class Deliveries:
 
 
 @dataclass(frozen=True)
-class _Rows(Columns):
+class _Rows(ColumnBatch):
     """Rows that publish or deliver."""
 
     table: pa.Table

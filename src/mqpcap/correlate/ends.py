@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array
-from mqpcap.correlate.batch import Batch, Closing, Columns
+from mqpcap.arrays import ColumnBatch, Int64Array
+from mqpcap.correlate.batch import Batch, Closing
 
 ANY_LENGTH = (1 << 63) - 1
 """Of bytes that may be as many as they like: nobody saw how many."""
@@ -29,7 +29,7 @@ _WHERE_TYPES = pa.schema([STRETCHES.field(name) for name in _WHERE])
 
 
 @dataclass(frozen=True)
-class Ended(Columns):
+class Ended(ColumnBatch):
     """Of connections in order of flow: where the last message of the client ends and when it came, where that of the
     server ends, -1 without one, and where they are."""
 

@@ -7,13 +7,14 @@ decodes wholly or not at all: with a flaw it has only the fields of its header.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, factorize
+from mqpcap.arrays import ColumnBatch, Int64Array, factorize
 from mqpcap.decode import bytecode, kernels
 from mqpcap.schema.compiler import Program, ProgramColumn, compiled
 from mqpcap.schema.flaws import Flaw
@@ -32,7 +33,7 @@ UNSIGNED = pa.decimal128(20, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(ColumnBatch):
     """Messages to read: n rows over one buffer.
 
     * start, end (int64): offsets in ``buffer``
@@ -43,6 +44,8 @@ class Spans:
     * bodies (2 by n, int64): start and end of the bodies, None until they are inflated
     """
 
+    SHARED: ClassVar[frozenset[str]] = frozenset(("buffer", "facts", "bodies"))
+
     buffer: NDArray[np.uint8]
     start: Int64Array
     end: Int64Array
@@ -52,11 +55,6 @@ class Spans:
     connection_index: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
     bodies: Int64Array | None = None
-
-    def part(self, start: int, end: int) -> "Spans":
-        """The rows from ``one`` to ``two``, over the same buffer."""
-        names = ["start", "end", "layout", "op", "flaw"] + ["connection_index"] * (self.connection_index is not None)
-        return replace(self, **{name: getattr(self, name)[start:end] for name in names})
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -170,7 +168,7 @@ class ColumnReader:
         while begin < len(sizes):
             bytes_before = int(sizes[begin - 1]) if begin else 0
             fit = int(np.searchsorted(sizes, bytes_before + BATCH_BYTES, "right"))
-            batch = self._opened(spans.part(begin, min(max(fit, begin + 1), begin + BATCH_ROWS)), BATCH_BYTES)
+            batch = self._opened(spans.taken(np.s_[begin : min(max(fit, begin + 1), begin + BATCH_ROWS)]), BATCH_BYTES)
             yield batch
             begin += len(batch.start)
 
@@ -187,7 +185,7 @@ class ColumnReader:
         size = 0
         for row in rows.tolist():
             if at_most_bytes is not None and size > at_most_bytes:
-                spans, flaw = spans.part(0, row), flaw[:row]
+                spans, flaw = spans.taken(np.s_[:row]), flaw[:row]
                 break
             body = int(spans.start[row] + self._header_len[spans.layout[row]])
             inflated, is_too_long = inflate(spans.buffer[body : spans.end[row]].tobytes(), MAX_INFLATED_BYTES)

@@ -3,13 +3,16 @@
 ``framing`` collects both here; ``pipeline`` takes them from here to ``columns`` and to the table ``problems``.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array
-from mqpcap.decode.message_buffer import MessageBuffer
+from mqpcap.arrays import ColumnBatch, Int64Array
+from mqpcap.decode.columns import Spans
+from mqpcap.decode.message_buffer import MessageBuffer, time_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(ColumnBatch):
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
 
     * start, end: offsets in ``buffer``; offset: in the stream; captured, gap_before: bytes
@@ -36,6 +39,8 @@ class Frames:
     * first_ack, last_ack: acknowledgement numbers of the packets with the first and the last byte, as stream offsets
       of the other side; NO_OFFSET (tcp.flow_records) if unknown
     """
+
+    SHARED: ClassVar[frozenset[str]] = frozenset(("protocol", "buffer"))
 
     protocol: str
     buffer: NDArray[np.uint8]
@@ -57,6 +62,28 @@ class Frames:
     resynced: NDArray[np.bool_]
     first_ack: Int64Array
     last_ack: Int64Array
+
+    def spans(self) -> Spans:
+        """The messages as input of a `ColumnReader`."""
+        return Spans(self.buffer, self.start, self.end, self.layout, self.op, self.flaw)
+
+    def copied(self, rows: NDArray[np.intp]) -> "Frames":
+        """The rows with these numbers, over a buffer that holds nothing else."""
+        frames = self.taken(rows)
+        spans = frames.spans().gathered()
+        return replace(frames, buffer=spans.buffer, start=spans.start.copy(), end=spans.end.copy())
+
+    @classmethod
+    def merged(cls, parts: Sequence["Frames"]) -> "Frames":
+        """The rows of parts with buffers of their own, in order of time."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = np.array([len(part.buffer) for part in parts], np.int64)
+        shift = np.repeat(np.cumsum(sizes) - sizes, [len(part.start) for part in parts])
+        frames = cls.joined(parts)
+        buffer = np.concatenate([part.buffer for part in parts])
+        frames = replace(frames, buffer=buffer, start=frames.start + shift, end=frames.end + shift)
+        return frames.taken(time_order(frames.ts_ns, frames.first_packet, frames.offset))
 
 
 class FoundMessages:

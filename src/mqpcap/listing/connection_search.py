@@ -96,7 +96,7 @@ class ChosenConnections:
             selected.add(output, first_ns)
 
         pipeline = self._pipeline(self.capture, options, take)
-        pipeline.shared.update(self._asked)
+        pipeline.evidence.shared.update(self._asked)
         read(pipeline, outcome, meter)
         if not self.connection_count:
             return []

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mqpcap.arrays import Int64Array
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.decode.columns import Records, Spans
+from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output
 from mqpcap.tables.schemas import NUMBER
@@ -127,7 +127,7 @@ def _locate(window: Window, segments: Segments, packet: int) -> Iterator[PacketP
 
 def _message_bytes(frames: Frames) -> pa.Array:
     """The bytes of each message."""
-    spans = Spans(frames.buffer, frames.start, frames.end, frames.layout, frames.op, frames.flaw).gathered()
+    spans = frames.spans().gathered()
     offsets = np.append(spans.start, len(spans.buffer)).astype(np.int32)
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(frames.start), [None, pa.py_buffer(offsets), pa.py_buffer(spans.buffer)]

@@ -18,7 +18,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.detection import Server, Told
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.shared_facts import Fact, SharedFacts
-from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline, taken, taken_frames
+from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tcp.headers import Segments
@@ -55,7 +55,7 @@ class SharedKnowledge:
 
 def knowledge_of(pipeline: Pipeline) -> SharedKnowledge:
     """Servers and facts that the connections of a pipeline proved."""
-    facts = {name: tuple(shared.told()) for name, shared in pipeline.shared.items()}
+    facts = {name: tuple(shared.told()) for name, shared in pipeline.evidence.shared.items()}
     return SharedKnowledge(frozenset(pipeline.framer.detector.servers.items()), facts)
 
 
@@ -116,9 +116,9 @@ class Share(CapturePipeline):
         knowledge = knowledge or SharedKnowledge()
         super().__init__(capture, replace(options, servers=options.servers | knowledge.servers), emit)
         for name, facts in knowledge.facts.items():
-            self.shared[name] = SharedFacts()
+            shared = self.evidence.shared[name] = SharedFacts()
             for fact in sorted(facts, key=lambda fact: fact[3]):
-                self.shared[name].take(fact)
+                shared.take(fact)
         self.needs = needs or TableNeeds()
         self.share, self.plan = share, plan or SharePlan(1)
 
@@ -129,7 +129,7 @@ class Share(CapturePipeline):
 
     def _segments(self, segments: Segments) -> Segments:
         if not self.is_whole:
-            segments = taken(segments, np.flatnonzero(self.plan.shares(segments.key) == self.share))
+            segments = segments.taken(np.flatnonzero(self.plan.shares(segments.key) == self.share))
         return super()._segments(segments)
 
     def _read(self, frames_by_layout: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
@@ -138,12 +138,12 @@ class Share(CapturePipeline):
     def _wanted(self, frames: Frames) -> Frames:
         frames, needs = super()._wanted(frames), self.needs
         keep = (frames.ts_ns >= needs.from_ns) & (frames.ts_ns <= needs.until_ns)
-        return frames if keep.all() else taken_frames(frames, np.flatnonzero(keep))
+        return frames if keep.all() else frames.taken(np.flatnonzero(keep))
 
     @property
     def lookup_keys(self) -> list[tuple[str, str]]:
         """Protocol and key of each fact that a connection looked up."""
-        return sorted((name, key) for name, shared in self.shared.items() for key in shared.asked)
+        return sorted((name, key) for name, shared in self.evidence.shared.items() for key in shared.asked)
 
     @property
     def missing_servers(self) -> list[Server]:

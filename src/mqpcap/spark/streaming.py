@@ -54,7 +54,7 @@ from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.messages import BatchConnections
 
-STATE_HEADER = b"mqpcap stream state 1\n"
+STATE_HEADER = b"mqpcap stream state 2\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 STATES_KEPT = 4
 """Batches whose states are kept. Spark may repeat the last two batches."""
@@ -96,7 +96,7 @@ class StreamState(Tables):
         self.take(self.last_of(ended_flows), [self.capture])
         self.close(ended_flows, [self.capture], of_others=True)
         ids = {*self.assembler.flows.columns(ended_flows).connection_ids().tolist()}
-        for shared in self.shared.values():
+        for shared in self.evidence.shared.values():
             shared.forget(ids)
         self.assembler.forget(ended_flows)
         self.framer.detector.doubted.clear()

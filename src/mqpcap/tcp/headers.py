@@ -16,11 +16,13 @@ import struct
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import cython
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.arrays import ColumnBatch
 from mqpcap.capture.annotations import ip_text
 from mqpcap.capture.windows import Window
 from mqpcap.tcp import wrappings
@@ -89,7 +91,7 @@ _RULE_INDEX = memoryview(wrappings.RULE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(ColumnBatch):
     """One row for each captured TCP segment, in order of capture.
 
     buffer: the bytes of the packets.
@@ -107,6 +109,8 @@ class Segments:
     key: int64, equal for both directions of a connection.
     counts: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
     """
+
+    SHARED: ClassVar[frozenset[str]] = frozenset(("buffer", "counts"))
 
     buffer: NDArray[np.uint8]
     src_hi: NDArray[np.int64]
