@@ -1,4 +1,4 @@
-"""Captures changed at random: ``python tests/bench/captures.py [--count N] [--seed N] [--loss]``.
+"""Captures changed at random: ``python tests/bench/captures.py [--count N] [--seed N] [--loss] [--packets N]``.
 
 Not a test: run it by hand; the suite tries some (``tests/test_mutated_captures.py``). Checked of each: no traceback,
 the law of conservation, the same rows in windows of one packet. With --loss packets are not changed, but every other
@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "support"))
 
+import mutated_captures  # noqa: E402
 from mutated_captures import PCAPS, capture_bytes, differences, mutant, stretch  # noqa: E402
 
 
@@ -23,9 +24,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", action="store_true")
+    parser.add_argument("--packets", type=int, default=mutated_captures.STRETCH, help="packets of each capture")
     parser.add_argument("--keep", type=Path, help="a folder for the captures that fail")
     parser.add_argument("captures", nargs="*", type=Path)
     args = parser.parse_args()
+    mutated_captures.STRETCH = args.packets
     paths = args.captures or sorted(PCAPS.glob("*/*.pcap"))
     originals = [data for path in paths if (data := path.read_bytes())[:4] == b"\xd4\xc3\xb2\xa1"]
     failed: Counter[str] = Counter()
