@@ -223,7 +223,7 @@ def damaged(session: Session, client_port: int, draw: random.Random) -> list[Seg
 # -- logins of real programs -----------------------------------------------------------------------------------
 
 
-LOGINS = ("blipmq/qos1", "blipmq/errors", "flymq/login", "fq/session", "fq/errors")
+LOGINS = ("blipmq/qos1", "blipmq/errors", "flymq/login", "flymq/users", "fq/session", "fq/errors")
 MAX_SESSION_MESSAGES = 40
 SECRET_LENGTHS = range(7, 128)
 """Shorter ones stand in other bytes by chance."""

@@ -166,6 +166,19 @@ def test_secrets_of_every_variant_that_fits_are_hidden() -> None:
     assert spans(b"\3ab") == ()  # as a key it does not fit
 
 
+def test_a_reply_that_its_request_fits_with_bytes_left_hides_nothing() -> None:
+    """FlyMQ's USER_CREATE reply without roles: its empty lists are two empty passwords there, its times are left."""
+    flymq, data = (
+        protocols()["flymq"],
+        bytes.fromhex("af017301 00000020 0005 6361726f6c") + bytes(8) + b"\1" + bytes(16),
+    )
+    reply = explanation(flymq, data, "s2c").best
+    assert reply is not None
+
+    assert [(i.name, i.value) for i in reply.items][-2:] == [("created_at_s", 0), ("updated_at_s", 0)]
+    assert secret_spans(flymq, data, reply).spans == ()
+
+
 def test_of_what_does_not_fit_all_behind_the_header_is_hidden() -> None:
     layout = Layout("toy", "c2s", {1: (SECRET,)}, message("head", U8("op")), "op")
     toy, data = protocol_of(layout), bytes.fromhex("01 05 02 6162")

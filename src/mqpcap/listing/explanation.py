@@ -166,7 +166,8 @@ def explanation(
 def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> SecretSpans:
     """Secret spans of a message: the secrets of every variant that fits, not only of the best.
 
-    If nothing fits, or the best variant leaves bytes that may be a secret, the span is all after the fixed header.
+    If nothing fits, or the best variant leaves bytes that may be a secret, the span is all after the fixed header. What
+    another variant leaves is described by the best one: a reply without roles fits its request, with its times left.
     """
     if best is None or best.message is None:
         return ALL
@@ -175,7 +176,8 @@ def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> S
     if not best.fits or any(i.secret and i.column in protocol.spare for i in best.items):
         return _after(begin)
     fitting = (x for x in (best, *explanation(protocol, data, inside=False).attempts) if x.fits)
-    secrets = [item for attempt in fitting for item in attempt.items if item.secret]
+    items = (item for attempt in fitting for item in attempt.items)
+    secrets = [item for item in items if item.secret and item.length and item.column not in protocol.spare]
     spans = [(i.offset, i.offset + i.length) for i in secrets if not i.inflated]
     inflated = [(i.offset, i.offset + i.length) for i in secrets if i.inflated]
     return SecretSpans((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
