@@ -38,8 +38,8 @@ from mqpcap.protocols import protocols
 from mqpcap.query import EVERYTHING, Query, of_tree, query
 from mqpcap.query import Comparison as Test
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import Choices, Outcome, background, size_bytes
-from mqpcap.recording import Paths, checked_choices, open_inputs
+from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes
+from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import DIRECTIONS, Direction
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side

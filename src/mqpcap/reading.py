@@ -3,12 +3,13 @@
 What cannot be read is said when everything else is done.
 """
 
+import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from mqpcap.errors import CaptureError
 from mqpcap.wording import error_line, plural
@@ -68,6 +69,58 @@ class Choices:
             max(memory_bytes, SMALLEST_MEMORY_BYTES),
             optional_tables=OPTIONAL_TABLES if only is None else only,
         )
+
+
+def checked_choices(
+    decode_as: Mapping[int, str] | None = None,
+    show_secrets: bool = False,
+    bodies: int | Literal["full", "none"] | None = None,
+    max_memory_bytes: int | None = None,
+    jobs: int | None = None,
+) -> Choices:
+    """The values of the common options; see ``mqpcap.open``. Raises ValueError or TypeError for a wrong one."""
+    from mqpcap.decode.detection import DecodeAs
+
+    rules = tuple(DecodeAs(_port(port), checked_protocol(name)) for port, name in (decode_as or {}).items())
+    if not isinstance(show_secrets, bool):
+        raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
+    body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
+    return Choices(
+        rules,
+        show_secrets,
+        None if body_bytes is None else _count("bodies", body_bytes, 0),
+        None if jobs is None else _count("jobs", jobs, 1),
+        None if max_memory_bytes is None else _count("max_memory_bytes", max_memory_bytes, 1),
+    )
+
+
+def checked_protocol(name: str) -> str:
+    """The name of a protocol. Raises ValueError for another name."""
+    from mqpcap.protocols import protocols
+
+    if name not in protocols():
+        raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
+    return name
+
+
+def _port(port: Any) -> int:
+    try:
+        number = -1 if isinstance(port, bool) else operator.index(port)
+    except TypeError:
+        number = -1
+    if not 1 <= number <= 65535:
+        raise ValueError(f"{port!r} is not a TCP port: keys of decode_as are integers, as in {{9092: 'flymq'}}")
+    return number
+
+
+def _count(option: str, value: Any, at_least: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{option} is an integer, not {value!r}") from None
+    if isinstance(value, bool) or count < at_least:
+        raise ValueError(f"{option} is at least {at_least}, not {value!r}")
+    return count
 
 
 @dataclass(slots=True)

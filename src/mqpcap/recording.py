@@ -7,7 +7,6 @@ One `Recording` may be used by several threads. Each pass over a capture has a `
 results of a pass are published together when it ends.
 """
 
-import operator
 import os
 import tempfile
 import threading
@@ -27,21 +26,19 @@ from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
-from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.listing.numbered_pipeline import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import LocatingPipeline, PacketLocator
 from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
-from mqpcap.reading import Choices
+from mqpcap.reading import checked_choices, checked_protocol
 from mqpcap.schema.protocol import Direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.statistics.capture_quality import (
     Report,  # what the command says is what Python says; only there is it counted
 )
-from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -102,32 +99,9 @@ def open(
     Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
     choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes)
-    options = Options(choices.decode_as, RowPolicy(choices.show_secrets, choices.bodies))
-    if choices.max_memory_bytes is not None:
-        options = replace(options, max_memory_bytes=choices.max_memory_bytes)
+    options = choices.dissection()
     opened, copies = open_inputs(path)
     return Recording(opened, options, copies)
-
-
-def checked_choices(
-    decode_as: Mapping[int, str] | None = None,
-    show_secrets: bool = False,
-    bodies: int | Literal["full", "none"] | None = None,
-    max_memory_bytes: int | None = None,
-    jobs: int | None = None,
-) -> Choices:
-    """The values of the common options; see ``open``. Raises ValueError or TypeError for a wrong one."""
-    rules = tuple(DecodeAs(_port(port), _protocol(name)) for port, name in (decode_as or {}).items())
-    if not isinstance(show_secrets, bool):
-        raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
-    body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
-    return Choices(
-        rules,
-        show_secrets,
-        None if body_bytes is None else _count("bodies", body_bytes, 0),
-        None if jobs is None else _count("jobs", jobs, 1),
-        None if max_memory_bytes is None else _count("max_memory_bytes", max_memory_bytes, 1),
-    )
 
 
 def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
@@ -190,28 +164,6 @@ def _unique_names(copies: Iterable[_Copy]) -> dict[str, str]:
 def _renamed(capture: Capture, name: str) -> Capture:
     """The capture in a copy, with the name of its original."""
     return Capture(tuple(InputFile(name, path) for path in capture.files))
-
-
-def _port(port: object) -> int:
-    if isinstance(port, bool) or not isinstance(port, int | np.integer) or not 1 <= port <= 65535:
-        raise ValueError(f"{port!r} is not a TCP port: keys of decode_as are integers, as in {{9092: 'flymq'}}")
-    return int(port)
-
-
-def _count(option: str, value: Any, at_least: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{option} is an integer, not {value!r}") from None
-    if isinstance(value, bool) or count < at_least:
-        raise ValueError(f"{option} is at least {at_least}, not {value!r}")
-    return count
-
-
-def _protocol(name: str) -> str:
-    if name not in protocols():
-        raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
-    return name
 
 
 def _checked_table(table: str) -> str:
@@ -336,7 +288,7 @@ class Recording(NamedTables):
 
     def protocol(self, name: str) -> pa.Table:
         """The messages of a protocol with all its fields. Raises ValueError for an unknown protocol."""
-        return self.table(_protocol(name))
+        return self.table(checked_protocol(name))
 
     def table(self, name: str) -> pa.Table:
         """A table by its name. Raises ValueError for an unknown name."""

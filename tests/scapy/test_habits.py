@@ -18,6 +18,7 @@ from mqpcap.protocols.flymq import FlyMQ, FlyMQAuth, FlyMQProduce, FlyMQProduceR
 from mqpcap.protocols.fq import FqAuth, FqCommand, FqConnect, FqHeartbeatRequest
 from mqpcap.protocols.msgq import MsgQSend
 from mqpcap.scapy import MqDispatch, display
+from mqpcap.scapy.field_names import similar_names
 from mqpcap.scapy.session import MqSession
 from mqpcap.schema.message import Message
 
@@ -247,3 +248,55 @@ def test_words_of_a_sent_message_are_still_its_fields() -> None:
     message.group = "h"
 
     assert message.group == "h"
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["PING", "ping", "Ping"])
+def test_names_of_numbers_are_taken_in_any_case(word: str) -> None:
+    assert BlipMQ(frame_type=word).frame_type == 7
+
+
+@pytest.mark.parametrize(("word", "number"), [("BINARY", 1), ("compressed", 2), ("binary+compressed", 3)])
+def test_flags_are_given_by_name(word: str, number: int) -> None:
+    assert bytes(FlyMQ(flags=word))[3] == number  # spec/flymq.md: byte 3, 0x01 binary, 0x02 compressed
+
+
+def test_a_name_that_is_no_field_suggests_the_right_one() -> None:
+    reply = BlipMQ() / BlipMQPublish()
+
+    for ask in (
+        lambda: BlipMQPublish(topik=b"x"), lambda: reply.topik, lambda: setattr(reply, "topik", b"x"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=r"has no field 'topik'; did you mean topic\?"):
+            ask()
+    assert similar_names("code", ["length", "error_code"]) == ["error_code"]
+    assert not hasattr(reply, "topik")
+
+
+def test_a_session_takes_the_options_of_open() -> None:
+    packets = rdpcap(str(PCAPS / "blipmq/qos1.pcap"))
+    for packet in packets:
+        for name in ("sport", "dport"):
+            if getattr(packet[TCP], name) == 5555:
+                setattr(packet[TCP], name, 6666)
+        del packet[TCP].chksum
+
+    messages = sniff(offline=packets, session=MqSession(decode_as={6666: "blipmq"}, bodies="none"), quiet=True)
+
+    assert {m.mq.protocol for m in messages} == {"blipmq"}
+    with pytest.raises(ValueError, match="'nope' is no protocol"):
+        MqSession(decode_as={6666: "nope"})
+
+
+def test_the_headers_below_a_message_are_those_of_its_first_packet() -> None:
+    packets = rdpcap(str(PCAPS / "flymq/core.pcap"))
+
+    for message in session("flymq/core.pcap"):
+        first = packets[message.mq.first_packet - 1]
+        assert (message[IP].ttl, message[IP].id) == (first[IP].ttl, first[IP].id)
+        assert (message[TCP].seq, message[TCP].ack, message[TCP].options) == (
+            first[TCP].seq, first[TCP].ack, first[TCP].options,
+        )  # fmt: skip
+        assert not message[TCP].payload

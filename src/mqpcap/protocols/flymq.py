@@ -42,7 +42,9 @@ MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly t
 MAX_REPLY_SIZE = 256 << 20  # our limit: the server checks no length before writing (protocol.go:405-423)
 MAX_REINJECTED_OFFSET = (1 << 48) - 1  # above it the server reads a message id out of the offset
 WRAPPED_FROM = 65_536  # server.go:1651-1754: from this value length on a zero-copy reply carries the stored record
+FLAG_BINARY = 0x01
 FLAG_COMPRESSED = 0x02
+FLAG_WORDS = {1: "BINARY", 2: "COMPRESSED", 3: "BINARY+COMPRESSED"}
 
 
 class Op(IntEnum):
@@ -119,7 +121,7 @@ class FlyMQ(Message):
         U8("magic", equals=0xAF, column=None),
         U8("version", equals=1, column=None),
         U8("opcode", names=NAMES),
-        U8("flags", 1),
+        U8("flags", FLAG_BINARY, words=FLAG_WORDS),
         Length("length", at_most=MAX_REPLY_SIZE),
     ]
 

@@ -30,7 +30,7 @@ from mqpcap.decode.scanning import LayoutScanner
 from mqpcap.errors import ProtocolError
 from mqpcap.protocols import names as protocol_names
 from mqpcap.protocols import protocols
-from mqpcap.scapy import display, session
+from mqpcap.scapy import display, field_names, session
 from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema import fields
 from mqpcap.schema.compiler import compiled
@@ -319,6 +319,7 @@ def bind() -> None:
     setattr(Message, "add_payload", add_payload)  # noqa: B010
     fields.shows_secrets = lambda: show_secrets
     display.install()
+    field_names.install()
     session.install()
     for protocol in protocols().values():
         fronts = ([top(x.header)] if x.header is not None else x.messages() for x in protocol.layouts)

@@ -243,14 +243,20 @@ _sr = PacketList.sr
 
 
 def endpoint_layers(message: Message) -> Packet:
-    """The addresses and ports of a session's message as Scapy layers: bare Ethernet, IP and TCP headers."""
+    """The headers of the first packet that carried a session's message, without its payload.
+
+    Headers outside of its IP header are left out, but for Ethernet. If that packet was evicted, or was an IP fragment,
+    the headers have only addresses and ports.
+    """
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
 
     mq = message.mq
+    if headers := mq.first_headers():
+        return headers
     ip = (IPv6 if ":" in mq.src_ip else IP)(src=mq.src_ip, dst=mq.dst_ip)
-    headers: Packet = Ether() / ip / TCP(sport=mq.src_port, dport=mq.dst_port)
+    headers = Ether() / ip / TCP(sport=mq.src_port, dport=mq.dst_port)
     return headers
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -23,6 +23,7 @@ from scapy.config import conf
 from scapy.data import MTU
 from scapy.layers.inet import IP, TCP
 from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
@@ -32,6 +33,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.listing.packet_locator import CapturedPacket, window_of
 from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Options, Output, Tables
+from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, above
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout, MessageQueue
@@ -80,9 +82,9 @@ class ReplyLookup:
         return self.__dict__
 
 
-def as_scapy(packet: CapturedPacket) -> Packet:
-    """A captured packet as a Scapy packet."""
-    scapy_packet: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw)
+def as_scapy(packet: CapturedPacket, **scapy: Any) -> Packet:
+    """A captured packet as a Scapy packet; ``scapy`` are arguments of its class."""
+    scapy_packet: Packet = conf.l2types.num2layer.get(packet.link_type, conf.raw_layer)(packet.raw, **scapy)
     scapy_packet.time, scapy_packet.wirelen = EDecimal(packet.ts_ns) / 1_000_000_000, packet.wire_len
     return scapy_packet
 
@@ -131,6 +133,23 @@ class Seen:
         """The packets that carried the message, but for those evicted before it was complete."""
         return [as_scapy(packet) for packet in self.packets_raw]
 
+    def first_headers(self) -> Packet | None:
+        """Ethernet, IP and TCP headers of the first packet that carried the message; None if it has no such headers."""
+        if not self.packets_raw:
+            return None
+        packet = as_scapy(self.packets_raw[0], stop_dissection_after=TCP)
+        layer = packet.lastlayer()
+        while not isinstance(layer, TCP):
+            if layer is None:
+                return None
+            layer = layer.underlayer
+        tcp, ip = layer, layer.underlayer
+        if not isinstance(ip, IP | IPv6) or (tcp.sport, tcp.dport) != (self.src_port, self.dst_port):
+            return None
+        tcp.remove_payload()
+        ethernet = ip.underlayer
+        return ethernet if isinstance(ethernet, Ether) else ip
+
     @property
     def key(self) -> Key:
         """The key of the message in the tables of its capture."""
@@ -156,12 +175,22 @@ class MqSession(DefaultSession):
     """Yields messages instead of packets; see the module.
 
     Each source (file, interface) is a separate capture: packets of different sources never share a connection.
-    ``options`` are those of a dissection: ports to decode as, memory. A ``supersession`` processes the packets first.
+    The options are those of ``mqpcap.open``; ``options`` stands for all of them. A ``supersession`` processes the
+    packets first. Raises ValueError or TypeError for a wrong option.
     """
 
-    def __init__(self, options: Options | None = None, **scapy: Any) -> None:
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        decode_as: Mapping[int, str] | None = None,
+        show_secrets: bool = False,
+        bodies: int | Literal["full", "none"] | None = None,
+        max_memory_bytes: int | None = None,
+        **scapy: Any,
+    ) -> None:
         super().__init__(**scapy)
-        self.options = options or Options()
+        self.options = options or checked_choices(decode_as, show_secrets, bodies, max_memory_bytes).dissection()
         self._sources: dict[int, _Source] = {}
 
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:

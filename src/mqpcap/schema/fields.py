@@ -122,11 +122,12 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         return self.i2s if pkt is None else pkt.named.get(self.name, self.i2s)
 
     def number(self, pkt: Packet | None, name: str) -> int:
-        """The number of a name, or of a name joined by " or "; the first of the joined names goes first."""
+        """The number of a name in any case, or of a name joined by " or "; the first of the joined names goes first."""
         named = self.named(pkt)
         for part_limit in (1, None):
             for number, text in named.items():
-                if name == text or name in text.split(" or ")[:part_limit]:
+                text, wanted = text.lower(), name.lower()
+                if wanted == text or wanted in text.split(" or ")[:part_limit]:
                     return number
         raise ValueError(f"{name!r} is no {self.name}; there are {', '.join(named.values()) or 'only numbers'}")
 

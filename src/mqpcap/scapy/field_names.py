@@ -1,0 +1,85 @@
+"""Suggests the right name where a message has no field of a name.
+
+In: a message and the name that somebody wrote. Out: an AttributeError that lists similar names, or all.
+Called by: Scapy, after ``display.install`` has set these functions as methods.
+
+Scapy's error is the name alone. Documents and tables name some fields otherwise (``code`` for ``error_code``).
+"""
+
+from difflib import get_close_matches
+from typing import Any
+
+from scapy.packet import NoPayload, Packet
+
+from mqpcap.schema.message import Message
+
+
+class UnknownField(AttributeError):
+    """A message has no field of a name. The text is made when it is read: Scapy asks for many attributes in vain."""
+
+    def __init__(self, message: Packet, wrong_name: str) -> None:
+        super().__init__(wrong_name)
+        self.message, self.wrong_name = message, wrong_name
+
+    def __str__(self) -> str:
+        layers, names = [], []
+        layer = self.message
+        while not isinstance(layer, NoPayload):
+            layers.append(type(layer).__name__)
+            names += [field.name for field in layer.fields_desc]
+            layer = layer.payload
+        text = f"{' / '.join(layers)} has no field {self.wrong_name!r}"
+        similar = similar_names(self.wrong_name, names)
+        return f"{text}; did you mean {' or '.join(similar)}?" if similar else f"{text}; there are {', '.join(names)}"
+
+
+def similar_names(wrong_name: str, names: list[str]) -> list[str]:
+    """Up to three of the names that a word may stand for: parts of each other first, then misspellings.
+
+    >>> similar_names("code", ["length", "error_code"])
+    ['error_code']
+    """
+    word = wrong_name.lower().strip("_")
+    related = [name for name in names if word and (word in name.lower().split("_") or name.strip("_") == word)]
+    return (related or get_close_matches(word, names))[:3]
+
+
+def init(message: Message, /, *arguments: Any, **fields: Any) -> None:
+    """A new message. Raises UnknownField for a field that its class does not have."""
+    try:
+        _init(message, *arguments, **fields)
+    except AttributeError as error:
+        if error.args and error.args[0] in fields and error.args[0] not in message.fieldtype:
+            raise UnknownField(message, error.args[0]) from None
+        raise
+
+
+def missing_attribute(message: Message, name: str) -> Any:
+    """A field of the message or of its payload, as Scapy has it. Raises UnknownField."""
+    try:
+        return Packet.__getattr__(message, name)
+    except AttributeError:
+        raise UnknownField(message, name) from None
+
+
+def set_attribute(message: Message, name: str, value: Any) -> None:
+    """Sets a field of the message or of its payload, as Scapy does. Raises UnknownField, as for Scapy's own classes."""
+    is_attribute = name in message.__all_slots__ or name in message.__dict__ or hasattr(type(message), name)
+    if is_attribute or name in message.default_fields:
+        Packet.__setattr__(message, name, value)
+        return
+    try:
+        message.setfieldval(name, value)
+    except AttributeError:
+        raise UnknownField(message, name) from None
+
+
+_init = Message.__init__
+
+
+def install() -> None:
+    """Sets these functions as methods of `Message`."""
+    for name, function in (
+        ("__init__", init), ("__getattr__", missing_attribute), ("__setattr__", set_attribute),
+    ):  # fmt: skip
+        setattr(Message, name, function)
