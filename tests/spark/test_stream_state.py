@@ -436,16 +436,7 @@ def test_stream_over_faults_tells_what_a_batch_tells(files: Files, path: Path) -
         assert texts([stream(files, table).rest()]) == expected.get(table, []), table
 
 
-LATE_PAIRS = pytest.mark.xfail(reason="a publish whose reply is in the next file is looked up before its pair is found")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "flymq/fetch", pytest.param("flymq/pipelining", marks=LATE_PAIRS), "msgq/split_session", "blipmq/qos1",
-        "fq/session",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["flymq/fetch", "flymq/pipelining", "msgq/split_session", "blipmq/qos1", "fq/session"])
 def test_exchanges_and_deliveries_of_a_stream_are_those_of_a_batch(files: Files, name: str) -> None:
     """Pairs whose halves are in different files among them, and requests that closed connections leave open."""
     for file in rotated(PCAPS / f"{name}.pcap", files.folder, 5):

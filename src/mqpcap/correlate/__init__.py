@@ -13,7 +13,7 @@ import pyarrow as pa
 from mqpcap.correlate.batch import Batch, Behind, Closing
 from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
 from mqpcap.correlate.ends import Ends
-from mqpcap.correlate.exchanges import Exchanges
+from mqpcap.correlate.exchanges import Exchanges, Pairs
 from mqpcap.correlate.replay import Replay
 from mqpcap.schema.requests import CorrelationRule, Prints
 
@@ -28,6 +28,7 @@ class Correlation:
         self._rule, self._prints = rule, prints
         self._ends = Ends(LOOKAHEAD_NS if delivers and may_be_unseen else None)
         self._exchanges = Exchanges(protocol, rule, prints)
+        self._behind = Behind(now_ns=0)
         self.deliveries = None
         if delivers and rule.deliveries is not None:
             self.deliveries = Deliveries(protocol, rule.deliveries, prints)
@@ -59,6 +60,7 @@ class Correlation:
         """Take rows in; gives the name of a table and rows of it that are certain now."""
         tables: Iterator[pa.Table] = iter(())
         pairs, stretches = None, None
+        self._behind = behind
         if batch is not None:
             for name in self._rule.printed:
                 made = pa.array(self._prints(batch.table[f"f.{name}"]))
@@ -66,18 +68,23 @@ class Correlation:
             stretches = self._ends.feed(batch)
             tables, pairs = self._exchanges.feed(batch)
         yield from (("exchanges", table) for table in tables)
-        if self.deliveries is not None:
-            self.deliveries.feed(batch, pairs, stretches)
-            if (found := self.deliveries.ready(behind)) is not None:
-                yield "deliveries", found
+        yield from self._delivered(batch, pairs, stretches)
 
     def close(self, closing: Closing) -> Iterator[tuple[str, pa.Table]]:
         """The same for what is left of connections that are over."""
         *ends, stretches = self._ends.close(closing)
         tables, pairs = self._exchanges.close(closing, *ends)
         yield from (("exchanges", table) for table in tables)
+        yield from self._delivered(None, pairs, stretches)
+
+    def _delivered(
+        self, batch: Batch | None, pairs: Pairs | None, stretches: pa.Table | None
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """Rows of ``deliveries`` that are certain with these messages and pairs, some of which an end made certain."""
         if self.deliveries is not None:
-            self.deliveries.feed(None, pairs, stretches)
+            self.deliveries.feed(batch, pairs, stretches)
+            if (found := self.deliveries.ready(self._behind)) is not None:
+                yield "deliveries", found
 
     def finish(self) -> Iterator[tuple[str, pa.Table]]:
         """The same at the end of the input, behind the last connection."""
