@@ -117,6 +117,16 @@ def test_a_handshake_behind_the_first_bytes_comes_too_late_to_make_the_start_kno
 
 
 @pytest.mark.usefixtures("window_packets")
+def test_a_syn_behind_the_first_bytes_says_nothing_new(tmp_path: Any) -> None:
+    """The SYN-ACK made both starts known; the client's first bytes come in another order than they were sent."""
+    segments = [SYN_ACK, client(24, 0), server(0, 48), SYN_SENT, client(0, 0)]
+
+    rows, _ = given(segments, tmp_path)
+
+    assert {row[4] for row in rows} == {True}
+
+
+@pytest.mark.usefixtures("window_packets")
 def test_a_late_capture_counts_from_its_first_bytes_and_names_what_was_acknowledged_before(tmp_path: Any) -> None:
     """The first reply (24 bytes) was not captured: the client acknowledged only what came before it.
 

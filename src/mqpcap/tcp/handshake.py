@@ -281,7 +281,7 @@ class Handshakes:
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         self._start_at(side, base)
-        if side_record.base_seq == base and side_record.next_offset == 0:
+        if not side_record.base_known and side_record.base_seq == base and side_record.next_offset == 0:
             side_record.base_known = 2 if peer_record.next_offset else 1
         side_record.syn_seen = 1
         if side_record.next_offset == 0:
