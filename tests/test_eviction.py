@@ -81,12 +81,12 @@ def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeyp
 
 
 def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "crowded_out" not in dissect(capture_of("fq/session")).counts
+    assert "evicted_open" not in dissect(capture_of("fq/session")).counts
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
     monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
 
-    assert dissect(capture_of("fq/session")).counts["crowded_out"] > 0
+    assert dissect(capture_of("fq/session")).counts["evicted_open"] > 0
 
 
 @pytest.mark.parametrize("name", ["flymq/malformed", "fq/errors", "kokaq/go1_session", "msgq/flat_errors"])

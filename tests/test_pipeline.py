@@ -115,7 +115,7 @@ def test_problems_of_a_live_connection_do_not_pile_up(tmp_path: Path, monkeypatc
         given += output.rows.num_rows * (output.table == "problems")
 
     run = CapturePipeline(captures([str(tmp_path / "conflicts.pcap")]).captures[0], Options(), take)
-    waiting = [run.assembler.untold_count for _ in run.steps()]
+    waiting = [run.assembler.unreported_count for _ in run.steps()]
 
     assert given > 32 * 400 // 2  # and one for the bytes that are none of ours
     assert len(waiting) > 5
@@ -145,7 +145,7 @@ def test_a_part_has_a_byte_for_each_message_at_least(monkeypatch: pytest.MonkeyP
     chunks = run.assembler.feed(run.dissector.segments(window))
     found = run.framer.feed(chunks, run.assembler.flows)
     monkeypatch.setattr(run.framer, "feed", lambda *given: found)
-    monkeypatch.setattr(run.assembler, "keep", lambda *given: None)
+    monkeypatch.setattr(run.assembler, "retain", lambda *given: None)
 
     list(run._framed(replace(chunks, length=np.ones_like(chunks.length))))
 

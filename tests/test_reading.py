@@ -25,7 +25,9 @@ def test_parts_of_an_export_add_up() -> None:
 
 
 def test_a_bound_that_bit_is_told_with_its_count() -> None:
-    assert caps("a.pcap", {"held_cap": 0, "too_deep": 7, "tcp": 9}) == ["a.pcap: 7 packets: too many headers, not read"]
+    assert caps("a.pcap", {"reorder_cap": 0, "too_deep": 7, "tcp": 9}) == [
+        "a.pcap: 7 packets: too many headers, not read"
+    ]
 
 
 def test_what_is_gone_has_no_size(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ from mqpcap.tables.messages import BatchConnections, MessageTables, RowPolicy, f
 from mqpcap.tables.problems import problems
 from mqpcap.tables.schemas import TABLES
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
-from mqpcap.tcp.chunks import Range, StreamChunks
+from mqpcap.tcp.chunks import StreamChunks, StreamRange
+from mqpcap.tcp.exclusion import ConnectionTest, ExcludedConnections, selected_flows
 from mqpcap.tcp.flow_records import NONE
 from mqpcap.tcp.headers import Dissector, Segments
-from mqpcap.tcp.muting import ConnectionTest, Muted, wanted_flows
 from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
 from mqpcap.tcp.wrappings import unread_text
 
@@ -62,8 +62,8 @@ RECORD_BYTES = 16
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
 """Tables of which the work is not done where nobody wants them."""
 _CAPS = {
-    "held_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
-    "crowded_out": "{} open connections were ended to make room; what follows of them are connections of their own",
+    "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
@@ -127,7 +127,7 @@ class Pipeline:
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.readers: dict[str, ColumnReader] = {}
         self.counts: dict[str, int] = {}
-        self._muted = Muted()
+        self._excluded = ExcludedConnections()
         self.evidence = EvidenceCollector(self.framer.connections)
         self._part_bytes = PART_BYTES
         self.span_ns = 0, 0
@@ -164,7 +164,7 @@ class Pipeline:
 
     def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
         found, consumed, wanted = self.framer.feed(self._chunks(chunks), self.assembler.flows)
-        self.assembler.keep(chunks, consumed, wanted)
+        self.assembler.retain(chunks, consumed, wanted)
         messages = sum(len(frames.start) for frames in found)
         if messages:
             # A message has a byte at least, but those that were held may come with fewer.
@@ -180,7 +180,7 @@ class Pipeline:
         """The segments that are read."""
         if self.options.connections is None:
             return segments
-        rows = self._muted.left(segments, self.options.connections)
+        rows = self._excluded.kept_rows(segments, self.options.connections)
         return segments if len(rows) == len(segments.key) else segments.taken(rows)
 
     def _chunks(self, chunks: StreamChunks) -> StreamChunks:
@@ -193,9 +193,9 @@ class Pipeline:
             return
         numbers = np.array([f for f in np.unique(flows).tolist() if self.evidence.is_complete(f)], np.int64)
         of = self.assembler.flows.columns(numbers)
-        unwanted = numbers[~wanted_flows(self.options.connections, of)]
+        unwanted = numbers[~selected_flows(self.options.connections, of)]
         if len(unwanted):
-            self._muted.add(self.assembler.flows.columns(unwanted))
+            self._excluded.add(self.assembler.flows.columns(unwanted))
 
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
@@ -213,7 +213,7 @@ class Pipeline:
 
     def behind(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for bytes, and since when (ns): from then on the other is ahead."""
-        since = self.assembler.out_of_order()
+        since = self.assembler.stalled_sides()
         for side, ns in self.framer.undecided.items():
             since[side] = min(ns, since.get(side, ns))
         return since
@@ -246,7 +246,7 @@ class Pipeline:
         if self.options.connections is None:
             return frames
         flows, place = factorize(frames.flow)
-        wanted = wanted_flows(self.options.connections, self.assembler.flows.columns(flows))
+        wanted = selected_flows(self.options.connections, self.assembler.flows.columns(flows))
         return frames if wanted.all() else frames.taken(np.flatnonzero(wanted[place]))
 
     def _decoded(self, resolved: Iterator[Frames]) -> Iterator[tuple[Frames, Records]]:
@@ -275,13 +275,13 @@ class Pipeline:
 
     def waiting_flows(self) -> frozenset[int]:
         """Connections whose messages wait until more is known of them, or for packets that may be out of order."""
-        return frozenset(self.evidence.unresolved_since_ns()).union(flow for flow, _ in self.assembler.out_of_order())
+        return frozenset(self.evidence.unresolved_since_ns()).union(flow for flow, _ in self.assembler.stalled_sides())
 
     def early_messages(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
         """The messages of these connections that wait, read with the evidence found so far."""
-        late = sorted({flow for flow, _ in self.assembler.out_of_order() if flow in flows})
+        late = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if late:
-            yield from self._framed(self.assembler.hurry(np.array(late, np.int64)))
+            yield from self._framed(self.assembler.flush_reordering(np.array(late, np.int64)))
         yield from self._decoded(self.evidence.flush(flows, have_ended=False))
 
 
@@ -541,7 +541,7 @@ class CapturePipeline(Tables):
         of = self.assembler.flows.columns(np.array(sorted(late), np.int64))
         begun = of.first_ts_ns < time_ns
         if self.options.connections is not None:
-            begun &= wanted_flows(self.options.connections, of)
+            begun &= selected_flows(self.options.connections, of)
         return bool(begun.any())
 
     def give_messages(self, chunk: MessageTables) -> None:
@@ -559,7 +559,7 @@ class CapturePipeline(Tables):
         over = self.assembler.eviction_candidates(room // CLOSED_SHARE, room // OPEN_SHARE)
         if len(over):
             self.take(self.last_of(over), self.capture.files)
-        elif self.assembler.untold_count + len(self.framer.output.problems) < MAX_PROBLEMS:
+        elif self.assembler.unreported_count + len(self.framer.output.problems) < MAX_PROBLEMS:
             return
         self.close(over, self.capture.files, of_others=True)
         self.assembler.forget(over)
@@ -679,14 +679,14 @@ def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
     return pa.table({name: whole[name] for name in schema.names}).cast(schema)
 
 
-def not_read(assembler: Reassembler, gaps: list[Range]) -> list[Problem]:
+def not_read(assembler: Reassembler, gaps: list[StreamRange]) -> list[Problem]:
     """What never came to a reader: these gaps, and what was late or in conflict since connections were forgotten."""
     found = _problems(gaps, "gap", "lost")
     found += _problems(assembler.conflicts(), "conflict", "retransmitted with other bytes")
     return found + _problems(assembler.late(), "undecoded", "late")
 
 
-def _problems(ranges: list[Range], kind: str, reason: str) -> list[Problem]:
+def _problems(ranges: list[StreamRange], kind: str, reason: str) -> list[Problem]:
     return [
         Problem(r.flow, r.side, r.offset, r.length, kind, "snap length" if r.snapped else reason, r.ts_ns, r.packet)
         for r in ranges

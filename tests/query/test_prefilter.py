@@ -13,7 +13,7 @@ from mqpcap.capture import Capture, captures, windows
 from mqpcap.pipeline import CapturePipeline, Options, Output
 from mqpcap.query import FilterInput, Query, exchanges_of, prefilter, query
 from mqpcap.tables.messages import RowPolicy
-from mqpcap.tcp import muting
+from mqpcap.tcp import exclusion
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
@@ -110,17 +110,17 @@ def test_keys_that_collide_leave_no_wanted_connection_out(monkeypatch: pytest.Mo
     path = "pcaps/blipmq/qos1.pcap"
     asked = query(f"client == {ends(path)[-1]}")
     without, _ = rows(asked, path, preselected=False)
-    every = muting.Muted.add
+    every = exclusion.ExcludedConnections.add
 
-    def all_keys(self: muting.Muted, of: object) -> None:
+    def all_keys(self: exclusion.ExcludedConnections, of: object) -> None:
         every(self, of)  # type: ignore[arg-type]
         self._keys = self._all
 
     (capture,) = captures([str(ROOT / path)]).captures
     dissector = CapturePipeline(capture, Options(), lambda output: None).dissector
     keys = {key for window in capture.windows() for key in dissector.segments(window).key.tolist()}
-    monkeypatch.setattr(muting.Muted, "_all", pa.array(sorted(keys)).to_numpy(), raising=False)
-    monkeypatch.setattr(muting.Muted, "add", all_keys)
+    monkeypatch.setattr(exclusion.ExcludedConnections, "_all", pa.array(sorted(keys)).to_numpy(), raising=False)
+    monkeypatch.setattr(exclusion.ExcludedConnections, "add", all_keys)
 
     assert rows(asked, path, preselected=True)[0] == without
 

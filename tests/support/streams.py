@@ -7,7 +7,7 @@ from flows import Flow, flows_of
 from segments import ACK, SYN, Packet, a, b, segments
 
 from mqpcap.tcp import reassembly
-from mqpcap.tcp.chunks import Range, StreamChunks
+from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.reassembly import Reassembler
 
 HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
@@ -40,7 +40,7 @@ class Seen:
         return rows(self.reassembler.conflicts())
 
 
-def rows(ranges: list[Range]) -> list[tuple[int, int, int, int]]:
+def rows(ranges: list[StreamRange]) -> list[tuple[int, int, int, int]]:
     return [(row.flow, row.side, row.offset, row.length) for row in ranges]
 
 
@@ -100,7 +100,7 @@ def _take(seen: Seen, chunks: StreamChunks, consumed: np.ndarray, wanted: int) -
         if chunks.ended[i]:
             seen.ended.add(key)
     more = np.full(len(chunks), wanted, np.int64) if wanted else None
-    seen.reassembler.keep(chunks, consumed, more)
+    seen.reassembler.retain(chunks, consumed, more)
 
 
 def cut(body: bytes, size: int, seq: int = 1000) -> list[Packet]:

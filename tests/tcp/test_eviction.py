@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
-from mqpcap.tcp.chunks import Range, StreamChunks
-from mqpcap.tcp.eviction import SILENT_NS
-from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, MAX_HOLE
+from mqpcap.tcp.chunks import StreamChunks, StreamRange
+from mqpcap.tcp.eviction import IDLE_TIMEOUT_NS
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, STALE_NS
 from mqpcap.tcp.flows import FlowColumns
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -66,7 +66,7 @@ def windows(random: Random, count: int) -> list[list[Packet]]:
             for k in range(0, len(packets), each):
                 part[number // 6 - half * count + k // each] += packets[k : k + each]
         for i, window in enumerate(part):
-            begin_ns = half * 2 * SILENT_NS + i * WINDOW_NS
+            begin_ns = half * 2 * IDLE_TIMEOUT_NS + i * WINDOW_NS
             found.append([packet.but(ts_ns=begin_ns + k * 1_000_000) for k, packet in enumerate(window)])
     return found
 
@@ -92,7 +92,7 @@ class Reader:
             rows = self.found.setdefault(int(ids[chunks.flow[i]]), [])
             for k in range(length):
                 rows.append((side, int(chunks.offset[i]) + k, int(chunks.buffer[at + k])))
-        self.reassembler.keep(chunks, done)
+        self.reassembler.retain(chunks, done)
 
     def ids(self) -> dict[int, int]:
         """Connection ids by number."""
@@ -130,7 +130,7 @@ def _row(columns: FlowColumns, flow: int) -> tuple[object, ...]:
     return tuple(getattr(columns, field.name)[flow].tolist() for field in fields(columns))
 
 
-def _spots(ranges: list[Range]) -> list[tuple[int, tuple[object, ...]]]:
+def _spots(ranges: list[StreamRange]) -> list[tuple[int, tuple[object, ...]]]:
     return [(row.flow, row[1:]) for row in ranges]
 
 
@@ -153,12 +153,17 @@ def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("one", "two", "silent_ns"),
-    [(FIN, FIN, CLOSED_NS), (RST, ACK, CLOSED_NS), (FIN, ACK, SILENT_NS), (ACK, ACK, SILENT_NS)],
+    [
+        (FIN, FIN, CLOSED_TIMEOUT_NS),
+        (RST, ACK, CLOSED_TIMEOUT_NS),
+        (FIN, ACK, IDLE_TIMEOUT_NS),
+        (ACK, ACK, IDLE_TIMEOUT_NS),
+    ],
 )
 @pytest.mark.parametrize("bodies", [(b"", b""), (b"x", b""), (b"", b"y")])
 def test_when_a_connection_is_over(one: int, two: int, silent_ns: int, bodies: tuple[bytes, bytes]) -> None:
     """Without a byte of payload an hour is enough."""
-    limit_ns = silent_ns if any(bodies) else min(silent_ns, IDLE_NS)
+    limit_ns = silent_ns if any(bodies) else min(silent_ns, STALE_NS)
     client, seq, ack = ("10.0.0.9", 1), 10 + len(bodies[0]), 100 + len(bodies[1])
     opening = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
     spoken = [Packet(client, B, 10, 100, ACK, bodies[0]), Packet(B, client, 100, seq, ACK, bodies[1])]
@@ -177,8 +182,8 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
     client = ("10.0.0.9", 1)
     packets = [Packet(client, B, 9, 0, SYN, ts_ns=5), Packet(client, B, 9 << 20, 0, SYN, ts_ns=5)]
     reassembler = Reassembler()
-    reassembler.feed(segments([*packets, Packet(client, B, (9 << 20) + 1, 0, ACK, b"x", ts_ns=CLOSED_NS)]))
-    reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_NS + 6)]))
+    reassembler.feed(segments([*packets, Packet(client, B, (9 << 20) + 1, 0, ACK, b"x", ts_ns=CLOSED_TIMEOUT_NS)]))
+    reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_TIMEOUT_NS + 6)]))
     ids = reassembler.flows.columns(reassembler.live).connection_ids().tolist()
 
     over = reassembler.expired()
@@ -188,7 +193,7 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
     assert over.tolist() == [0]
     assert reassembler.live.tolist() == [1, 2]
     assert reassembler.flows.columns(reassembler.live).connection_ids().tolist() == ids[1:]
-    reassembler.feed(segments([Packet(client, B, (9 << 20) + 2, 0, ACK, b"y", ts_ns=CLOSED_NS + 7)]))
+    reassembler.feed(segments([Packet(client, B, (9 << 20) + 2, 0, ACK, b"y", ts_ns=CLOSED_TIMEOUT_NS + 7)]))
     assert reassembler.flows.columns(np.array([1, 2])).bytes[:, 0].tolist() == [2, 0]
     with pytest.raises(KeyError):
         reassembler.flows.columns(np.array([0]))
@@ -197,14 +202,14 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
 def test_connection_is_not_over_before_the_one_it_replaced() -> None:
     """The clock was set back between them: forgotten alone, it would leave the tuple to the older one."""
     client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
-    older = Packet(client, B, 9, 0, SYN, ts_ns=2 * CLOSED_NS)
+    older = Packet(client, B, 9, 0, SYN, ts_ns=2 * CLOSED_TIMEOUT_NS)
     newer = Packet(client, B, 9 << 20, 0, SYN, ts_ns=0)
     reassembler = Reassembler()
     reset = newer.but(seq=(9 << 20) + 1, flags=RST)
-    reassembler.feed(segments([older, newer, reset, Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_NS + 1)]))
+    reassembler.feed(segments([older, newer, reset, Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_TIMEOUT_NS + 1)]))
     assert reassembler.expired().tolist() == []
 
-    reassembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_NS + 1)]))
+    reassembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_TIMEOUT_NS + 1)]))
     assert reassembler.expired().tolist() == [0, 1]
 
 
@@ -214,7 +219,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
     for k in range(20):
         client = (f"10.0.1.{k}", 1)
         packets = [Packet(client, B, 9, 0, SYN), Packet(client, B, 10, 0, ACK, bytes(1000))]
-        reassembler.feed(segments([packet.but(ts_ns=k * (SILENT_NS + 1)) for packet in packets]))
+        reassembler.feed(segments([packet.but(ts_ns=k * (IDLE_TIMEOUT_NS + 1)) for packet in packets]))
         over = reassembler.expired()
         reassembler.end(over)
         reassembler.forget(over)
@@ -225,7 +230,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
         )
 
 
-@pytest.mark.parametrize("pause_ns", [IDLE_NS, IDLE_NS + 1])
+@pytest.mark.parametrize("pause_ns", [STALE_NS, STALE_NS + 1])
 def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None:
     """What comes again later with other bytes, and behind a hole, reads as if nothing had been forgotten."""
     client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
@@ -242,8 +247,8 @@ def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None
     for reader in (one, two):
         reader.feed([packet.but(ts_ns=pause_ns) for packet in again])
 
-    assert kept_bytes == (1000 if pause_ns == IDLE_NS else 0)
-    assert (two.reassembler.counts["uncompared_bytes"] > 0) == (pause_ns > IDLE_NS)
+    assert kept_bytes == (1000 if pause_ns == STALE_NS else 0)
+    assert (two.reassembler.counts["uncompared_bytes"] > 0) == (pause_ns > STALE_NS)
     assert two.reassembler.counts == one.reassembler.counts
     assert two.finish() == one.finish()
 

@@ -11,7 +11,7 @@ from streams import HANDSHAKE, read
 
 from mqpcap.tcp import flow_table
 from mqpcap.tcp.flow_records import FLOW, NONE, SIDE
-from mqpcap.tcp.flow_table import FlowTable, gather
+from mqpcap.tcp.flow_table import FlowTable, gather_pieces
 
 HOSTS = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1), ("10.0.0.2", 2)]
 WAYS = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)), max_size=30)
@@ -20,8 +20,8 @@ WAYS = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)), max_s
 def walked(packets: list[Packet], table: FlowTable | None = None) -> tuple[FlowTable, int]:
     """A table behind the walk, and the row that it stopped at."""
     table = table or FlowTable()
-    table.begin(segments(packets))
-    return table, table.walk(0)
+    table.load_segments(segments(packets))
+    return table, table.fast_path(0)
 
 
 @given(WAYS, st.integers(0, 30))
@@ -41,13 +41,13 @@ def test_packets_find_their_connections_as_in_a_dictionary(
         assert stopped == len(part)
         table = pickle.loads(pickle.dumps(found))
 
-    assert table.flow_count == table.opened == len(known)
+    assert table.flow_count == table.opened_count == len(known)
     counted = table.both_sides()["packets"]
     assert {(f, s): int(counted[f, s]) for f in range(len(known)) for s in (0, 1) if counted[f, s]} == packets
 
 
 def test_a_walk_without_room_for_a_connection_goes_on_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_table, "FIRST_ROOM", 4)
+    monkeypatch.setattr(flow_table, "INITIAL_CAPACITY", 4)
     packets = [Packet(("10.0.0.1", port), B, 7, flags=SYN) for port in range(1, 12)]
     table, row = walked(packets)
     stops = []
@@ -55,7 +55,7 @@ def test_a_walk_without_room_for_a_connection_goes_on_when_there_is_some(monkeyp
         assert table.is_full
         stops.append(row)
         table.grow()
-        row = table.walk(row)
+        row = table.fast_path(row)
 
     assert stops == [4, 8]
     assert table.flow_array["connection_number"][:11].tolist() == [*range(11)]
@@ -89,7 +89,7 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
     assert [pieces[x].tolist() for x in ("side", "offset", "length", "start", "number")] == [
         [0, 0], [0, 2], [2, 3], [0, 2], [4, 5]
     ]  # fmt: skip
-    assert (table.since(0, -1), table.since(0, 0), table.since(1, -1)) == ([1, 0], [1], [])
+    assert (table.pieces_since(0, -1), table.pieces_since(0, 0), table.pieces_since(1, -1)) == ([1, 0], [1], [])
     assert (table.ended[: table.ended_count].tolist(), table.sides[0].fin_offset, table.sides[1].fin_offset) == (
         [0],
         5,
@@ -99,10 +99,10 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
 
 def test_pieces_of_earlier_feeds_are_not_told_again() -> None:
     table, _ = walked([*HANDSHAKE, a(1000, b"ab")])
-    table.clear_news()
+    table.reset_feed()
     table, _ = walked([a(1002, b"c"), a(1003, b"d")], table)
 
-    assert (table.piece_first, table.piece_count, table.since(0, -1)) == (1, 2, [1, 0])
+    assert (table.piece_first, table.piece_count, table.pieces_since(0, -1)) == (1, 2, [1, 0])
 
 
 def test_a_connection_is_closed_when_both_fins_are_acknowledged() -> None:
@@ -143,7 +143,7 @@ def test_pieces_are_gathered_from_where_they_are(pieces: list[tuple[str, int, in
     views = [memoryview(sources[name]) for name in ("window", "held", "kept")]
     kept_count = sum(name == "kept" for name, *_ in pieces)
 
-    gather(memoryview(out), *views, memoryview(order), kept_count, memoryview(start), memoryview(length))
+    gather_pieces(memoryview(out), *views, memoryview(order), kept_count, memoryview(start), memoryview(length))
 
     assert out.tobytes() == expected + b"\0"
 
@@ -155,7 +155,7 @@ def test_no_byte_is_gathered_from_outside(start: int, length: int) -> None:
     out = np.zeros(2, np.uint8)
 
     with pytest.raises(IndexError):
-        gather(
+        gather_pieces(
             memoryview(out), memoryview(b"abc"), empty, empty, one, 0, memoryview(np.array([start], np.int64)),
             memoryview(np.array([length], np.int64)),
         )  # fmt: skip

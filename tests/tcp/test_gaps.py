@@ -5,7 +5,7 @@ import random
 import pytest
 from segments import ACK, SYN, Packet, a, b, segments
 
-from mqpcap.tcp.chunks import Range
+from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.gaps import GAP_BLOCK, Gap, SideGaps
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -17,12 +17,12 @@ def ends(packets: list[Packet], window: int = 1000) -> Reassembler:
     reassembler = Reassembler()
     for first in range(0, len(packets), window):
         chunks = reassembler.feed(segments(packets[first : first + window], first))
-        reassembler.keep(chunks, chunks.length)
+        reassembler.retain(chunks, chunks.length)
     reassembler.finish()
     return reassembler
 
 
-def told(ranges: list[Range]) -> list[tuple[int, int, int, int]]:
+def told(ranges: list[StreamRange]) -> list[tuple[int, int, int, int]]:
     """Side, offset, length and packet of each."""
     return [(row.side, row.offset, row.length, row.packet) for row in ranges]
 

@@ -89,7 +89,7 @@ def test_second_copies_are_compared_as_far_as_bytes_are_remembered(
             known = range(max(100 - reach, 0), 100)
             differ += sum(at < len(body) and offset + at in known for at in changed)
             uncompared += sum(offset + at not in known for at in range(len(body)))
-            assembler._history.compare_copy(PACKET, 0, offset, bytes(body))
+            assembler._history.compare_retransmission(PACKET, 0, offset, bytes(body))
 
         assert assembler._table.sides[0].conflict == differ == sum(x.length for x in assembler._history.conflicts)
         assert assembler.counts["uncompared_bytes"] == uncompared
@@ -119,9 +119,9 @@ def test_silent_connections_are_forgotten() -> None:
     assembler = fed(b"abc")
     last_ns = assembler._table.flows[0].last_ts_ns
 
-    assembler._history.drop_silent(last_ns)
+    assembler._history.drop_idle(last_ns)
     assert assembler._history.byte_count == 3
-    assembler._history.drop_silent(last_ns + 1)
+    assembler._history.drop_idle(last_ns + 1)
     assert (assembler._history.blocks, assembler._history.byte_count) == ({}, 0)
 
 

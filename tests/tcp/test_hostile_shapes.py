@@ -56,7 +56,7 @@ def test_made_up_addresses_have_one_key() -> None:
 
 def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     """Flows, and the pickled state, where this places flows in the table."""
-    monkeypatch.setattr(flow_table, "SECRET", secret)
+    monkeypatch.setattr(flow_table, "HASH_KEY", secret)
     dice = random.Random(5)
     said = [
         Packet((A[0], 1024 + dice.randrange(300)), B, dice.randrange(50), 0, dice.choice([SYN, ACK, RST]), b"x")
@@ -68,7 +68,7 @@ def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, .
 
 
 def test_rows_and_state_do_not_depend_on_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = np.random.default_rng(1).integers(0, 1 << 64, (3, len(flow_table.SECRET)), np.uint64)
+    secrets = np.random.default_rng(1).integers(0, 1 << 64, (3, len(flow_table.HASH_KEY)), np.uint64)
     one, *others = [told(secret, monkeypatch) for secret in secrets]
 
     assert all(other == one for other in others)
@@ -76,7 +76,7 @@ def test_rows_and_state_do_not_depend_on_the_secret(monkeypatch: pytest.MonkeyPa
 
 def test_state_made_with_one_secret_is_found_with_another(monkeypatch: pytest.MonkeyPatch) -> None:
     state = pickle.dumps(one_key(500))
-    monkeypatch.setattr(flow_table, "SECRET", ~flow_table.SECRET)
+    monkeypatch.setattr(flow_table, "HASH_KEY", ~flow_table.HASH_KEY)
     assembler = pickle.loads(state)
     again = segments([Packet((A[0], 1024 + i), B, 7 * i, 0, SYN) for i in range(500)])
     assembler.feed(replace(again, key=np.full(500, 12345)))
@@ -86,7 +86,7 @@ def test_state_made_with_one_secret_is_found_with_another(monkeypatch: pytest.Mo
 
 def test_what_came_before_a_flow_is_found_in_few_steps() -> None:
     """A thousand flows on one tuple: 1, 2, 4 .. 512 before."""
-    steps = list(eviction.earlier(np.arange(-1, 999)))
+    steps = list(eviction.ancestors(np.arange(-1, 999)))
 
     assert [int(np.count_nonzero(step < 0)) for step in steps] == [1 << k for k in range(10)]
 
@@ -125,7 +125,7 @@ def test_fragments_and_addresses_are_not_told_by_hashes_a_capture_chooses() -> N
     for of in datagrams[:4000]:
         fragments.add(of, 0, Fragment(8, 16, True, bytes(8)))
 
-    assert len({hash(key) for key in fragments._held}) > 3990
+    assert len({hash(key) for key in fragments._datagrams}) > 3990
     assert len({hash(_ADDRESS_KEY(6, *x)) for x in alike}) == len(alike) > 200
 
 

@@ -9,7 +9,7 @@ from streams import HANDSHAKE, read, rows
 
 from mqpcap.tcp import out_of_order
 from mqpcap.tcp.flow_records import Segment
-from mqpcap.tcp.out_of_order import HELD_OVERHEAD, HeldSegment, OutOfOrder, OutOfOrderQueue
+from mqpcap.tcp.out_of_order import SEGMENT_OVERHEAD, BufferedSegment, OutOfOrder, ReorderQueue
 from mqpcap.tcp.reassembly import Reassembler
 
 HOLES = st.lists(st.tuples(st.integers(-2, 25), st.integers(1, 5)), max_size=12)
@@ -23,16 +23,16 @@ def opened() -> Reassembler:
     return assembler
 
 
-def hold(waiting: OutOfOrder, queue: OutOfOrderQueue, offset: int, body: bytes, number: int = 9) -> None:
+def hold(waiting: OutOfOrder, queue: ReorderQueue, offset: int, body: bytes, number: int = 9) -> None:
     segment = Segment(1000 + offset, 5000, ACK, 0, len(body), len(body), number * 1_000_000_000, number, 0)
-    waiting.hold(segment, 0, queue, offset, body)
+    waiting.add(segment, 0, queue, offset, body)
 
 
 @given(HOLES)
 def test_holes_of_the_snap_length_are_those_of_a_set(holes: list[tuple[int, int]]) -> None:
-    queue, cut = OutOfOrderQueue(0, 0, starting=False), set[int]()
+    queue, cut = ReorderQueue(0, 0, start_unknown=False), set[int]()
     for low, length in holes:
-        queue.snap(low, low + length)
+        queue.add_snapped(low, low + length)
         cut.update(range(low, low + length))
 
     assert [offset for offset in range(-9, 80) if queue.is_snapped(offset)] == sorted(cut)
@@ -40,10 +40,10 @@ def test_holes_of_the_snap_length_are_those_of_a_set(holes: list[tuple[int, int]
 
 
 def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_of_order, "HELD_SEGMENTS", 2)
-    queue = OutOfOrderQueue(0, 0, starting=False)
+    monkeypatch.setattr(out_of_order, "MAX_BUFFERED_SEGMENTS", 2)
+    queue = ReorderQueue(0, 0, start_unknown=False)
     for low in (0, 10, 20):
-        queue.snap(low, low + 5)
+        queue.add_snapped(low, low + 5)
 
     assert queue.snaps == [(0, 15), (20, 25)]
 
@@ -52,7 +52,7 @@ def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.Monk
 def test_the_first_copy_of_a_held_byte_stays(parts: list[tuple[int, bytes]]) -> None:
     assembler = opened()
     waiting = assembler._out_of_order
-    queue, first = waiting.begin(0, 5), dict[int, int]()
+    queue, first = waiting.open_queue(0, 5), dict[int, int]()
     conflicts = again = 0
     for number, (offset, body) in enumerate(parts):
         hold(waiting, queue, offset, body, number)
@@ -61,52 +61,54 @@ def test_the_first_copy_of_a_held_byte_stays(parts: list[tuple[int, bytes]]) -> 
             again += first.get(at) == byte
             first.setdefault(at, byte)
 
-    assert {at: byte for entry in queue.held for at, byte in enumerate(entry[1], entry[0])} == first
-    assert [entry[0] for entry in queue.held] == sorted(entry[0] for entry in queue.held)
-    assert queue.bytes == len(first) == waiting.held_bytes - HELD_OVERHEAD * len(queue.held)
+    assert {at: byte for entry in queue.buffered for at, byte in enumerate(entry[1], entry[0])} == first
+    assert [entry[0] for entry in queue.buffered] == sorted(entry[0] for entry in queue.buffered)
+    assert queue.bytes == len(first) == waiting.buffered_bytes - SEGMENT_OVERHEAD * len(queue.buffered)
     side = assembler._table.sides[0]
     assert (side.bytes, side.conflict, side.retransmitted) == (len(first), conflicts, again)
 
 
-def test_held_bytes_come_out_when_the_hole_is_filled() -> None:
+def test_buffered_bytes_come_out_when_the_hole_is_filled() -> None:
     assembler = opened()
     waiting = assembler._out_of_order
-    queue = waiting.begin(0, 5)
+    queue = waiting.open_queue(0, 5)
     hold(waiting, queue, 3, b"two")
     hold(waiting, queue, 9, b"four")
-    waiting.settle(0)
-    assert (assembler._table.sides[0].next_offset, assembler.out_of_order()) == (0, {(0, 0): 5})
+    waiting.update(0)
+    assert (assembler._table.sides[0].next_offset, assembler.stalled_sides()) == (0, {(0, 0): 5})
 
     hold(waiting, queue, 0, b"one")
-    waiting.settle(0)
-    assert (assembler._table.sides[0].next_offset, bytes(assembler._history.released)) == (6, b"onetwo")
-    assert (waiting.held_bytes, assembler._table.flows[0].out_of_order) == (4 + HELD_OVERHEAD, 1)
+    waiting.update(0)
+    assert (assembler._table.sides[0].next_offset, bytes(assembler._history.reordered_bytes)) == (6, b"onetwo")
+    assert (waiting.buffered_bytes, assembler._table.flows[0].out_of_order) == (4 + SEGMENT_OVERHEAD, 1)
 
     hold(waiting, queue, 6, b"thr")
-    waiting.settle(0)
-    assert (assembler.out_of_order(), waiting.held_bytes, assembler._table.flows[0].out_of_order) == ({}, 0, 0)
+    waiting.update(0)
+    assert (assembler.stalled_sides(), waiting.buffered_bytes, assembler._table.flows[0].out_of_order) == ({}, 0, 0)
 
 
 def test_more_held_than_the_cap_allows_gives_up_the_oldest_holes() -> None:
     assembler = opened()
-    waiting = OutOfOrder(assembler._table, assembler._history, assembler._gaps, assembler.counts, cap=2 * HELD_OVERHEAD)
-    hold(waiting, waiting.begin(0, 5), 100, b"x")
+    waiting = OutOfOrder(
+        assembler._table, assembler._history, assembler._gaps, assembler.counts, cap=2 * SEGMENT_OVERHEAD
+    )
+    hold(waiting, waiting.open_queue(0, 5), 100, b"x")
     hold(waiting, waiting.queues[0], 102, b"y")
-    waiting.settle(0)
+    waiting.update(0)
 
-    assert (waiting.held_bytes, assembler.counts["held_cap"]) == (0, 1)
+    assert (waiting.buffered_bytes, assembler.counts["reorder_cap"]) == (0, 1)
     assert assembler._table.sides[0].missing == 100 + 1
 
 
 def test_offsets_are_counted_anew_from_a_lower_start() -> None:
-    queue = OutOfOrderQueue(0, 0, starting=True)
-    queue.held = [HeldSegment(-4, b"ab", 1, 2, 0, 0, 0), HeldSegment(0, b"c", 3, 4, 0, 0, 0)]
-    queue.snaps, queue.low, queue.last_ack = [(-2, 0)], -4, 1
+    queue = ReorderQueue(0, 0, start_unknown=True)
+    queue.buffered = [BufferedSegment(-4, b"ab", 1, 2, 0, 0, 0), BufferedSegment(0, b"c", 3, 4, 0, 0, 0)]
+    queue.snaps, queue.lowest, queue.last_ack = [(-2, 0)], -4, 1
     queue.acks.append((7, 1))
     queue.rebase(-4)
 
-    assert [entry[0] for entry in queue.held] == [0, 4]
-    assert (queue.snaps, queue.low, [*queue.acks]) == ([(2, 4)], 0, [(7, 5)])
+    assert [entry[0] for entry in queue.buffered] == [0, 4]
+    assert (queue.snaps, queue.lowest, [*queue.acks]) == ([(2, 4)], 0, [(7, 5)])
     assert (queue.last_ack, queue.settled) == (5, out_of_order.NONE)
 
 
@@ -132,13 +134,13 @@ def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
 
 
 def test_too_much_held_gives_the_hole_up() -> None:
-    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(out_of_order.HELD_SEGMENTS * 2))]
+    packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(out_of_order.MAX_BUFFERED_SEGMENTS * 2))]
     reassembler = Reassembler()
     chunks = reassembler.feed(segments(packets))
 
     assert chunks.offset.tolist() == [10]
     assert chunks.gap_before.tolist() == [10]
-    assert reassembler.counts["held_cap"] == 1
+    assert reassembler.counts["reorder_cap"] == 1
 
 
 def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
@@ -150,11 +152,11 @@ def test_the_memory_cap_gives_up_the_oldest_holes() -> None:
     reassembler = Reassembler(max_bytes=400_000)
     reassembler.feed(segments(packets))
 
-    assert reassembler.held_bytes <= 200_000
-    assert reassembler.counts["held_cap"] > 0
+    assert reassembler.buffered_bytes <= 200_000
+    assert reassembler.counts["reorder_cap"] > 0
     reassembler.finish()
     assert sum(flow.bytes[0] for flow in flows_of(reassembler)) == 500_000
-    assert reassembler.held_bytes == 0
+    assert reassembler.buffered_bytes == 0
 
 
 def test_an_acknowledgement_releases_a_start_without_syn() -> None:
@@ -170,9 +172,9 @@ def test_who_hurries_gets_a_start_and_what_is_behind_an_acknowledged_hole() -> N
     reassembler = Reassembler()
     reassembler.feed(segments([a(1000, b"ask"), a(1010, b"more"), b(5000, ack=1003)], 0))
 
-    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"ask"
+    assert reassembler.flush_reordering(reassembler.live).buffer.tobytes() == b"ask"
     reassembler.feed(segments([b(5000, ack=1014)], 3))
-    assert reassembler.hurry(reassembler.live).buffer.tobytes() == b"more"
+    assert reassembler.flush_reordering(reassembler.live).buffer.tobytes() == b"more"
     assert rows(reassembler.gaps()) == [(0, 0, 3, 7)]
 
 

@@ -392,7 +392,12 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Limits so small that conversations of a few packets meet them."""
 
     def tighten() -> None:
-        for name, value in (("SETTLE_PACKETS", 3), ("HELD_SEGMENTS", 5), ("START_SEGMENTS", 4), ("START_PACKETS", 9)):
+        for name, value in (
+            ("SETTLE_PACKETS", 3),
+            ("MAX_BUFFERED_SEGMENTS", 5),
+            ("START_SEGMENTS", 4),
+            ("START_PACKETS", 9),
+        ):
             monkeypatch.setattr(out_of_order, name, value)
 
     return tighten

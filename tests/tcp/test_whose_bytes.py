@@ -294,13 +294,13 @@ def test_damage_at_the_tap_delays_no_more_than_a_hole(packets_per_window: int) -
 
 
 def test_only_the_damaged_segments_up_to_the_limit_wait_for_a_good_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_of_order, "HELD_SEGMENTS", 4)
+    monkeypatch.setattr(out_of_order, "MAX_BUFFERED_SEGMENTS", 4)
     packets = [packet.but(checksum=1) for packet in [*HANDSHAKE, *[a(1000, ack=5000)] * 8]]
     packets += [a(1000 + k, b"x", ack=5000, checksum=-1) for k in range(6)]
     seen = read(packets)
 
     assert seen.side() == [(0, b"xxxxxx")]
-    assert seen.reassembler.counts["held_cap"] == 2
+    assert seen.reassembler.counts["reorder_cap"] == 2
 
 
 def test_a_port_is_used_again_without_a_fin() -> None:

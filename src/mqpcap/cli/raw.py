@@ -17,8 +17,8 @@ from mqpcap.listing.time_merge import merge
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome
 from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.exclusion import Endpoints
 from mqpcap.tcp.headers import Dissector
-from mqpcap.tcp.muting import End
 from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.wording import plural
 
@@ -51,7 +51,7 @@ def _runs(
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():
         s = dissector.segments(window)
-        ends = End(s.src_hi, s.src_lo, s.sport), End(s.dst_hi, s.dst_lo, s.dport)
+        ends = Endpoints(s.src_hi, s.src_lo, s.sport), Endpoints(s.dst_hi, s.dst_lo, s.dport)
         selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
         yield from _of_side(assembler, assembler.feed(selected), connection, direction)
         meter(int(window.caplen.sum()))

@@ -65,7 +65,7 @@ class Framer:
         """By connection and side: capture time (ns) of bytes that may become a message older than emitted ones."""
 
     def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], Int64Array, Int64Array]:
-        """The messages in the new bytes by protocol and buffer, and two arrays for ``Reassembler.keep``.
+        """The messages in the new bytes by protocol and buffer, and two arrays for ``Reassembler.retain``.
 
         Per chunk: bytes consumed, and how many more bytes the unconsumed ones need before it is worth returning them
         again (0: any number).

@@ -31,7 +31,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.tcp.headers import Dissector, Segments, endpoints, ends_of
+from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, endpoints
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
 SYN = 2
@@ -187,7 +187,7 @@ class PacketLocator:
         segments = self._segments(rows)
         is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
         begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
-        is_sent = (segments.key == side.key) & (ends_of(segments)[0] == side.sender) & (segments.length > 0)
+        is_sent = (segments.key == side.key) & (endpoint_pairs(segments)[0] == side.sender) & (segments.length > 0)
         hits = np.flatnonzero(is_sent & (begin < length) & (begin + segments.length > 0))
         body, is_captured = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
         for i, first_offset in zip(hits.tolist(), begin[hits].tolist(), strict=True):

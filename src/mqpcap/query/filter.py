@@ -15,7 +15,7 @@ from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked
 from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
-from mqpcap.tcp.muting import ConnectionTest
+from mqpcap.tcp.exclusion import ConnectionTest
 
 _CONNECTION_COLUMNS = {"connection_id", "direction", "protocol", "client", "server"}
 _CONNECTION_COLUMNS |= {f"{end}_{column}" for end in ("client", "server", "src", "dst") for column in ("ip", "port")}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mqpcap.query.evaluation import BoundFilter, Condition, and_parts
 from mqpcap.query.grammar import Logic
 from mqpcap.query.values import Endpoint, Moment, Network, ValueKind
-from mqpcap.tcp.muting import ConnectionTest, End
+from mqpcap.tcp.exclusion import ConnectionTest, Endpoints
 
 _PORTS = frozenset({"src_port", "dst_port", "client_port", "server_port"})
 _MAX_PORT = 65535
@@ -39,7 +39,7 @@ class _EndTest(NamedTuple):
     netmask: int = 0
     addresses: frozenset[int] | None = None
 
-    def mask(self, version: NDArray[np.integer], end: End) -> NDArray[np.bool_]:
+    def mask(self, version: NDArray[np.integer], end: Endpoints) -> NDArray[np.bool_]:
         is_match: NDArray[np.bool_] = (end.port >= self.first_port) & (end.port <= self.last_port)
         if self.addresses is None:
             return is_match
@@ -75,7 +75,7 @@ def connection_test(tree: BoundFilter) -> ConnectionTest | None:
 
 
 def _may_match(
-    tests: Sequence[Sequence[_EndTest]], version: NDArray[np.integer], end: End, other_end: End
+    tests: Sequence[Sequence[_EndTest]], version: NDArray[np.integer], end: Endpoints, other_end: Endpoints
 ) -> NDArray[np.bool_]:
     """Whether connections pass all tests; a test passes if any of its alternatives is true of either end."""
     ends = (end, other_end)

@@ -16,13 +16,13 @@ from mqpcap.arrays import single_array
 from mqpcap.statistics.groups import Sums
 from mqpcap.statistics.keys import OF_EXCHANGES
 from mqpcap.statistics.latencies import Latencies, LatencySummary
+from mqpcap.tcp.flags import ACK, SYN
 from mqpcap.tcp.headers import Segments, address_text
 from mqpcap.wording import endpoint
 
 MAX_TRACKED_FLOWS = 1 << 16
 """Handshakes, and connections with a reply, that are remembered; beyond it the oldest are forgotten."""
 PERCENTS = (50, 95, 100)
-SYN, ACK = 2, 16
 EARLIER, PENDING, RETRANSMITTED = -1, -2, -3
 DELAY_KINDS = ("to_server", "to_client", "reply", "sending", "server", "client")
 

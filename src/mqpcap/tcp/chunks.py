@@ -1,4 +1,4 @@
-"""What a reader is given: runs of stream bytes, and places of streams."""
+"""Stream bytes as the reader gets them (chunks), and ranges of a stream."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,18 +11,20 @@ from mqpcap.arrays import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class StreamChunks:
-    """Runs of contiguous stream bytes with news, in order of flow, side and offset.
+    """Runs of contiguous stream bytes with new pieces or an end, in order of flow, side and offset.
 
-    buffer holds the bytes of all. Per chunk, int64: flow; offset, stream offset of the first byte; start and length
-    in buffer; gap_before, bytes missing just before it. side: int8. bool: gap_after, bytes are missing behind it and
-    nothing will extend it; ended, nothing follows on this side; start_known, offset 0 of the side is the first byte of
-    its connection.
+    ``buffer``: the bytes of all chunks. ``start``, ``length``: the bytes of a chunk in it.
+    ``flow``: number of the connection. ``side``: 0 or 1 (int8).
+    ``offset``: stream offset of the first byte. ``gap_before``: missing bytes just before it.
+    ``gap_after``: bytes are missing after the chunk, and nothing will extend it.
+    ``ended``: nothing follows on this side. A chunk is empty if its side ended without new bytes.
+    ``start_known``: offset 0 of the side is the first byte of its connection.
 
-    Pieces piece_first[s] to piece_first[s + 1] make up chunk s: piece_offset (in the stream), piece_length, and time,
-    number and file of the packet they came in. piece_ack: the other side's stream offset up to which that packet
-    acknowledges, NONE without an ACK or where that side's offset 0 was not known. piece_order ascends in the order in
-    which new pieces were given out, over all sides and calls of feed. A chunk may be empty: its side ended and there
-    was nothing new.
+    Pieces piece_first[s] to piece_first[s + 1] make up chunk s.
+    ``piece_offset``: stream offset. ``piece_ts_ns``, ``piece_number``, ``piece_file``: of the packet with the piece.
+    ``piece_ack``: the acknowledgement number of that packet as stream offset of the other side. It is NONE without an
+    ACK, or if that side's offset 0 was unknown.
+    ``piece_order``: ascends as pieces are accepted, over all sides and calls of feed.
     """
 
     buffer: NDArray[np.uint8]
@@ -48,14 +50,15 @@ class StreamChunks:
         return len(self.flow)
 
 
-class Range(NamedTuple):
-    """A place of a stream.
+class StreamRange(NamedTuple):
+    """A range of stream offsets.
 
-    flow is the number of the connection; its place in the flow table until the range is told. ts_ns of a gap is that of
-    the first byte captured behind it, or of the flow's last packet; else of the packet with the bytes. packet is the
-    number of the packet at or before the first byte: that with the bytes; of a gap that with the byte (or the SYN)
-    before it, or if none was captured there the first one behind it, or the first of the flow. snapped: a gap cut by
-    the snap length.
+    ``flow``: number of the connection; inside ``tcp``, its index in the flow table.
+    ``snapped``: a gap cut by the snap length.
+    ``ts_ns``: time of the packet with the bytes. For a gap: of the first byte captured after it, else of the flow's
+    last packet.
+    ``packet``: number of the packet with the bytes. For a gap: of the packet with the byte (or the SYN) before it, else
+    of the first packet after it, else of the flow's first packet.
     """
 
     flow: int
@@ -72,5 +75,5 @@ def run_starts(pieces: NDArray[np.void]) -> Int64Array:
     if len(pieces) == 0:
         return np.zeros(0, np.int64)
     side, offset = pieces["side"], pieces["offset"]
-    goes_on = (side[1:] == side[:-1]) & (offset[1:] == offset[:-1] + pieces["length"][:-1])
-    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
+    continues = (side[1:] == side[:-1]) & (offset[1:] == offset[:-1] + pieces["length"][:-1])
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~continues) + 1])

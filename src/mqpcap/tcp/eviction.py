@@ -1,4 +1,4 @@
-"""Which connections are over, and which are to be ended so that the table stays small."""
+"""Finds connections that are over, and those to be ended so that the flow table stays small."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.tcp.flow_records import NONE
-from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable
 
-SILENT_NS = 25 * 3600 * 1_000_000_000
-"""A flow that carried payload and was not closed is over after so long without packets.
+IDLE_TIMEOUT_NS = 25 * 3600 * 1_000_000_000
+"""A flow that carried payload and was not closed is over after this time without packets.
 
 A consumer may wait a night or a day for the next message on the same connection, and nothing need be sent meanwhile:
 Linux by default probes after two hours, and only if asked to. With summer time the longest day has 25 hours.
@@ -20,77 +20,78 @@ Mask = NDArray[np.bool_]
 
 
 def expired(table: FlowTable, now_ns: int) -> Mask:
-    """By place in the table, connections of which nothing more is expected.
+    """By index in the table, the connections that are over.
 
-    They are closed on both sides, reset, or their addresses and ports are used anew, for CLOSED_NS; or they are
-    silent for SILENT_NS, where no byte of payload was captured (floods, scans) for IDLE_NS. Of connections with the
-    same addresses and ports the older are over before the newer.
+    The timeout is CLOSED_TIMEOUT_NS if the connection was closed or reset or its 5-tuple is in use again, STALE_NS if
+    it carried no payload (SYN floods, scans), else IDLE_TIMEOUT_NS. Connections on one 5-tuple expire oldest first.
     """
-    over = _silent(table, now_ns)
-    for before in earlier(table.flow_array["previous"][: table.flow_count]):
-        over &= (before < 0) | over[before]
-    return over
+    is_over = _is_idle(table, now_ns)
+    for ancestor in ancestors(table.flow_array["previous"][: table.flow_count]):
+        is_over &= (ancestor < 0) | is_over[ancestor]
+    return is_over
 
 
-def eviction_candidates(table: FlowTable, now_ns: int, few: int, most: int) -> tuple[Mask, int]:
-    """By place, connections to be ended so that those in the table stay few; and how many of them may not be over.
+def eviction_candidates(table: FlowTable, now_ns: int, max_closed: int, max_flows: int) -> tuple[Mask, int]:
+    """By index, the connections to be ended so that the table stays small, and how many of them were still open.
 
-    With more than ``few`` they are those that expired or whose end was acknowledged, but not the last ``few`` / 2 of
-    these: packets that were under way come yet. With more than ``most`` they are others too, until half of it is left:
-    first those that closed, then those that never spoke, then the longest silent. None unless that is worth the work.
+    Above ``max_closed`` connections in the table: those that are over by timeout or whose end was acknowledged, except
+    the newest ``max_closed`` / 2 of them, as delayed packets may still come. They are left until they are
+    ``max_closed`` / 4, as each eviction moves the whole table. Above ``max_flows`` remaining connections, others
+    follow until ``max_flows`` / 2 are left: closed ones first, then those without payload, then the longest idle.
     """
     count = table.flow_count
-    candidates, crowded_out = np.zeros(count, np.bool_), 0
-    if count <= few:
-        return candidates, crowded_out
+    candidates, evicted_open = np.zeros(count, np.bool_), 0
+    if count <= max_closed:
+        return candidates, evicted_open
     flows = table.flow_array[:count]
-    last, before = flows["last_ts_ns"], flows["previous"]
-    # A connection that begins now may have the id of another that did, if that one is no longer known.
-    began_before = flows["first_ts_ns"] < now_ns
-    over = _silent(table, now_ns) | (flows["is_closed"] != 0)
-    done = np.flatnonzero(over & began_before & (flows["out_of_order"] == 0))
-    done = done[np.argsort(last[done], kind="stable")][: max(len(done) - few // 2, 0)]
-    if len(done) >= few // 4:
+    last_ts_ns, previous = flows["last_ts_ns"], flows["previous"]
+    # A connection that begins now may get the id of an evicted connection that began at the same time.
+    began_earlier = flows["first_ts_ns"] < now_ns
+    is_over = _is_idle(table, now_ns) | (flows["is_closed"] != 0)
+    done = np.flatnonzero(is_over & began_earlier & (flows["out_of_order"] == 0))
+    done = done[np.argsort(last_ts_ns[done], kind="stable")][: max(len(done) - max_closed // 2, 0)]
+    if len(done) >= max_closed // 4:
         candidates[done] = True
-    left = count - np.count_nonzero(candidates)
-    if left > most:
-        others, closed = np.flatnonzero(began_before & ~candidates), _closed(table)
-        others = others[np.lexsort((last[others], _spoke(table)[others], ~closed[others]))][: left - most // 2]
-        candidates[others] = True
-        crowded_out = int(np.count_nonzero(~closed[others]))
-    for one in earlier(before):
-        candidates[one[candidates & (one >= 0)]] = True
-    return candidates, crowded_out
+    remaining = count - np.count_nonzero(candidates)
+    if remaining > max_flows:
+        surplus, is_closed = np.flatnonzero(began_earlier & ~candidates), _is_closed(table)
+        order = np.lexsort((last_ts_ns[surplus], _has_payload(table)[surplus], ~is_closed[surplus]))
+        surplus = surplus[order][: remaining - max_flows // 2]
+        candidates[surplus] = True
+        evicted_open = int(np.count_nonzero(~is_closed[surplus]))
+    for ancestor in ancestors(previous):
+        candidates[ancestor[candidates & (ancestor >= 0)]] = True
+    return candidates, evicted_open
 
 
-def _silent(table: FlowTable, now_ns: int) -> Mask:
-    """Which connections are silent for long enough, each by itself."""
-    limit_ns = np.where(_closed(table), CLOSED_NS, np.where(_spoke(table), SILENT_NS, IDLE_NS))
-    silent: Mask = now_ns - table.flow_array["last_ts_ns"][: table.flow_count] > limit_ns
-    return silent
+def _is_idle(table: FlowTable, now_ns: int) -> Mask:
+    """Which connections passed their own timeout."""
+    limit_ns = np.where(_is_closed(table), CLOSED_TIMEOUT_NS, np.where(_has_payload(table), IDLE_TIMEOUT_NS, STALE_NS))
+    is_idle: Mask = now_ns - table.flow_array["last_ts_ns"][: table.flow_count] > limit_ns
+    return is_idle
 
 
-def _closed(table: FlowTable) -> Mask:
-    """Which connections are closed on both sides or reset, or their addresses and ports used anew."""
+def _is_closed(table: FlowTable) -> Mask:
+    """Which connections are closed on both sides or reset, or have a 5-tuple that is in use again."""
     sides = table.both_sides()
-    closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
-    closed |= (sides["fin_offset"] != NONE).all(axis=1)
-    before = table.flow_array["previous"][: table.flow_count]
-    closed[before[before >= 0]] = True
-    return closed
+    is_closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
+    is_closed |= (sides["fin_offset"] != NONE).all(axis=1)
+    previous = table.flow_array["previous"][: table.flow_count]
+    is_closed[previous[previous >= 0]] = True
+    return is_closed
 
 
-def _spoke(table: FlowTable) -> Mask:
+def _has_payload(table: FlowTable) -> Mask:
     """Which connections carried payload."""
-    spoke: Mask = (table.both_sides()["bytes"] != 0).any(axis=1)
-    return spoke
+    has_payload: Mask = (table.both_sides()["bytes"] != 0).any(axis=1)
+    return has_payload
 
 
-def earlier(before: Int64Array) -> Iterator[Int64Array]:
-    """For each flow the place of the one that used its tuple 1, 2, 4 ... flows before, -1 for none, while any did.
+def ancestors(previous: Int64Array) -> Iterator[Int64Array]:
+    """For each flow, the index of the flow that used its 5-tuple 1, 2, 4 ... flows earlier, -1 for none.
 
-    What holds for all that came before is so found in few steps, however often one tuple is used.
+    A property of all earlier flows is found in few steps, however often one 5-tuple is used. Ends when no flow has one.
     """
-    while (before >= 0).any():
-        yield before
-        before = np.where(before >= 0, before[before], -1)
+    while (previous >= 0).any():
+        yield previous
+        previous = np.where(previous >= 0, previous[previous], -1)

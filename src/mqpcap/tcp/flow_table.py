@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, initializedcheck=False, cdivision=True
-"""The table of connections and the walk over segments that arrive in order.
+"""The table of TCP connections, with the fast path for segments in order.
 
-Fed by :mod:`mqpcap.tcp.reassembly`, which takes every packet that is not in order. The records are those of
-:mod:`mqpcap.tcp.flow_records`; a connection is found through an open-addressing table over the 5-tuple. Its place there
-is hashed with secret numbers of the process: who makes a capture must not be able to choose it, and no row depends on
-it. ``walk`` stops at the first packet it must not judge and changes nothing for it, so the caller
-can judge it and let the walk go on behind it: every decision is made per packet.
+In: the `Segments` of a window. Out: records of connections, sides and accepted payload (``flow_records``).
+Called by: `Reassembler`, which handles every segment that the fast path refuses.
 
-Promises: no reference to payload bytes, only to their places; every access is bounds-checked; no Python object per
-packet.
+`FlowTable.fast_path` processes segments up to the first that needs the slow path. That is a segment out of order,
+damaged, truncated by the snap length, an unusual SYN or RST, or the first after a long pause. The fast path changes
+nothing for that segment. So each decision is made per packet, and results do not depend on how the input was split into
+windows.
+Flows are found by 5-tuple in an open-addressing hash table. The hash key is random for each process, so that a crafted
+capture cannot force collisions. Payload is referenced by offset, and no Python object is made per packet.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ if cython.compiled:
 
 COMPILED = cython.compiled
 
-IDLE_NS = 3600 * 1_000_000_000
-"""A flow without packets for so long loses its history and gives up its holes."""
-CLOSED_NS = 60 * 1_000_000_000
-"""A flow that was closed, or whose 5-tuple is in use again, is over after so long without packets."""
+STALE_NS = 3600 * 1_000_000_000
+"""A flow without packets for this time loses its history and gives up its holes."""
+CLOSED_TIMEOUT_NS = 60 * 1_000_000_000
+"""A flow that was closed, or whose 5-tuple is in use again, is over after this time without packets."""
 MAX_HOLE = 16 * 1024 * 1024
-"""Bytes between what is known of a side and the next segment of its connection; a segment further on is foreign.
+"""The largest hole in front of a segment; a segment further ahead belongs to another connection.
 
 Captured windows and acknowledgements allow no larger hole: this is the largest receive window that systems set by
 default, and the next acknowledgement allows as much again.
 """
 NEAR_BYTES = 64 * 1024
-"""The same where another connection of the same 5-tuple may be meant."""
+"""The same limit if another connection on the 5-tuple may be meant."""
 COPY_NS = 1_000_000
-"""An equal packet within this time was captured twice, not sent twice, where no IP identification says so."""
+"""Without an IP identification, an equal packet within this time was captured twice, not sent twice."""
 IP_ID = 0xFFFF0000
 """The IPv4 identification in Segments.ident."""
 MAX_CHECKSUM_BALANCE = 16
 """Bound of `SideRecord.checksum_balance`, so that it follows what the latest segments of a side show."""
 MAX_RIVALS = 8
-"""Connections of one 5-tuple, the newest first, that a packet may belong to."""
-FIRST_ROOM = 1024
-"""Flows, and pieces, that a new table has room for."""
-SECRET = np.frombuffer(os.urandom(11 * 8), np.uint64)
-"""What places flows in the table of this process."""
+"""Connections on one 5-tuple, the newest first, that a packet may belong to."""
+INITIAL_CAPACITY = 1024
+"""Flows, and pieces, that a new table has capacity for."""
+HASH_KEY = np.frombuffer(os.urandom(11 * 8), np.uint64)
+"""Random key of the hash, so that a crafted capture cannot force collisions."""
 
-# The same for C.
+# The constants for C.
 _NONE = cython.declare(cython.longlong, NONE)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
@@ -64,8 +65,8 @@ _MAX_CHECKSUM_BALANCE = cython.declare(cython.longlong, MAX_CHECKSUM_BALANCE)
 _MAX_RIVALS = cython.declare(cython.longlong, MAX_RIVALS)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
-_IDLE_NS = cython.declare(cython.longlong, IDLE_NS)
-_CLOSED_NS = cython.declare(cython.longlong, CLOSED_NS)
+_STALE_NS = cython.declare(cython.longlong, STALE_NS)
+_CLOSED_TIMEOUT_NS = cython.declare(cython.longlong, CLOSED_TIMEOUT_NS)
 _COPY_NS = cython.declare(cython.longlong, COPY_NS)
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
@@ -133,7 +134,7 @@ _Piece = cython.struct(
     file=cython.longlong,
     ack=cython.longlong,
     ident=cython.longlong,
-    before=cython.longlong,
+    previous=cython.longlong,
 )
 
 
@@ -141,7 +142,7 @@ _Piece = cython.struct(
 @cython.nogil
 @cython.exceptval(check=False)
 def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
-    """As sequence_numbers.ahead."""
+    """sequence_numbers.ahead for C."""
     return ((seq - expected + _MAX_WINDOW) & _MASK_32) - _MAX_WINDOW
 
 
@@ -149,7 +150,7 @@ def _ahead(seq: cython.longlong, expected: cython.longlong) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _unwrapped(seq: cython.longlong, base: cython.longlong, near: cython.longlong) -> cython.longlong:
-    """As sequence_numbers.unwrapped."""
+    """sequence_numbers.unwrapped for C."""
     return near + _ahead(seq, base + near)
 
 
@@ -173,13 +174,15 @@ def _product(
 @cython.final
 @cython.cclass
 class FlowTable:
-    """Connections, and what the segments of one feed brought: pieces and ended sides.
+    """Connections, and the pieces and ended sides of one feed.
 
-    flows, sides and pieces are the records for Python, flow_array, side_array and piece_array the same for NumPy. A
-    record taken out of them must not be used once the table has grown. opened: connections so far, also forgotten ones.
+    ``flows``, ``sides``, ``pieces``: the records for Python. ``flow_array``, ...: the same memory for NumPy. A record
+    must not be used once the table has grown. ``opened_count``: connections, including forgotten ones.
 
-    is_full: the walk stopped because there is no room for another connection; else at a packet of at_flow and at_side
-    that the caller must judge.
+    ``is_full``: the fast path stopped because the capacity for flows is used up. Otherwise it stopped at a packet of
+    ``stopped_flow`` and ``stopped_side`` that needs the slow path.
+
+    In methods, i is the row of a packet, q and o are the sides of its sender and receiver, off is a stream offset.
     """
 
     flows = cython.declare(object, visibility="public")
@@ -191,22 +194,22 @@ class FlowTable:
     ended = cython.declare(object, visibility="public")
     slots = cython.declare(object, visibility="public")
     flow_count = cython.declare(cython.longlong, visibility="public")
-    opened = cython.declare(cython.longlong, visibility="public")
+    opened_count = cython.declare(cython.longlong, visibility="public")
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
     is_full = cython.declare(cython.bint, visibility="public")
-    at_flow = cython.declare(cython.longlong, visibility="public")
-    at_side = cython.declare(cython.longlong, visibility="public")
-    # The same memory for the walk, the columns of the segments, and the secret.
+    stopped_flow = cython.declare(cython.longlong, visibility="public")
+    stopped_side = cython.declare(cython.longlong, visibility="public")
+    # The same memory for C, the columns of the segments, and the key of the hash.
     _flows: _Flow[::1]
     _sides: _Side[::1]
     _pieces: _Piece[::1]
     _ended: cython.longlong[::1]
     _slots: cython.longlong[::1]
-    _secret: cython.const[cython.ulonglong][::1]
+    _hash_key: cython.const[cython.ulonglong][::1]
     _mask: cython.longlong
-    _room: cython.longlong
+    _capacity: cython.longlong
     _rows: cython.longlong
     _key: cython.const[cython.longlong][::1]
     _src_hi: cython.const[cython.longlong][::1]
@@ -229,52 +232,52 @@ class FlowTable:
     _checksum: cython.const[cython.int][::1]
 
     def __init__(self) -> None:
-        self.opened = self.piece_count = self.piece_first = self.ended_count = 0
-        self.is_full = self.at_flow = self.at_side = self._rows = 0
-        self._secret = SECRET if cython.compiled else memoryview(SECRET)
-        self.piece_array, self.ended = np.zeros(FIRST_ROOM, PIECE), np.zeros(FIRST_ROOM, np.int64)
-        self._bind_news()
-        self.set_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
+        self.opened_count = self.piece_count = self.piece_first = self.ended_count = 0
+        self.is_full = self.stopped_flow = self.stopped_side = self._rows = 0
+        self._hash_key = HASH_KEY if cython.compiled else memoryview(HASH_KEY)
+        self.piece_array, self.ended = np.zeros(INITIAL_CAPACITY, PIECE), np.zeros(INITIAL_CAPACITY, np.int64)
+        self._bind_pieces()
+        self.replace_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What must be kept between two feeds: no room, no secret, and nothing that can be made anew."""
+        """State between two feeds, without spare capacity, hash key and slots."""
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
-        return _restored, (int(self.piece_first), int(self.opened), flows, sides)
+        return _restored_table, (int(self.piece_first), int(self.opened_count), flows, sides)
 
     def both_sides(self) -> NDArray[np.void]:
         """The sides of each flow, two in a row."""
         sides: NDArray[np.void] = self.side_array[: self.flow_count * 2].reshape(-1, 2)
         return sides
 
-    # Room
+    # Capacity
 
-    def make_room(self, rows: int) -> None:
-        """Make room for the news of so many more packets."""
+    def reserve(self, rows: int) -> None:
+        """Reserve capacity for the pieces and ended sides of this number of packets."""
         pieces: int = self.piece_count + rows + 2
         sides: int = self.ended_count + rows + 4
         if pieces <= len(self.piece_array) and sides <= len(self.ended):
             return
-        self.piece_array, self.ended = _longer(self.piece_array, pieces), _longer(self.ended, sides)
-        self._bind_news()
+        self.piece_array, self.ended = _extended(self.piece_array, pieces), _extended(self.ended, sides)
+        self._bind_pieces()
 
     def _bind_flows(self) -> None:
         self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
         self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
-        self._room, self._mask = len(self.flow_array), len(self.slots) - 1
+        self._capacity, self._mask = len(self.flow_array), len(self.slots) - 1
         if cython.compiled:
             self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
         else:
             self._flows, self._sides, self._slots = self.flows, self.sides, memoryview(self.slots)
 
-    def _bind_news(self) -> None:
+    def _bind_pieces(self) -> None:
         self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
         if cython.compiled:
             self._pieces, self._ended = self.piece_array, self.ended
         else:
             self._pieces, self._ended = self.pieces, memoryview(self.ended)
 
-    def begin(self, segments: Segments) -> None:
-        """Take in the segments of a window."""
+    def load_segments(self, segments: Segments) -> None:
+        """Set the segments of a window as input of `fast_path`."""
         self._key, self._version = memoryview(segments.key), memoryview(segments.version)
         self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
         self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
@@ -285,29 +288,29 @@ class FlowTable:
         self._number, self._file = memoryview(segments.number), memoryview(segments.file)
         self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
         self._rows = len(segments.key)
-        self.make_room(self._rows)
+        self.reserve(self._rows)
 
-    def set_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
-        """Let these be the flows, with little room for more; the table that finds them is made anew."""
+    def replace_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
+        """Replace all flows, with little spare capacity, and rebuild the hash table."""
         count: int = len(flows)
-        room: int = FIRST_ROOM + count + count // 8
+        room: int = INITIAL_CAPACITY + count + count // 8
         self.flow_array, self.side_array = np.zeros(room, FLOW), np.zeros(room * 2, SIDE)
         self.flow_array[:count], self.side_array[: count * 2] = flows, sides
-        self.slots = np.zeros(FIRST_ROOM, np.int64)
+        self.slots = np.zeros(INITIAL_CAPACITY, np.int64)
         self.flow_count = count
         self._bind_slots(room)
 
     def grow(self) -> None:
-        """Make room for more flows; little more than needed, as the room is filled with zeros at once."""
+        """Reserve capacity for more flows: an eighth more, as new memory is zeroed at once."""
         room: int = len(self.flow_array)
-        room += max(room // 8, FIRST_ROOM)
+        room += max(room // 8, INITIAL_CAPACITY)
         self.flows = self.sides = None
         self.flow_array.resize(room, refcheck=False)
         self.side_array.resize(room * 2, refcheck=False)
         self._bind_slots(room)
 
     def _bind_slots(self, room: int) -> None:
-        """Enter the newest flow of every tuple into a table that has places enough."""
+        """Rebuild the hash table if it is too small, with the newest flow of every 5-tuple."""
         size: int = len(self.slots)
         while size < room * 3 // 2:
             size *= 2
@@ -319,18 +322,18 @@ class FlowTable:
         slot: cython.longlong
         for flow in range(self.flow_count if is_new else 0):
             slot = self._slot_of(flow)
-            # A flow that used the tuple before is replaced; it was entered earlier, its place being lower.
+            # Replaces the previous flow on the 5-tuple, whose index is lower.
             while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].previous + 1:
                 slot = (slot + 1) & self._mask
             self._slots[slot] = flow + 1
 
-    # Which connection a packet is of
+    # The connection of a packet
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
     def _find(self, i: cython.longlong) -> cython.longlong:
-        """Let at_flow and at_side be those of a packet; 0 if there is no room for a new flow."""
+        """Set stopped_flow and stopped_side to those of a packet; 0 if a new flow does not fit in."""
         r: cython.longlong
         slot: cython.longlong = self._slot(
             self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
@@ -339,15 +342,15 @@ class FlowTable:
         while self._slots[slot] != 0:
             r = self._slots[slot] - 1
             if self._flows[r].key == self._key[i] and self._flows[r].version == self._version[i]:
-                self.at_flow = r
-                self.at_side = 0
+                self.stopped_flow = r
+                self.stopped_side = 0
                 if self._is_sent_by(i, r * 2):
                     return 1
-                self.at_side = 1
+                self.stopped_side = 1
                 if self._is_sent_by(i, r * 2 + 1):
                     return 1
             slot = (slot + 1) & self._mask
-        if self.flow_count >= self._room:
+        if self.flow_count >= self._capacity:
             return 0
         self._open(i, slot)
         return 1
@@ -379,19 +382,19 @@ class FlowTable:
         b_port: cython.longlong,
         version: cython.longlong,
     ) -> cython.longlong:
-        """The first place to look for a flow, whichever end is A.
+        """The first slot to look for a flow, whichever endpoint is A.
 
-        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014): the upper half of a sum
-        of products, each of two words of 32 bits and two secret numbers. Any two flows share a place only by chance.
+        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014). It is the upper half of a
+        sum of products, each of two words of 32 bits and two words of the key. Two flows share a slot only by chance.
         """
-        h: cython.ulonglong = self._secret[0]
+        h: cython.ulonglong = self._hash_key[0]
         if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
             a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
-        h += _product(self._secret[1], (a_hi >> 32) & _MASK_32, self._secret[2], a_hi & _MASK_32)
-        h += _product(self._secret[3], (a_lo >> 32) & _MASK_32, self._secret[4], a_lo & _MASK_32)
-        h += _product(self._secret[5], (b_hi >> 32) & _MASK_32, self._secret[6], b_hi & _MASK_32)
-        h += _product(self._secret[7], (b_lo >> 32) & _MASK_32, self._secret[8], b_lo & _MASK_32)
-        h += _product(self._secret[9], (a_port << 16) | b_port, self._secret[10], version)
+        h += _product(self._hash_key[1], (a_hi >> 32) & _MASK_32, self._hash_key[2], a_hi & _MASK_32)
+        h += _product(self._hash_key[3], (a_lo >> 32) & _MASK_32, self._hash_key[4], a_lo & _MASK_32)
+        h += _product(self._hash_key[5], (b_hi >> 32) & _MASK_32, self._hash_key[6], b_hi & _MASK_32)
+        h += _product(self._hash_key[7], (b_lo >> 32) & _MASK_32, self._hash_key[8], b_lo & _MASK_32)
+        h += _product(self._hash_key[9], (a_port << 16) | b_port, self._hash_key[10], version)
         return (h >> 32) & self._mask
 
     @cython.cfunc
@@ -409,16 +412,16 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
-        """A new flow for a packet; its endpoint A is who sent it, or asked for it where it is the answer to a SYN."""
+        """Open a flow for a packet. Endpoint A is the sender; for a SYN-ACK it is the receiver."""
         flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
         q: cython.longlong
         o: cython.longlong
-        self.at_flow = flow
-        self.at_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
+        self.stopped_flow = flow
+        self.stopped_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
         self._flows[flow].a_is_client = 1 if self._flags[i] & _SYN else 0
         self._flows[flow].key = self._key[i]
         self._flows[flow].version = self._version[i]
-        q = flow * 2 + self.at_side
+        q = flow * 2 + self.stopped_side
         o = q ^ 1
         self._sides[q].hi, self._sides[q].lo, self._sides[q].port = self._src_hi[i], self._src_lo[i], self._sport[i]
         self._sides[o].hi, self._sides[o].lo, self._sides[o].port = self._dst_hi[i], self._dst_lo[i], self._dport[i]
@@ -428,16 +431,16 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _new(
-        self, slot: cython.longlong, before: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
+        self, slot: cython.longlong, previous: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
     ) -> cython.longlong:
-        """The place of a new flow without a tuple yet, its record being zeros; the caller has made room."""
+        """The index of a new flow, still without its 5-tuple. The caller has reserved capacity."""
         flow: cython.longlong = self.flow_count
         q: cython.longlong
-        self._flows[flow].connection_number = self.opened
+        self._flows[flow].connection_number = self.opened_count
         self._flows[flow].first_ts_ns = ts_ns
         self._flows[flow].last_ts_ns = ts_ns
         self._flows[flow].first_packet = number
-        self._flows[flow].previous = before
+        self._flows[flow].previous = previous
         for q in range(flow * 2, flow * 2 + 2):
             self._sides[q].base_seq = -1
             self._sides[q].ack = -1
@@ -447,13 +450,13 @@ class FlowTable:
             self._sides[q].last_piece = -1
         self._slots[slot] = flow + 1
         self.flow_count += 1
-        self.opened += 1
+        self.opened_count += 1
         return flow
 
     def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
-        """Open a new flow on the tuple of this one, its endpoint A being the given side of the old flow.
+        """Open a new flow on the 5-tuple of a flow; the given side of the old flow is endpoint A of the new.
 
-        Its `equal` is 0: the caller knows better.
+        The caller sets `duplicate`.
         """
         if self.flow_count >= len(self.flow_array):
             self.grow()
@@ -477,27 +480,30 @@ class FlowTable:
             self._sides[new_side].port = self._sides[old_side].port
         return int(new)
 
-    # The walk
+    # The fast path
 
-    def walk(self, first: int) -> int:
-        """The row of the first packet that it stops at, or the number of rows.
+    def fast_path(self, first_row: int) -> int:
+        """The row of the first packet that needs the slow path (or another flow: `is_full`), else the number of rows.
 
-        There is room for two more pieces than rows are left.
+        The caller has reserved capacity for all rows that are left, and two pieces more.
         """
-        row: cython.longlong = first
+        row: cython.longlong = first_row
         with cython.nogil:
-            row = self._walk(row)
+            row = self._fast_path(row)
         return int(row)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _walk(self, row: cython.longlong) -> cython.longlong:
+    def _fast_path(self, row: cython.longlong) -> cython.longlong:
         while row < self._rows:
             self.is_full = self._find(row) == 0
             if self.is_full:
                 return row
-            if self._take(row, self.at_flow, self.at_flow * 2 + self.at_side) == 0 and self._take_older(row) == 0:
+            if (
+                self._fast_segment(row, self.stopped_flow, self.stopped_flow * 2 + self.stopped_side) == 0
+                and self._fast_segment_of_older(row) == 0
+            ):
                 return row
             row += 1
         return row
@@ -505,16 +511,16 @@ class FlowTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _take_older(self, i: cython.longlong) -> cython.longlong:
-        """Take a packet that is in order on an older connection of the 5-tuple; 0 if there is none."""
-        flow: cython.longlong = self._flows[self.at_flow].previous
+    def _fast_segment_of_older(self, i: cython.longlong) -> cython.longlong:
+        """Process a packet that is in order on an older connection of the 5-tuple; 0 if there is none."""
+        flow: cython.longlong = self._flows[self.stopped_flow].previous
         _step: cython.longlong
         for _step in range(_MAX_RIVALS):
             if flow < 0 or self._flags[i] & (_SYN | _RST):
                 return 0
-            if self._ts_ns[i] - self._flows[flow].last_ts_ns > _CLOSED_NS:
+            if self._ts_ns[i] - self._flows[flow].last_ts_ns > _CLOSED_TIMEOUT_NS:
                 return 0
-            if self._take(i, flow, flow * 2 + (0 if self._is_sent_by(i, flow * 2) else 1)) != 0:
+            if self._fast_segment(i, flow, flow * 2 + (0 if self._is_sent_by(i, flow * 2) else 1)) != 0:
                 return 1
             flow = self._flows[flow].previous
         return 0
@@ -522,8 +528,8 @@ class FlowTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _take(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
-        """Take a packet of a side; 0 if the caller must judge it."""
+    def _fast_segment(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
+        """Process a packet of a side; 0 if it needs the slow path. It then changes nothing."""
         o: cython.longlong = q ^ 1
         flag: cython.longlong = self._flags[i]
         seq: cython.longlong = self._seq[i]
@@ -531,7 +537,7 @@ class FlowTable:
         ack: cython.longlong = self._ack[i] if flag & _ACK else -1
         off: cython.longlong
         near: cython.longlong
-        if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _IDLE_NS:
+        if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
             return 0
@@ -548,15 +554,15 @@ class FlowTable:
             return 1
         if flag & _SYN:
             seq = (seq + 1) & _MASK_32
-            if self._take_syn(i, flow, q, seq) == 0:
+            if self._apply_syn(i, flow, q, seq) == 0:
                 return 0
         elif self._sides[q].base_seq < 0:
             return 0
         if length != self._wire_length[i]:
             return 0
-        near = _NEAR if self._flows[flow].previous >= 0 or self.at_flow != flow else _MAX_HOLE
+        near = _NEAR if self._flows[flow].previous >= 0 or self.stopped_flow != flow else _MAX_HOLE
         if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
-            # It acknowledges bytes that nobody knows of.
+            # It acknowledges bytes far from all known ones.
             if length == 0 or near == _NEAR:
                 return 0
             ack = -1
@@ -595,7 +601,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
-        """Whether an acknowledgement number that a side sends is close to what is known of the other side."""
+        """Whether an acknowledgement number that a side sends is close to the known bytes of the other side."""
         o: cython.longlong = q ^ 1
         distance: cython.longlong
         if self._sides[q].ack >= 0:
@@ -613,7 +619,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _is_exact_reset(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
-        """Whether the other side accepts a RST: it has the very next number, or refuses a SYN."""
+        """Whether the other side accepts a RST: it has exactly the next sequence number, or refuses a SYN."""
         o: cython.longlong = q ^ 1
         off: cython.longlong
         if self._sides[q].base_seq >= 0:
@@ -633,7 +639,7 @@ class FlowTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _take_syn(
+    def _apply_syn(
         self, i: cython.longlong, flow: cython.longlong, q: cython.longlong, seq: cython.longlong
     ) -> cython.longlong:
         """Apply a SYN; the stream of the side starts at seq. 0 if the packet needs the slow path."""
@@ -677,7 +683,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
-        """Bytes are known to exist below a stream offset, unless it is out of all bounds."""
+        """Note that bytes exist below a stream offset, unless it is more than MAX_WINDOW ahead."""
         if off > self._sides[q].known_end and off - self._sides[q].next_offset < _MAX_WINDOW:
             self._sides[q].known_end = off
         return 0
@@ -692,7 +698,7 @@ class FlowTable:
             return _NONE
         return _unwrapped(ack, self._sides[o].base_seq, self._sides[o].next_offset)
 
-    # What changes a record
+    # Changes of a record
 
     @cython.ccall
     @cython.nogil
@@ -700,9 +706,9 @@ class FlowTable:
     def begin_other(
         self, flow: cython.longlong, q: cython.longlong, seq: cython.longlong, ack: cython.longlong
     ) -> cython.longlong:
-        """Fix the start of a server without packets, by the first acknowledgement of a client whose SYN was captured.
+        """Fix the start of a server without packets by the first acknowledgement of its client, if that sent a SYN.
 
-        Until the client sends its first byte (seq), it has acknowledged the SYN-ACK alone.
+        Until the client sends its first byte (seq), it can have acknowledged only the SYN-ACK.
         """
         o: cython.longlong = q ^ 1
         if ack >= 0 and self._flows[flow].a_is_client and self._sides[q].syn_seen and q & 1 == 0:
@@ -715,7 +721,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def stop_comparing(self, flow: cython.longlong) -> cython.longlong:
-        """Compare no byte of a flow any more that was captured by now."""
+        """Exclude the bytes captured until now from comparison with retransmissions."""
         q: cython.longlong
         for q in range(flow * 2, flow * 2 + 2):
             self._sides[q].compare_from = self._sides[q].next_offset
@@ -725,7 +731,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def advance(self, q: cython.longlong, length: cython.longlong) -> cython.longlong:
-        """Move a side over bytes that are given out or given up."""
+        """Advance a side over bytes that are emitted or given up."""
         self._sides[q].next_offset += length
         if self._sides[q].known_end < self._sides[q].next_offset:
             self._sides[q].known_end = self._sides[q].next_offset
@@ -764,7 +770,7 @@ class FlowTable:
         self._pieces[p].file = file
         self._pieces[p].ack = self._other_offset(q, ack)
         self._pieces[p].ident = ident
-        self._pieces[p].before = self._sides[q].last_piece
+        self._pieces[p].previous = self._sides[q].last_piece
         self._sides[q].last_piece = self.piece_first + p
         self._sides[q].last_packet = number
         self.piece_count += 1
@@ -777,7 +783,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def acknowledge(self, q: cython.longlong, ack: cython.longlong) -> cython.longlong:
-        """Take an acknowledgement number that a side sent, unless it is of bytes that cannot have been sent."""
+        """Record an acknowledgement number that a side sent, unless it is of bytes that cannot have been sent."""
         o: cython.longlong = q ^ 1
         advance_bytes: cython.longlong
         if self._sides[q].ack < 0:
@@ -828,7 +834,7 @@ class FlowTable:
         ts_ns: cython.longlong,
         ident: cython.longlong,
     ) -> cython.longlong:
-        """Count a packet without payload as duplicate if it says nothing new and has the identity of the last one.
+        """Count a packet without payload as duplicate if it repeats the last one, identity included.
 
         An acknowledgement that a receiver repeats has another IP identification, or comes later than a copy.
         """
@@ -860,7 +866,7 @@ class FlowTable:
     def is_same_empty(
         self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
     ) -> cython.longlong:
-        """Whether a packet without payload is the side's last one, captured again."""
+        """Whether a packet without payload is a second capture of the side's last one."""
         lag: cython.longlong = ts_ns - self._sides[q].empty_ts_ns
         number: cython.longlong = ident >> 16 & 0xFFFF
         if number != self._sides[q].empty_id & 0xFFFF or (ident & 0xFFFF) != self._sides[q].empty_checksum & 0xFFFF:
@@ -875,7 +881,7 @@ class FlowTable:
     def set_empty(
         self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
     ) -> cython.longlong:
-        """Remember the identity of a packet without payload."""
+        """Store the identity of a packet without payload."""
         self._sides[q].empty_ts_ns = ts_ns
         self._sides[q].empty_id = _as_short(ident >> 16)
         self._sides[q].empty_checksum = _as_short(ident)
@@ -906,49 +912,49 @@ class FlowTable:
             self.stop_comparing(flow)
         return 0
 
-    # The same for the caller
+    # For Python callers
 
     def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int, ack: int, ident: int) -> None:
         """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
-        self.make_room(0)
+        self.reserve(0)
         self._accept(q, start, length, ts_ns, number, file, ack, ident)
 
     def end(self, q: int) -> None:
-        """Mark a side as ended and note it as news."""
-        self.make_room(0)
+        """Mark a side as ended in this feed."""
+        self.reserve(0)
         self._end(q)
 
     # Pieces of this feed
 
-    def since(self, q: int, last: int) -> list[int]:
-        """The rows, newest first, of this feed's pieces of a side behind a row, -1 for all."""
+    def pieces_since(self, q: int, last_known: int) -> list[int]:
+        """The rows, newest first, of this feed's pieces of a side after the last known row, -1 for all."""
         rows: list = []
-        last_row: cython.longlong = last
+        last_row: cython.longlong = last_known
         side: cython.longlong = q
         row: cython.longlong = self._sides[side].last_piece - self.piece_first
         while row > last_row:
             rows.append(int(row))
-            row = self._pieces[row].before - self.piece_first
+            row = self._pieces[row].previous - self.piece_first
         return rows
 
-    def clear_news(self) -> None:
-        """Go on to the next feed."""
+    def reset_feed(self) -> None:
+        """Drop the pieces and ended sides of this feed."""
         self.piece_first += self.piece_count
         self.piece_count = self.ended_count = 0
 
 
-def _restored(piece_first: int, opened: int, flows: NDArray[np.void], sides: NDArray[np.void]) -> FlowTable:
+def _restored_table(piece_first: int, opened: int, flows: NDArray[np.void], sides: NDArray[np.void]) -> FlowTable:
     table = FlowTable()
-    table.piece_first, table.opened = piece_first, opened
-    table.set_flows(flows, sides)
+    table.piece_first, table.opened_count = piece_first, opened
+    table.replace_flows(flows, sides)
     return table
 
 
-def _longer(array: NDArray, least: int) -> NDArray:
-    """A copy with room for more, if there is not enough."""
-    if least <= len(array):
+def _extended(array: NDArray, size: int) -> NDArray:
+    """The array, or a larger copy if it has fewer elements than needed."""
+    if size <= len(array):
         return array
-    longer = np.zeros(max(least, len(array) * 2), array.dtype)
+    longer = np.zeros(max(size, len(array) * 2), array.dtype)
     longer[: len(array)] = array
     return longer
 
@@ -957,7 +963,7 @@ def _longer(array: NDArray, least: int) -> NDArray:
 @cython.nogil
 @cython.exceptval(-1)
 def _copy(
-    out: cython.uchar[::1],
+    target: cython.uchar[::1],
     to: cython.longlong,
     source: cython.const[cython.uchar][::1],
     start: cython.longlong,
@@ -966,41 +972,41 @@ def _copy(
     if length <= 0:
         return 0
     if cython.compiled:
-        if to < 0 or start < 0 or length > out.shape[0] - to or length > source.shape[0] - start:
+        if to < 0 or start < 0 or length > target.shape[0] - to or length > source.shape[0] - start:
             with cython.gil:
-                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {out.shape[0]}")
-        memcpy(cython.address(out[to]), cython.address(source[start]), length)
+                raise IndexError(f"{length} bytes from {start} of {source.shape[0]} to {to} of {target.shape[0]}")
+        memcpy(cython.address(target[to]), cython.address(source[start]), length)
     else:
-        out[to : to + length] = source[start : start + length]
+        target[to : to + length] = source[start : start + length]
     return 0
 
 
-def gather(
-    out: cython.uchar[::1],
+def gather_pieces(
+    target: cython.uchar[::1],
     window: cython.const[cython.uchar][::1],
-    held: cython.const[cython.uchar][::1],
-    kept: cython.const[cython.uchar][::1],
+    reordered: cython.const[cython.uchar][::1],
+    unconsumed: cython.const[cython.uchar][::1],
     order: cython.const[cython.longlong][::1],
-    kept_count: int,
+    unconsumed_count: int,
     start: cython.const[cython.longlong][::1],
     length: cython.const[cython.longlong][::1],
 ) -> None:
-    """Copy pieces one behind the other into out, in the given order of their rows.
+    """Copy pieces into target without space between them, in the given order of their rows.
 
-    The first kept_count rows have their start in kept, the others in window, or below 0 in held.
+    The first unconsumed_count rows start in unconsumed, the later rows in window, or if below 0 in reordered.
     """
     i: cython.longlong
     j: cython.longlong
     n: cython.longlong = order.shape[0] if cython.compiled else len(order)
     to: cython.longlong = 0
-    kept_rows: cython.longlong = kept_count
+    unconsumed_rows: cython.longlong = unconsumed_count
     with cython.nogil:
         for i in range(n):
             j = order[i]
-            if j < kept_rows:
-                _copy(out, to, kept, start[j], length[j])
+            if j < unconsumed_rows:
+                _copy(target, to, unconsumed, start[j], length[j])
             elif start[j] >= 0:
-                _copy(out, to, window, start[j], length[j])
+                _copy(target, to, window, start[j], length[j])
             else:
-                _copy(out, to, held, -1 - start[j], length[j])
+                _copy(target, to, reordered, -1 - start[j], length[j])
             to += length[j]

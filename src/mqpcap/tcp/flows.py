@@ -1,4 +1,4 @@
-"""What is known about connections, as arrays; their identifiers, numbers and places in the flow table."""
+"""Connections as arrays, with their ids, their numbers, and their indexes in the flow table."""
 
 import base64
 import hashlib
@@ -22,17 +22,20 @@ END_STATES = ("reset", "closed", "open")
 class FlowColumns:
     """TCP connections as arrays, one row each.
 
-    What both sides have is of shape (n, 2): side 0 is sent by endpoint A, side 1 by endpoint B. hi and lo are the
-    halves of the addresses, port the ports. oriented: A is the client, known from a SYN; else A is the sender of the
-    first packet captured. end_state: index into END_STATES. fin_offset: stream offset behind the last byte, if a FIN
-    was captured. acked: the highest acknowledgement of this side's bytes that the OTHER side sent, as an offset of this
-    side's stream (fin_offset + 1 if its FIN is acknowledged). fin_acked: what the packet with this side's FIN
-    acknowledges, as an offset of the other side's stream. All three are NONE if unknown. end_offset: after the last
-    byte given out. extent: after the highest byte that was sent or acknowledged, without the FIN. start_known: this
-    side's initial sequence number is known, from its SYN or from an acknowledgement of it. started: both of them were
-    known before the first byte was given out, so for the first row, too. acked_from: where start_known is not, the
-    first offset that the other side acknowledged, else 0; NONE if unknown. equal: number among flows of the same
-    tuple and first time. cached_id: connection_id, 0 if nobody asked for it yet.
+    Columns of both sides have the shape (n, 2): side 0 is sent by endpoint A, side 1 by endpoint B.
+    ``hi``, ``lo``: halves of the address.
+    ``a_is_client``: A is the client, known from a SYN. If not, A is the sender of the first packet captured.
+    ``duplicate``: index among flows of the same 5-tuple and first time. ``cached_id``: connection_id or 0.
+    ``end_state``: index into END_STATES.
+    ``start_known``: the initial sequence number of the side is known, from its SYN or an acknowledgement of it.
+    ``started``: that of both sides was known before the first byte of the connection was emitted.
+    ``acked_from``: 0 if start_known. If not, the first offset that the other side acknowledged.
+    ``fin_offset``: stream offset after the last byte, if a FIN was captured.
+    ``fin_acked``: offset of the other side that the packet with the FIN acknowledges.
+    ``acked``: highest offset of this side that the OTHER side acknowledged (fin_offset + 1 with the FIN).
+    ``end_offset``: after the last byte emitted.
+    ``extent``: after the highest byte that was sent or acknowledged, without the FIN.
+    Unknown offsets are NONE.
     """
 
     version: Int64Array
@@ -72,14 +75,14 @@ class FlowColumns:
         return [address_text(v, h, x) for v, h, x in zip(self.version.tolist(), hi.tolist(), lo.tolist(), strict=True)]
 
     def ports(self, side: NDArray[np.integer]) -> Int64Array:
-        """The port of the same endpoint."""
+        """The port of that endpoint of each row."""
         port: Int64Array = self.port[np.arange(len(self)), side]
         return port
 
     def connection_ids(self) -> Int64Array:
         """The connection_id of each row, of 63 bits.
 
-        It is made of the endpoints in either order, the first packet's time and the number among equals.
+        It is a hash of the endpoints in either order, the time of the first packet, and `duplicate`.
         """
         for version, rows, address_a, address_b, ports in self._endpoints(self.cached_id == 0):
             tail = np.column_stack([self.first_ts_ns[rows], self.duplicate[rows]]).astype(">i8").view(np.uint8)
@@ -91,37 +94,38 @@ class FlowColumns:
 
     def community_ids(self) -> list[str]:
         """The Community ID of each row, version 1 with seed 0."""
-        out = np.empty(len(self), object)
+        ids = np.empty(len(self), object)
         for _, rows, address_a, address_b, ports in self._endpoints(np.ones(len(self), np.bool_)):
             fixed = np.zeros((len(rows), 2), np.uint8)
             hash_input = np.hstack([fixed, address_a, address_b, fixed + np.array([6, 0], np.uint8), ports])
             digests = (hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(hash_input))
-            out[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
-        return list(out)
+            ids[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
+        return list(ids)
 
     def _endpoints(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, Int64Array, _Bytes, _Bytes, _Bytes]]:
-        """By IP version: wanted rows, the bytes of the lower and the higher endpoint's address, and of both ports."""
+        """By IP version: the wanted rows, the bytes of the lower and the higher address, and of both ports."""
         for version, size in ((4, 4), (6, 16)):
             rows = np.flatnonzero(wanted & (self.version == version))
             if not len(rows):
                 continue
             hi, lo = self.hi[rows].view(np.uint64), self.lo[rows].view(np.uint64)
             port = self.port[rows]
-            same_hi, same = hi[:, 0] == hi[:, 1], (hi[:, 0] == hi[:, 1]) & (lo[:, 0] == lo[:, 1])
-            b_first = (hi[:, 1] < hi[:, 0]) | (same_hi & (lo[:, 1] < lo[:, 0])) | (same & (port[:, 1] < port[:, 0]))
+            same_hi, same_address = hi[:, 0] == hi[:, 1], (hi[:, 0] == hi[:, 1]) & (lo[:, 0] == lo[:, 1])
+            b_first = (hi[:, 1] < hi[:, 0]) | (same_hi & (lo[:, 1] < lo[:, 0]))
+            b_first |= same_address & (port[:, 1] < port[:, 0])
             row, low = np.arange(len(rows)), b_first.astype(np.int64)
-            one, two = (
+            low_address, high_address = (
                 np.column_stack([hi[row, x], lo[row, x]]).astype(">u8").view(np.uint8).reshape(-1, 16)[:, 16 - size :]
                 for x in (low, 1 - low)
             )
             ports = np.column_stack([port[row, low], port[row, 1 - low]]).astype(">u2").view(np.uint8).reshape(-1, 4)
-            yield version, rows, one, two, ports
+            yield version, rows, low_address, high_address, ports
 
 
 def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
     """The rows of a matrix as bytes."""
-    whole, width = matrix.tobytes(), matrix.shape[1]
-    return (whole[at : at + width] for at in range(0, len(whole), width))
+    content, width = matrix.tobytes(), matrix.shape[1]
+    return (content[offset : offset + width] for offset in range(0, len(content), width))
 
 
 def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
@@ -132,7 +136,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
     has_fin = (fin_offset != NONE) & (fin_offset < reached + MAX_WINDOW)
     known_end = np.where(has_fin, fin_offset, np.maximum(sent_end, reached))
-    # An acknowledgement of one more is as likely that of a FIN which was not captured.
+    # An acknowledgement of one byte more probably covers a FIN that was not captured.
     is_more = ~has_fin & (acked > known_end + 1) & (acked < reached + MAX_WINDOW)
     return FlowColumns(
         version=flows["version"][indexes].astype(np.int64),
@@ -170,54 +174,54 @@ def _offsets(number: Int64Array, base: Int64Array, near: Int64Array) -> Int64Arr
 
 
 class Flows:
-    """The connections of a Reassembler, in order of their first packet; KeyError for those that are forgotten.
+    """The connections of a Reassembler, in order of their first packet; KeyError for forgotten connections.
 
-    Each has a number, for ever, and a place in the flow table, until others are forgotten.
+    The number of a connection never changes; its index in the flow table does when other connections are forgotten.
     """
 
     def __init__(self, table: FlowTable) -> None:
         self._table = table
 
     def __len__(self) -> int:
-        return int(self._table.opened)
+        return int(self._table.opened_count)
 
-    def numbers(self, places: Int64Array) -> Int64Array:
-        """The numbers of the connections at some places."""
-        numbers: Int64Array = self._table.flow_array["connection_number"][places]
+    def numbers(self, indexes: Int64Array) -> Int64Array:
+        """The numbers of connections, given their indexes in the flow table."""
+        numbers: Int64Array = self._table.flow_array["connection_number"][indexes]
         return numbers
 
-    def places(self, numbers: Int64Array) -> Int64Array:
-        """Where connections are, -1 if they are forgotten."""
+    def indexes(self, numbers: Int64Array) -> Int64Array:
+        """The indexes of connections in the flow table, -1 for forgotten connections."""
         count = self._table.flow_count
         if count == len(self):
             return numbers
-        known = np.append(self._table.flow_array["connection_number"][:count], -1)
-        at = np.searchsorted(known[:-1], numbers)
-        return np.where(known[at] == numbers, at, -1)
+        live_numbers = np.append(self._table.flow_array["connection_number"][:count], -1)
+        index = np.searchsorted(live_numbers[:-1], numbers)
+        return np.where(live_numbers[index] == numbers, index, -1)
 
     def columns(self, numbers: Int64Array) -> FlowColumns:
-        """Many of them at once."""
-        places = self._known_places(numbers)
-        flow_columns = _columns(self._table, places)
-        self._table.flow_array["connection_id"][places] = flow_columns.connection_ids()
+        """Connections as columns; computes their ids."""
+        indexes = self._live_indexes(numbers)
+        flow_columns = _columns(self._table, indexes)
+        self._table.flow_array["connection_id"][indexes] = flow_columns.connection_ids()
         return flow_columns
 
     def anchors(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The keys their segments have, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
-        places = self._known_places(numbers)
-        return self._table.flow_array["key"][places], self._table.both_sides()["base_seq"][places]
+        """`Segments.key` of connections, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
+        indexes = self._live_indexes(numbers)
+        return self._table.flow_array["key"][indexes], self._table.both_sides()["base_seq"][indexes]
 
-    def _known_places(self, numbers: Int64Array) -> Int64Array:
-        places = self.places(numbers)
-        gone = np.flatnonzero(places < 0)
-        if len(gone):
-            raise KeyError(int(numbers[gone[0]]))
-        return places
+    def _live_indexes(self, numbers: Int64Array) -> Int64Array:
+        indexes = self.indexes(numbers)
+        forgotten = np.flatnonzero(indexes < 0)
+        if len(forgotten):
+            raise KeyError(int(numbers[forgotten[0]]))
+        return indexes
 
     def unseen_sides(self) -> list[tuple[int, int]]:
-        """Connections, and the side of each, of which bytes were acknowledged that were not captured, or not yet."""
+        """(connection, side) of each side with acknowledged bytes that are not captured yet."""
         sides = self._table.both_sides()
         ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base_seq"] - sides["next_offset"])
         unseen = (ack >= 0) & (sides["base_seq"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
-        places, side_bits = np.nonzero(unseen)
-        return list(zip(self.numbers(places).tolist(), side_bits.tolist(), strict=True))
+        indexes, side_bits = np.nonzero(unseen)
+        return list(zip(self.numbers(indexes).tolist(), side_bits.tolist(), strict=True))

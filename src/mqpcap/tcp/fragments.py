@@ -34,24 +34,24 @@ class Fragment:
 
     offset: int
     end: int
-    more: bool
+    has_more: bool
     captured: bytes
 
     def fits(self, datagram: "_Datagram | None") -> bool:
         """Whether it can be a part of the datagram, or of a new datagram if that is None."""
-        if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.more and (self.end - self.offset) % 8):
+        if self.end > MAX_DATAGRAM_BYTES or self.end == self.offset or (self.has_more and (self.end - self.offset) % 8):
             return False
         if datagram is None:
             return True
-        if not self.more and datagram.reach > self.end:
+        if not self.has_more and datagram.reach > self.end:
             return False
-        return datagram.total is None or (self.end <= datagram.total and (self.more or self.end == datagram.total))
+        return datagram.total is None or (self.end <= datagram.total and (self.has_more or self.end == datagram.total))
 
 
 class _Datagram:
     """Pieces of one datagram, none overlapping, in order of their offsets."""
 
-    __slots__ = ("_held", "_offsets", "cost_bytes", "last_ts_ns", "packet_count", "reach", "total")
+    __slots__ = ("_bodies", "_offsets", "cost_bytes", "last_ts_ns", "packet_count", "reach", "total")
 
     def __init__(self) -> None:
         self.last_ts_ns = 0
@@ -60,7 +60,7 @@ class _Datagram:
         self.cost_bytes = 0
         self.packet_count = 0
         self._offsets: list[int] = []
-        self._held: list[bytes] = []
+        self._bodies: list[bytes] = []
 
     def add(self, offset: int, data: bytes) -> None:
         """Add the bytes that are new: the first copy of a byte wins."""
@@ -71,7 +71,7 @@ class _Datagram:
             until = min(end, self._offsets[index]) if index < len(self._offsets) else end
             if until > start:
                 self._offsets.insert(index, start)
-                self._held.insert(index, data[start - offset : until - offset])
+                self._bodies.insert(index, data[start - offset : until - offset])
                 self.cost_bytes += until - start + FRAGMENT_COST_BYTES
                 index += 1
             if index == len(self._offsets):
@@ -80,7 +80,7 @@ class _Datagram:
             index += 1
 
     def _end(self, index: int) -> int:
-        return self._offsets[index] + len(self._held[index])
+        return self._offsets[index] + len(self._bodies[index])
 
     def whole(self) -> bytes | None:
         """All bytes; None if bytes are missing."""
@@ -89,14 +89,14 @@ class _Datagram:
             return None
         if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
             return None
-        return b"".join(self._held)
+        return b"".join(self._bodies)
 
 
 class Fragments:
     """Incomplete datagrams, oldest first, within the limits."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, _Datagram] = {}
+        self._datagrams: dict[bytes, _Datagram] = {}
         self._bytes = 0
         self.dropped = 0
         self.dropped_packets: Counter[int] = Counter()
@@ -104,12 +104,12 @@ class Fragments:
         self.malformed = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._datagrams)
 
     def add(self, datagram_key: tuple[int, ...], ts_ns: int, fragment: Fragment) -> bytes | None:
         """The payload of the fragment's datagram, if the fragment completes it."""
         key = _KEY(*datagram_key)
-        datagram = self._held.get(key)
+        datagram = self._datagrams.get(key)
         if datagram is not None and abs(ts_ns - datagram.last_ts_ns) > FRAGMENT_TIMEOUT_NS:
             self._drop(key)
             datagram = None
@@ -117,11 +117,11 @@ class Fragments:
             self.malformed += 1
             return None
         if datagram is None:
-            datagram = self._held[key] = _Datagram()
+            datagram = self._datagrams[key] = _Datagram()
         datagram.last_ts_ns = ts_ns
         datagram.packet_count += 1
         datagram.reach = max(datagram.reach, fragment.end)
-        if not fragment.more:
+        if not fragment.has_more:
             datagram.total = fragment.end
         cost_before = datagram.cost_bytes
         datagram.add(fragment.offset, fragment.captured)
@@ -130,20 +130,20 @@ class Fragments:
         if payload is not None:
             self._forget(key)
             return payload
-        while self._bytes > MAX_FRAGMENT_BYTES or len(self._held) > MAX_FRAGMENT_DATAGRAMS:
-            self._drop(next(iter(self._held)))
+        while self._bytes > MAX_FRAGMENT_BYTES or len(self._datagrams) > MAX_FRAGMENT_DATAGRAMS:
+            self._drop(next(iter(self._datagrams)))
         return None
 
     def _forget(self, key: bytes) -> None:
-        self._bytes -= self._held.pop(key).cost_bytes
+        self._bytes -= self._datagrams.pop(key).cost_bytes
 
     def drop_all(self) -> None:
         """Drop the incomplete datagrams: no fragment follows."""
-        for key in [*self._held]:
+        for key in [*self._datagrams]:
             self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        self.dropped_packets[_KEY_NUMBERS(key)[-1]] += self._held[key].packet_count
+        self.dropped_packets[_KEY_NUMBERS(key)[-1]] += self._datagrams[key].packet_count
         self._forget(key)
         self.dropped += 1
 

@@ -1,18 +1,18 @@
-"""Bytes that were never captured: the holes of each side that were given up."""
+"""Gaps: the holes of each side that were given up."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mqpcap.tcp.chunks import Range
+from mqpcap.tcp.chunks import StreamRange
 
 GAP_BLOCK = 512
-"""Gaps of a side that are moved together when one is split or filled."""
+"""Gaps in a block of a list: a split moves only the gaps of its block."""
 
 
 @dataclass(slots=True)
 class Gap:
-    """A hole that was given up, as far as it is still missing; ts_ns and packet are those of `Range`."""
+    """A hole that was given up, as far as it is still missing; ts_ns and packet as in `StreamRange`."""
 
     low: int
     high: int
@@ -22,7 +22,7 @@ class Gap:
 
 
 class SideGaps:
-    """The gaps of one side, in order and apart, in blocks: one filled or split costs no more where there are many."""
+    """The gaps of one side, in order and apart, in blocks, so that a side may have many."""
 
     __slots__ = ("_blocks",)
 
@@ -32,35 +32,35 @@ class SideGaps:
     def __iter__(self) -> Iterator[Gap]:
         return (gap for block in self._blocks for gap in block)
 
-    def _place(self, low: int) -> tuple[int, int]:
-        """Block and place in it of the first gap that ends behind an offset; behind the last one if there is none."""
+    def _find(self, low: int) -> tuple[int, int]:
+        """Block and index of the first gap that ends after an offset; after the last gap if there is none."""
         block = bisect_right(self._blocks, low, 0, len(self._blocks) - 1, key=lambda gaps: gaps[-1].high)
         return block, bisect_right(self._blocks[block], low, key=lambda gap: gap.high)
 
     def first(self, low: int, high: int) -> Gap | None:
         """The first gap with a byte from low to below high."""
-        block, index = self._place(low)
+        block, index = self._find(low)
         gaps = self._blocks[block]
         return gaps[index] if index < len(gaps) and gaps[index].low < high else None
 
     def add(self, gap: Gap) -> None:
-        """Take in a gap apart from the others."""
-        block, index = self._place(gap.low)
+        """Add a gap that touches no other gap."""
+        block, index = self._find(gap.low)
         self._put(block, index, index, [gap])
 
     def fill(self, gap: Gap, low: int, high: int, packet: int) -> None:
-        """Let only those parts be left of a gap that a packet with its bytes from low to below high did not bring."""
-        block, index = self._place(gap.low)
-        left = []
+        """Remove the range [low, high), which a late packet brought, from a gap; up to two smaller gaps remain."""
+        block, index = self._find(gap.low)
+        remainders = []
         if gap.low < low:
-            left.append(Gap(gap.low, low, gap.ts_ns, gap.packet, gap.snapped))
+            remainders.append(Gap(gap.low, low, gap.ts_ns, gap.packet, gap.snapped))
         if high < gap.high:
-            left.append(Gap(high, gap.high, gap.ts_ns, packet, gap.snapped))
-        self._put(block, index, index + 1, left)
+            remainders.append(Gap(high, gap.high, gap.ts_ns, packet, gap.snapped))
+        self._put(block, index, index + 1, remainders)
 
     def drop(self, high: int) -> bool:
-        """Leave out those that end at an offset or before; whether none is left."""
-        block, index = self._place(high)
+        """Remove the gaps that end at or before an offset; returns whether none is left."""
+        block, index = self._find(high)
         del self._blocks[:block], self._blocks[0][:index]
         return not self._blocks[0]
 
@@ -74,24 +74,24 @@ class SideGaps:
 
 
 class Gaps:
-    """The gaps of all sides, by place of the side in the flow table.
+    """The gaps of all sides, by index of the side in the flow table.
 
     ``trailing``: sides that ended with a gap in this feed.
     """
 
     def __init__(self) -> None:
-        self.of: dict[int, SideGaps] = {}
+        self.by_side: dict[int, SideGaps] = {}
         self.trailing: set[int] = set()
 
     def add(self, side: int, gap: Gap) -> None:
-        """Take in a gap apart from the others of its side."""
-        self.of.setdefault(side, SideGaps()).add(gap)
+        """Add a gap that touches no other gap of its side."""
+        self.by_side.setdefault(side, SideGaps()).add(gap)
 
-    def clear_news(self) -> None:
-        """Go on to the next feed."""
+    def reset_feed(self) -> None:
+        """Clear the state of this feed."""
         self.trailing.clear()
 
-    def __iter__(self) -> Iterator[Range]:
-        for side, gaps in self.of.items():
+    def __iter__(self) -> Iterator[StreamRange]:
+        for side, gaps in self.by_side.items():
             for gap in gaps:
-                yield Range(side >> 1, side & 1, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped, gap.packet)
+                yield StreamRange(side >> 1, side & 1, gap.low, gap.high - gap.low, gap.ts_ns, gap.snapped, gap.packet)

@@ -14,16 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.tcp.flags import ACK, RST, SYN
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, FlowTable
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, STALE_NS, FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import ahead, unwrapped, wrapped
 
 SYN_NEAR_BYTES = 64 * 1024
 SYN_LATE_PACKETS = 16
 """A SYN captured after its own first data belongs to that flow within these bounds."""
-FIN, SYN, RST, ACK = 1, 2, 4, 16
-"""Bits of Packet.flags."""
 STRAY = -1
 """No connection of the 5-tuple fits a packet that opens none: it is counted and changes nothing."""
 NEW = -2
@@ -31,7 +30,7 @@ NEW = -2
 
 
 class PendingSyn(NamedTuple):
-    """A SYN with new numbers inside a living connection: another connection begins only if somebody answers it."""
+    """A SYN with new numbers inside a living connection: a new connection begins only if it is answered."""
 
     side: int
     base: int
@@ -41,9 +40,10 @@ class PendingSyn(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How well a packet fits a side: level is 0 if not at all, 4 if both numbers are close to the expected ones.
+    """How well a packet fits a side; greater is better.
 
-    hole: minus the bytes between what is known of the side and the packet.
+    ``level``: 0 if it does not fit, 4 if sequence and acknowledgement number are close to the expected numbers.
+    ``hole``: minus the bytes between the known bytes of the side and the packet.
     """
 
     level: int
@@ -51,22 +51,22 @@ class Fit(NamedTuple):
 
 
 class Handshakes:
-    """Finds the connection that a packet fits, judges SYNs, and opens a new flow where a tuple is used anew."""
+    """Finds the connection that a packet fits, judges SYNs, and opens a new flow if a 5-tuple is used again."""
 
     def __init__(self, table: FlowTable, out_of_order: OutOfOrder) -> None:
         self._table = table
         self._out_of_order = out_of_order
-        self._times: dict[int, dict[bytes, int]] = {}
-        """Of the newest flow of a tuple whose first times do not ascend: the last `equal` by first time."""
+        self._duplicates: dict[int, dict[bytes, int]] = {}
+        """By newest flow of a 5-tuple whose first times do not ascend: the last `duplicate` by first time."""
         self._pending: dict[int, PendingSyn] = {}
-        """By newest flow of a 5-tuple: the last SYN that nobody answered yet."""
+        """By newest flow of a 5-tuple: the last unanswered SYN."""
 
-    # Whose packet it is
+    # The connection of a packet
 
     def owner(self, packet: Segment, side: int) -> int:
         """The side of the connection that a packet without SYN fits best; STRAY or NEW if it fits none.
 
-        `side` is that of the newest connection of its 5-tuple.
+        ``side``: the sender's side in the newest connection on the 5-tuple.
         """
         pending = self._pending.get(side >> 1)
         if pending is not None and self._answers(packet, side, pending):
@@ -81,7 +81,7 @@ class Handshakes:
         return best_side
 
     def _candidates(self, packet: Segment, side: int) -> Iterator[int]:
-        """The sender's side in each connection of a 5-tuple, the newest first; of the older those that are not over."""
+        """The sender's side in each connection on a 5-tuple, newest first, down to the first that is over."""
         sides = self._table.sides
         sender = sides[side].hi, sides[side].lo, sides[side].port
         receiver = sides[side ^ 1].hi, sides[side ^ 1].lo, sides[side ^ 1].port
@@ -93,11 +93,11 @@ class Handshakes:
             is_first = (side_a.hi, side_a.lo, side_a.port) == sender and (sender != receiver or not side & 1)
             yield flow * 2 + (not is_first)
             flow = self._table.flows[flow].previous
-            if flow >= 0 and packet.ts_ns - self._table.flows[flow].last_ts_ns > CLOSED_NS:
+            if flow >= 0 and packet.ts_ns - self._table.flows[flow].last_ts_ns > CLOSED_TIMEOUT_NS:
                 return
 
     def fit(self, packet: Segment, side: int) -> Fit:
-        """How well the numbers of a packet fit a side."""
+        """Rate how well the numbers of a packet fit a side."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         ack = 1
@@ -107,7 +107,7 @@ class Handshakes:
             return Fit(ack, 0)
         offset = unwrapped(packet.seq, side_record.base_seq, side_record.next_offset)
         queue = self._out_of_order.queues.get(side)
-        lowest = queue.low if queue is not None and queue.starting else side_record.lowest_offset
+        lowest = queue.lowest if queue is not None and queue.start_unknown else side_record.lowest_offset
         earliest = lowest - (NEAR_BYTES if side_record.base_known else MAX_HOLE)
         highest = max(side_record.next_offset, side_record.known_end)
         if peer_record.ack >= 0:
@@ -117,7 +117,7 @@ class Handshakes:
         return Fit(2 + ack, min(highest - offset, offset - lowest, 0))
 
     def _is_plausible_ack(self, number: int, side_record: SideRecord, peer_record: SideRecord) -> bool:
-        """Whether a side may acknowledge up to a number: bytes that were captured, or not many more."""
+        """Whether a side may acknowledge up to a number: at most MAX_HOLE bytes beyond the captured bytes."""
         if side_record.ack >= 0 and abs(ahead(number, side_record.ack)) <= MAX_HOLE:
             return True
         if peer_record.base_seq < 0:
@@ -137,7 +137,7 @@ class Handshakes:
     # Resets
 
     def reset_state(self, packet: Segment, side: int) -> int:
-        """Whether the other side accepts a RST: 0 no, 1 yes, 2 yes unless its sender goes on (RFC 5961, section 3)."""
+        """Whether the other side accepts a RST: 0 no, 1 yes, 2 yes unless its sender continues (RFC 5961, 3)."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         if side_record.base_seq < 0:
@@ -168,8 +168,8 @@ class Handshakes:
         sides = self._table.sides
         return bool(flow.is_closed) or (sides[side].fin_offset != NONE and sides[side ^ 1].fin_offset != NONE)
 
-    def settle_start(self, packet: Segment, side: int) -> None:
-        """Choose between two SYN-ACKs: the client's acknowledgement names the one that counts, or else the data do."""
+    def choose_syn_ack(self, packet: Segment, side: int) -> None:
+        """Choose between two SYN-ACKs, by the client's acknowledgement, or else by the server's first data."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         if packet.flags & (SYN | RST):
@@ -180,14 +180,14 @@ class Handshakes:
             side_record.base_seq, side_record.syn_seen = packet.seq, 1
 
     def syn_owner(self, packet: Segment, side: int) -> int:
-        """The side of the connection that a SYN belongs to; STRAY, or NEW where it opens another one."""
+        """The side of the connection that a SYN belongs to; STRAY, or NEW if it opens a connection."""
         for candidate in self._candidates(packet, side):
-            verdict = self._judge_syn(packet, candidate)
+            verdict = self._syn_verdict(packet, candidate)
             if verdict is not None:
                 return candidate if verdict else STRAY
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
-        is_over = self.is_over(side) or packet.ts_ns - self._table.flows[side >> 1].last_ts_ns > IDLE_NS
+        is_over = self.is_over(side) or packet.ts_ns - self._table.flows[side >> 1].last_ts_ns > STALE_NS
         is_unanswered = (
             peer_record.packets == 0 and side_record.syn_seen and not side_record.bytes and not packet.flags & ACK
         )
@@ -200,8 +200,8 @@ class Handshakes:
             self._pending[side >> 1] = PendingSyn(side, base, ack, packet.ts_ns, packet.number)
         return STRAY
 
-    def _judge_syn(self, packet: Segment, side: int) -> bool | None:
-        """Whether a SYN counts for a connection; None if it is not of this connection."""
+    def _syn_verdict(self, packet: Segment, side: int) -> bool | None:
+        """Whether a SYN counts for a connection; None if it belongs to another connection."""
         side_record: SideRecord = self._table.sides[side]
         peer_record: SideRecord = self._table.sides[side ^ 1]
         queue = self._out_of_order.queues.get(side)
@@ -209,7 +209,7 @@ class Handshakes:
         is_answer = bool(packet.flags & ACK)
         is_over = self.is_over(side)
         idle_ns = packet.ts_ns - self._table.flows[side >> 1].last_ts_ns
-        if idle_ns > (CLOSED_NS if is_over else IDLE_NS):
+        if idle_ns > (CLOSED_TIMEOUT_NS if is_over else STALE_NS):
             return None
         if (
             is_answer
@@ -219,14 +219,14 @@ class Handshakes:
             return None
         if side_record.base_seq == base and (side_record.syn_seen or side_record.base_known):
             return True
-        has_held = queue is not None and (not queue.starting or bool(queue.held))
+        has_held = queue is not None and (not queue.start_unknown or bool(queue.buffered))
         if side_record.base_seq < 0 or not (side_record.syn_seen or side_record.bytes or has_held):
             acked = peer_record.first_ack
             if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
                 return False if is_answer and peer_record.base_known else None
             return None if is_over and not (is_answer and peer_record.base_known) else True
         if is_answer and peer_record.base_known:
-            # Of two SYN-ACKs to one SYN the client's acknowledgement chooses.
+            # There are two SYN-ACKs to one SYN: the client's acknowledgement chooses.
             if peer_record.first_ack < 0 and not side_record.bytes and queue is None:
                 side_record.syn_seen = 2
             elif peer_record.first_ack == base and not side_record.bytes and queue is None:
@@ -235,7 +235,7 @@ class Handshakes:
             return False
         if side_record.syn_seen or is_over:
             return None
-        low = side_record.base_seq + (queue.low if queue is not None and queue.starting else 0)
+        low = side_record.base_seq + (queue.lowest if queue is not None and queue.start_unknown else 0)
         is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
         return True if is_near and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS else None
 
@@ -266,8 +266,8 @@ class Handshakes:
         if not packet.wire_length:
             self._table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
 
-    def take_syn(self, packet: Segment, side: int) -> int:
-        """Take a SYN into its flow, which has none of this side yet or the same; the side it is on now."""
+    def apply_syn(self, packet: Segment, side: int) -> int:
+        """Apply a SYN to its flow. Returns the packet's side, which changes if the client becomes endpoint A."""
         base = wrapped(packet.seq + 1)
         is_answer = bool(packet.flags & ACK)
         flow: FlowRecord = self._table.flows[side >> 1]
@@ -275,7 +275,7 @@ class Handshakes:
         if not flow.a_is_client:
             if client & 1 == 0:
                 flow.a_is_client = 1
-            elif self._flip(side >> 1):
+            elif self._swap_sides(side >> 1):
                 side ^= 1
                 flow.a_is_client = 1
         side_record: SideRecord = self._table.sides[side]
@@ -289,32 +289,32 @@ class Handshakes:
         if (
             is_answer
             and not peer_record.base_known
-            and (peer_record.base_seq < 0 or self._out_of_order.is_starting(side ^ 1))
+            and (peer_record.base_seq < 0 or self._out_of_order.is_start_unknown(side ^ 1))
         ):
             self._start_at(side ^ 1, packet.ack)
             peer_record.base_known = 2 if side_record.next_offset else 1
         return side
 
     def _start_at(self, side: int, base: int) -> None:
-        """Let a side that has given out nothing begin at this sequence number."""
+        """Set offset 0 of a side that has emitted nothing to a sequence number."""
         side_record: SideRecord = self._table.sides[side]
         if side_record.base_seq < 0:
             side_record.base_seq = base
             return
         queue = self._out_of_order.queues.get(side)
-        if queue is not None and queue.starting:
+        if queue is not None and queue.start_unknown:
             # Empty segments in front of the SYN (a split handshake, a refusal) are no bytes.
-            queue.low = (
+            queue.lowest = (
                 ahead(base, side_record.base_seq)
-                if not queue.held
-                else min(queue.low, ahead(base, side_record.base_seq))
+                if not queue.buffered
+                else min(queue.lowest, ahead(base, side_record.base_seq))
             )
-            if side_record.fin_offset != NONE and side_record.fin_offset < queue.low:
+            if side_record.fin_offset != NONE and side_record.fin_offset < queue.lowest:
                 side_record.fin_offset = NONE
             self._out_of_order.release_start(side, queue)
 
-    def _flip(self, flow: int) -> bool:
-        """Exchange the sides of a flow that has given out nothing; False if it has."""
+    def _swap_sides(self, flow: int) -> bool:
+        """Exchange the sides of a flow; False if it has emitted bytes, which makes that impossible."""
         a: SideRecord = self._table.sides[flow * 2]
         b: SideRecord = self._table.sides[flow * 2 + 1]
         if a.next_offset or b.next_offset or a.ended or b.ended:
@@ -349,29 +349,29 @@ class Handshakes:
             client_record.base_seq, client_record.base_known = pending.ack, 1
 
     def _replace(self, flow: int, client: int, ts_ns: int, number: int) -> int:
-        """Open a new flow on the tuple of one; it is told from others of the same first time by their number."""
-        times = self._times.pop(flow, None)
-        if times is None and ts_ns <= self._table.flows[flow].first_ts_ns:
-            times = self._times_of(flow)
+        """Open a new flow on the 5-tuple of a flow; sets `duplicate` if an earlier flow has the same first time."""
+        duplicates = self._duplicates.pop(flow, None)
+        if duplicates is None and ts_ns <= self._table.flows[flow].first_ts_ns:
+            duplicates = self._duplicates_of(flow)
         new = self._table.replace(flow, client, ts_ns, number)
-        if times is not None:
+        if duplicates is not None:
             time_key = _time_key(ts_ns)
-            self._table.flows[new].duplicate = times[time_key] = times.get(time_key, -1) + 1
-            self._times[new] = times
+            self._table.flows[new].duplicate = duplicates[time_key] = duplicates.get(time_key, -1) + 1
+            self._duplicates[new] = duplicates
         return new
 
-    def _times_of(self, flow: int) -> dict[bytes, int]:
-        """The last `equal` by first time of a flow and those that used its tuple before."""
-        times: dict[bytes, int] = {}
+    def _duplicates_of(self, flow: int) -> dict[bytes, int]:
+        """The last `duplicate` by first time, of a flow and the previous flows on its 5-tuple."""
+        duplicates: dict[bytes, int] = {}
         while flow >= 0:
             record: FlowRecord = self._table.flows[flow]
-            times.setdefault(_time_key(record.first_ts_ns), record.duplicate)
+            duplicates.setdefault(_time_key(record.first_ts_ns), record.duplicate)
             flow = record.previous
-        return times
+        return duplicates
 
-    def leave_out(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:
-        """Find what is known of flows by their new indexes, and drop what was known of those that are forgotten."""
-        self._times = {moved(flow): self._times_of(moved(flow)) for flow in self._times if stays[flow]}
+    def reindex(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:
+        """Rename flows to their new indexes, and drop the state of forgotten flows."""
+        self._duplicates = {moved(flow): self._duplicates_of(moved(flow)) for flow in self._duplicates if stays[flow]}
         self._pending = {
             moved(flow): syn._replace(side=moved(flow) * 2 + (syn.side & 1))
             for flow, syn in self._pending.items()

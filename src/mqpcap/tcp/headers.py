@@ -54,8 +54,8 @@ COUNTS = (
     "datagram",
     "datagram_dropped",
 )
-"""Words of Segments.counts. A packet counts under one of the first eight. A completed datagram counts again,
-by its content."""
+"""Words of Segments.counts. Each packet counts under a word of the first eight. A completed datagram counts again, by
+its content."""
 
 _TCP = cython.declare(cython.const[cython.int], 0)
 _FRAGMENT = cython.declare(cython.const[cython.int], 1)
@@ -94,20 +94,17 @@ _RULE_INDEX = memoryview(wrappings.RULE_INDEX)
 class Segments(ColumnBatch):
     """One row for each captured TCP segment, in order of capture.
 
-    buffer: the bytes of the packets.
-    src_hi .. dst_lo: int64, the big-endian halves of a 16-byte address as signed bits; IPv4 in the low 32 bits of lo.
-    version: int8, 4 or 6.
-    seq, ack: int64, 0 to 2**32-1.
-    flags: FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
-    start, length: int64, the captured payload in buffer.
-    wire_length: int64, the length of the payload that was sent.
-    ident: int64, distinguishes a packet that was sent again from one that was captured again: the TCP checksum in the
-        low 16 bits, the IPv4 identification in the next 16 (0 without one).
-    checksum: int32, 1 if it is right, -1 if it is wrong. 0 if the segment is not captured whole, or if its
-        sender or receiver left the checksum to the network card.
-    ts_ns, number, file: of the packet.
-    key: int64, equal for both directions of a connection.
-    counts: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
+    ``buffer``: the bytes of the packets.
+    ``src_hi`` .. ``dst_lo``: the big-endian halves of a 16-byte address as signed bits; IPv4 in the low 32 bits of lo.
+    ``version``: 4 or 6. ``seq``, ``ack``: 0 to 2**32-1. ``flags``: bits of ``tcp.flags``.
+    ``start``, ``length``: the captured payload in buffer. ``wire_length``: length of the payload that was sent.
+    ``ident``: distinguishes a packet that was sent again from a second capture of the packet. It has the TCP checksum
+    in the low 16 bits, the IPv4 identification in the next 16 (0 without one).
+    ``checksum``: 1 if it is right, -1 if it is wrong. It is 0 if the segment is not captured whole, or if its sender or
+    receiver left the checksum to the network card.
+    ``ts_ns``, ``number``, ``file``: of the packet.
+    ``key``: equal for both directions of a connection.
+    ``counts``: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
     """
 
     SHARED: ClassVar[frozenset[str]] = frozenset(("buffer", "counts"))
@@ -135,7 +132,7 @@ class Segments(ColumnBatch):
     counts: dict[str, int]
 
 
-Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
+EndpointPair = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The source and the destination of rows, each as `endpoints` has it."""
 
 
@@ -164,10 +161,8 @@ def _address_text(key: bytes) -> str:
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
 
-    kind: the header that starts at `position`.
-    rule: the row of the table for the last header.
-    end: end of the captured bytes of the innermost packet.
-    wire_end: end of its bytes on the wire.
+    ``kind``: the header that starts at ``position``. ``rule``: the row of the table for the last header.
+    ``end``: end of the captured bytes of the innermost packet. ``wire_end``: end of its bytes on the wire.
     """
 
     buf: cython.const[cython.uchar][::1]
@@ -543,10 +538,8 @@ def _walk_packets(
 ) -> int:
     """Fill columns; the number of rows.
 
-    spans: offset, caplen and wirelen of packets.
-    wide, narrow: get a line for each of WIDE and NARROW.
-    kinds: gets up to MAX_KINDS kinds and their counts.
-    fragments: gets a tuple for each fragment.
+    ``spans``: offset, caplen and wirelen of packets. ``wide``, ``narrow``: get a line for each of WIDE and NARROW.
+    ``kinds``: gets up to MAX_KINDS kinds and their counts. ``fragments``: gets a tuple for each fragment.
     """
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
@@ -555,7 +548,7 @@ def _walk_packets(
     result: cython.int
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
-    walk.proto = 0  # read also behind a malformed IP header; uncompiled it would not be there
+    walk.proto = 0  # uncompiled code reads it even after a malformed IP header
     with cython.nogil:
         for i in range(spans.shape[1]):
             walk.position = spans[0, i]
@@ -687,7 +680,7 @@ class Dissector:
             ts_ns=window.ts_ns[rows.packet],
             number=window.number[rows.packet],
             file=np.full(rows.row_count, window.file, np.int32),
-            key=keys_of(_ends(rows.columns)),
+            key=keys_of(_endpoint_pairs(rows.columns)),
             counts=words,
         )
 
@@ -742,13 +735,13 @@ class Dissector:
         return completed
 
 
-def connections_of(window: Window) -> tuple[NDArray[np.int64], Ends, NDArray[np.int64]]:
+def connections_of(window: Window) -> tuple[NDArray[np.int64], EndpointPair, NDArray[np.int64]]:
     """(rows, ends, fragments) of a window: its rows that are TCP packets, their endpoints, and rows of fragments.
 
     Fragments are not joined: whose they are may be said in another window.
     """
     rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally())
-    return rows.packet, _ends(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
+    return rows.packet, _endpoint_pairs(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 
 def endpoints(hi: NDArray[np.int64], lo: NDArray[np.int64], port: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -763,12 +756,12 @@ def endpoints(hi: NDArray[np.int64], lo: NDArray[np.int64], port: NDArray[np.int
     return mixed.view(np.int64)
 
 
-def ends_of(segments: Segments) -> Ends:
+def endpoint_pairs(segments: Segments) -> EndpointPair:
     """The endpoints of each row."""
-    return _ends({name: getattr(segments, name) for name in _END_COLUMNS})
+    return _endpoint_pairs({name: getattr(segments, name) for name in _END_COLUMNS})
 
 
-def keys_of(ends: Ends) -> NDArray[np.int64]:
+def keys_of(ends: EndpointPair) -> NDArray[np.int64]:
     """Segments.key of connections between endpoints: a hash that both directions share."""
     key = ends[0].view(np.uint64) + ends[1].view(np.uint64)
     key *= np.uint64(0x9E3779B97F4A7C15)
@@ -776,6 +769,6 @@ def keys_of(ends: Ends) -> NDArray[np.int64]:
     return key.view(np.int64)
 
 
-def _ends(columns: dict[str, np.ndarray]) -> Ends:
+def _endpoint_pairs(columns: dict[str, np.ndarray]) -> EndpointPair:
     src_hi, src_lo, sport, dst_hi, dst_lo, dport = (columns[name] for name in _END_COLUMNS)
     return endpoints(src_hi, src_lo, sport), endpoints(dst_hi, dst_lo, dport)

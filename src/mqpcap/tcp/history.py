@@ -7,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.tcp.chunks import Range
+from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.flow_records import PieceRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import COPY_NS, IP_ID, FlowTable
 from mqpcap.tcp.sequence_numbers import ahead
 
 HISTORY_BYTES = 64 * 1024
-"""A retransmission is compared with at most this many of the latest bytes of its side."""
+"""The latest bytes of a side that retransmissions are compared with."""
 HISTORY_OVERHEAD = 256
 """Memory for the history of a side in addition to its bytes."""
 CONFLICT_ROWS = 64
-"""Rows of one retransmission with other bytes; the last row spans what is left."""
+"""Conflicts of one retransmission; the last row spans all that are left."""
 
 
 class Original(NamedTuple):
@@ -30,10 +30,12 @@ class Original(NamedTuple):
 
 
 class History:
-    """Compares second copies of bytes with the first ones; `conflicts` and `late` are rows not told yet.
+    """Compares second copies of bytes with the first copies.
 
-    cap: bytes that all sides may take; above it the sides that are remembered for longest are forgotten. window and
-    released: where the pieces of one feed have their bytes, the latter for held segments that came into order.
+    ``conflicts``, ``late``: ranges that were not reported yet.
+    ``cap``: memory for all sides; beyond it the sides that were added first are dropped.
+    ``window``, ``reordered_bytes``: the bytes of the pieces of this feed; the latter of buffered segments that came
+    into order.
     """
 
     def __init__(self, table: FlowTable, counts: dict[str, int], cap: int) -> None:
@@ -41,34 +43,34 @@ class History:
         self._counts = counts
         self._cap = cap
         self.blocks: dict[int, list[tuple[int, bytes]]] = {}
-        """By side: (offset, bytes) in order, as far as they are remembered."""
+        """By side: (offset, bytes), in order."""
         self.packets: dict[int, list[NDArray[np.int64]]] = {}
         """By side: the packets of these bytes, as columns of Original."""
         self.byte_count = self._packet_bytes = 0
-        self.conflicts: list[Range] = []
-        self.late: list[Range] = []
+        self.conflicts: list[StreamRange] = []
+        self.late: list[StreamRange] = []
         self._indexed: dict[int, tuple[list[int], list[int]]] = {}
         """By side: the offsets and the rows of the pieces of this feed."""
         self.window: memoryview | bytes = b""
-        self.released = bytearray()
+        self.reordered_bytes = bytearray()
 
     def add_late(self, side: int, offset: int, length: int, ts_ns: int, packet: int) -> None:
-        """Note bytes that arrived after their hole became a gap, or after a FIN."""
-        self.late.append(Range(side >> 1, side & 1, offset, length, ts_ns, False, packet))
+        """Record bytes that arrived after their hole became a gap, or after a FIN."""
+        self.late.append(StreamRange(side >> 1, side & 1, offset, length, ts_ns, False, packet))
 
     def add(self, side: int, offset: int, body: bytes) -> None:
-        """Remember bytes that came late, if what is around them still is."""
+        """Store late bytes, unless they are below the horizon."""
         if offset + len(body) > self._horizon(side):
             insort(self.blocks.setdefault(side, []), (offset, body))
             self.byte_count += len(body)
 
     def _horizon(self, side: int) -> int:
-        """Bytes below are not compared."""
+        """The stream offset below which bytes are not compared."""
         side_record: SideRecord = self._table.sides[side]
         return max(side_record.compare_from, side_record.next_offset - HISTORY_BYTES)
 
     def original(self, side: int, offset: int) -> Original | None:
-        """The packet that brought a byte, if it is remembered: bytes below the horizon are not, in no window."""
+        """The packet that brought a byte; None for bytes below the horizon, however windows were cut."""
         if offset < self._horizon(side):
             return None
         for row in self._indexed_rows(side, offset, offset + 1):
@@ -80,21 +82,25 @@ class History:
         if part < 0:
             return None
         row = int(np.searchsorted(parts[part][0], offset, "right")) - 1
-        found = Original(*parts[part][:, row].tolist())
-        return found if offset < found.offset + found.length else None
+        original = Original(*parts[part][:, row].tolist())
+        return original if offset < original.offset + original.length else None
 
     def has_sent(self, packet: Segment, side: int, offset: int) -> bool:
-        """Whether a packet is a copy of one with the same bytes; else a byte that was acknowledged is garbage."""
+        """Whether a one-byte packet repeats an earlier packet; if not, it is a probe with a garbage byte."""
         original = self.original(side, offset)
         return (
             original is not None and original.length == packet.length and self.is_copy(packet, side, offset, original)
         )
 
     def is_copy(self, packet: Segment, side: int, offset: int, original: Original | None) -> bool:
-        """Whether a packet with bytes that came before was captured again, not sent again.
+        """Whether a packet with repeated bytes was captured again, not sent again.
 
-        The evidence, the strongest first: the IP identification; a TCP header that changed, as its checksum shows; less
-        than COPY_NS between the two; an older acknowledgement than its sender had sent by then; other copies.
+        Evidence, strongest first:
+        1. The IP identification.
+        2. A TCP header that changed, as its checksum shows.
+        3. Less than COPY_NS between both packets.
+        4. An older acknowledgement than its sender had sent.
+        5. Earlier copies on this side.
         """
         side_record: SideRecord = self._table.sides[side]
         is_copy = bool(side_record.has_copies)
@@ -105,15 +111,17 @@ class History:
         is_copy |= lag_ns < COPY_NS
         if original is not None and packet.ident & IP_ID and original.ident & IP_ID:
             ahead_of = (packet.ident - original.ident >> 16) & 0xFFFF
-            # Segments of a packet that the sender's network card cut have numbers of their own.
+            # If the sender's network card cut a packet, its segments have IP identifications of their run_packets.
             is_part = offset > original.offset and lag_ns < COPY_NS and ahead_of <= offset - original.offset
             is_copy = ahead_of == 0 or is_part
         elif original is not None and is_whole and (packet.ident ^ original.ident) & 0xFFFF:
             is_copy = False
         return is_copy
 
-    def compare_copy(self, packet: Segment, side: int, offset: int, body: bytes, is_copy: bool = False) -> bool:
-        """Whether a second copy has the bytes of the first one, as far as those are remembered."""
+    def compare_retransmission(
+        self, packet: Segment, side: int, offset: int, body: bytes, is_copy: bool = False
+    ) -> bool:
+        """Compare a second copy with the stored bytes of the first; whether they are equal."""
         low = self._horizon(side)
         if offset < low:
             unknown = min(low - offset, len(body))
@@ -127,7 +135,7 @@ class History:
         original_body, is_remembered = bytearray(body), bytearray(len(body))
         for row in self._indexed_rows(side, offset, high):
             piece: PieceRecord = self._table.pieces[row]
-            source, start = (self.window, piece.start) if piece.start >= 0 else (self.released, -1 - piece.start)
+            source, start = (self.window, piece.start) if piece.start >= 0 else (self.reordered_bytes, -1 - piece.start)
             _overlay(original_body, is_remembered, offset, piece.offset, source[start : start + piece.length])
         blocks = self.blocks.get(side, [])
         for block_offset, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
@@ -138,9 +146,9 @@ class History:
         return self.compare(packet, side, offset, bytes(original_body), body, is_copy)
 
     def _indexed_rows(self, side: int, low: int, high: int) -> list[int]:
-        """The rows of this feed's pieces that hold stream offsets from low to below high, however many came since."""
+        """The rows of this feed's pieces of a side with stream offsets from low to below high."""
         offsets, rows = self._indexed.setdefault(side, ([], []))
-        new = self._table.since(side, rows[-1] if rows else -1)[::-1]
+        new = self._table.pieces_since(side, rows[-1] if rows else -1)[::-1]
         offsets += [self._table.pieces[row].offset for row in new]
         rows += new
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
@@ -148,7 +156,7 @@ class History:
     def compare(
         self, packet: Segment, side: int, offset: int, original_body: bytes, copied_body: bytes, is_copy: bool = False
     ) -> bool:
-        """Count bytes that came twice, and note where they differ; whether they are equal."""
+        """Count bytes that came twice, and record conflicts; whether they are equal."""
         side_record: SideRecord = self._table.sides[side]
         if original_body == copied_body:
             side_record.retransmitted += 0 if is_copy else len(copied_body)
@@ -163,12 +171,12 @@ class History:
             highs[CONFLICT_ROWS - 1] = highs[-1]
             del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
         for low, high in zip(lows, highs, strict=True):
-            place = side >> 1, side & 1, offset + low, high - low
-            self.conflicts.append(Range(*place, packet.ts_ns, False, packet.number))
+            span = side >> 1, side & 1, offset + low, high - low
+            self.conflicts.append(StreamRange(*span, packet.ts_ns, False, packet.number))
         return False
 
     def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:
-        """Copy the latest bytes of each side, out of runs of pieces in buffer, to compare retransmissions with."""
+        """Store the latest bytes of each side, from runs of pieces in buffer."""
         if len(runs) == 0:
             return
         ends = np.append(pieces["start"][runs[1:]], len(buffer))
@@ -182,9 +190,11 @@ class History:
         packets = np.stack([pieces[name] for name in Original._fields])
         bounds = np.append(runs, len(pieces))
         for run in live.tolist():
-            # Packets that were left over are remembered from the window before.
-            own = packets[:, bounds[run] : bounds[run + 1]]
-            self._append_packets(int(side[run]), own[:, own[0] + own[1] > lows[run]], int(horizons[run]))
+            # Packets of unconsumed bytes are stored already.
+            run_packets = packets[:, bounds[run] : bounds[run + 1]]
+            self._append_packets(
+                int(side[run]), run_packets[:, run_packets[0] + run_packets[1] > lows[run]], int(horizons[run])
+            )
         columns = (side, lows, starts + lows - offsets, ends, horizons)
         for side_index, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
             self._append(side_index, low, buffer[start:end].tobytes(), horizon)
@@ -195,7 +205,7 @@ class History:
             self.drop(oldest)
 
     def _append(self, side: int, low: int, new: bytes, horizon: int) -> None:
-        """Remember new bytes of a side, and forget what lies below the horizon."""
+        """Store new bytes of a side, and drop bytes below the horizon."""
         blocks = self.blocks.setdefault(side, [])
         self.byte_count += len(new)
         gone = bisect_right(blocks, horizon, key=lambda block: block[0] + len(block[1]))
@@ -210,7 +220,7 @@ class History:
         blocks.insert(index, (low, new))
 
     def _append_packets(self, side: int, packets: NDArray[np.int64], horizon: int) -> None:
-        """Remember the packets of new bytes of a side, and forget those below the horizon."""
+        """Store the packets of new bytes of a side, and drop packets below the horizon."""
         parts = self.packets.setdefault(side, [])
         self._packet_bytes += packets.nbytes
         while parts and parts[0][0, -1] + parts[0][1, -1] <= horizon:
@@ -218,19 +228,19 @@ class History:
         parts.append(packets)
 
     def drop(self, side: int) -> None:
-        """Know nothing more of a side."""
+        """Drop the history of a side."""
         self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
         self._packet_bytes -= sum(packets.nbytes for packets in self.packets.pop(side, ()))
 
-    def drop_silent(self, before_ns: int) -> None:
+    def drop_idle(self, before_ns: int) -> None:
         """Drop the history of connections whose last packet is older: their next packet is not compared."""
         for side in [side for side in self.blocks if self._table.flows[side >> 1].last_ts_ns < before_ns]:
             self.drop(side)
 
-    def clear_news(self) -> None:
-        """Go on to the next feed."""
+    def reset_feed(self) -> None:
+        """Clear the state of this feed."""
         self._indexed.clear()
-        self.window, self.released = b"", bytearray()
+        self.window, self.reordered_bytes = b"", bytearray()
 
 
 def _overlay(
@@ -240,7 +250,7 @@ def _overlay(
     body_offset: int,
     body: memoryview | bytearray | bytes,
 ) -> None:
-    """Copy into first, which begins at offset, what it shares with a body that begins at another."""
+    """Copy the part of a body that overlaps original_body, which begins at offset, and mark it."""
     low, high = max(offset, body_offset), min(offset + len(original_body), body_offset + len(body))
     if low < high:
         original_body[low - offset : high - offset] = body[low - body_offset : high - body_offset]

@@ -1,23 +1,21 @@
 # cython: language_level=3, annotation_typing=False
-"""TCP segments to ordered byte streams.
+"""Turns TCP segments into ordered byte streams.
 
-Each side of each connection becomes runs of stream bytes (chunks); bytes the capture did not see are recorded as gaps,
-nothing here fills one, and no byte is given out twice. The first copy of a byte is kept; what a later copy says
-otherwise is recorded as a conflict.
+In: the `Segments` of a window. Out: `StreamChunks`, runs of stream bytes of each side of each connection. Called by:
+the pipeline. Promise: no byte is emitted twice, and missing bytes are recorded as gaps, never filled. The first copy of
+a byte is kept; different bytes in a later copy are recorded as a conflict.
 
-Theory of operation. ``FlowTable.walk`` takes every packet that is in order, in C when compiled. A side that is not in
-order has an ``OutOfOrderQueue`` holding copies of what came too early, and while it has one every packet of its
-connection is judged here. Bytes that come after their hole was given up are counted and recorded as late. All of this
-is decided per packet, never per call of feed, so results do not depend on how the input was cut into windows. Under
-the memory caps (counts say when they bite) results depend on what other connections are in the same Reassembler, and
-that of histories is looked at once a window.
+`FlowTable.fast_path` processes every packet that is in order, in C when compiled. A side that is not in order has a
+`ReorderQueue` with copies of early segments; while it exists, every packet of the connection takes the slow path here.
+Bytes that come after their hole was given up are counted and recorded as late. Each decision is made per packet, so
+results do not depend on how the input was split into windows. Exception: if a memory cap is reached (see ``counts``),
+results depend on the other connections, too. The cap on histories is checked once per window.
 
-Connections are numbered in the order of their first packets; a number stays theirs for ever, also when they are over
-and forgotten. Inside, a flow and a side go by their places in the flow table: side 2 * flow is sent by endpoint A, side
-2 * flow + 1 by endpoint B.
+Connections are numbered in the order of their first packets; a number is never used again. Inside, a flow is named by
+its index in the flow table, and side 2 * flow is sent by endpoint A, side 2 * flow + 1 by endpoint B.
 
-Stream offsets are int64 and never wrap. Without a SYN offset 0 is the lowest sequence number known when the side's
-first byte was given out; bytes below that come later have negative offsets, and are in gaps and late bytes only.
+Stream offsets are int64 and never wrap. Without a SYN, offset 0 is the lowest sequence number known when the first byte
+of the side is emitted. Bytes below it that come later have negative offsets, and appear only in gaps and late bytes.
 """
 
 from collections.abc import Iterable
@@ -28,50 +26,57 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.tcp import eviction
-from mqpcap.tcp.chunks import Range, StreamChunks, run_starts
+from mqpcap.tcp.chunks import StreamChunks, StreamRange, run_starts
+from mqpcap.tcp.flags import FIN, RST, SYN
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import CLOSED_NS, IDLE_NS, FlowTable, gather
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
-from mqpcap.tcp.handshake import FIN, NEW, RST, STRAY, SYN, Handshakes
+from mqpcap.tcp.handshake import NEW, STRAY, Handshakes
 from mqpcap.tcp.headers import Segments
 from mqpcap.tcp.history import History
-from mqpcap.tcp.leftovers import Leftovers
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
+from mqpcap.tcp.unconsumed import UnconsumedBytes
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Memory for held segments, kept chunks and history together, unless the caller says otherwise."""
-HELD_SHARE = 2
-"""One part in this of the memory may hold segments that came too early, over all connections."""
-HISTORY_SHARE = 4
-"""One part in this may hold bytes to compare retransmissions with."""
-KEPT_SHARE = 4
-"""One part in this may hold what readers left over; above it those bytes live in a temporary file."""
+"""Default limit of the memory for early segments, unconsumed bytes and history together."""
+REORDERING_DIVISOR = 2
+"""Divisor: the share of the memory for early segments of all connections."""
+HISTORY_DIVISOR = 4
+"""Divisor: the share for bytes that retransmissions are compared with."""
+UNCONSUMED_DIVISOR = 4
+"""Divisor: the share for unconsumed bytes; beyond it they live in a temporary file."""
 SWEEP_PACKETS = 1 << 20
 """Packets between two searches for idle flows."""
 
-_Known = TypeVar("_Known")
+_Value = TypeVar("_Value")
 
 
 class Reassembler:
-    """Ordered streams out of the segments of one capture.
+    """Ordered streams of the segments of one capture.
 
-    feed the segments of one window after the other, keep what the reader is not done with, finish at the end. counts
-    say what happened that a row does not: held_cap (holes given up for want of memory, in bytes or segments),
-    crowded_out (connections ended for want of memory that may not have been over), uncompared_bytes (retransmitted, but
-    the first copy was no longer there), history_shrunk, rst_payload_bytes.
+    Call feed with the segments of one window after the other, retain with the bytes that the reader did not consume,
+    and finish at the end.
+
+    ``counts``: events that no row shows.
+    ``reorder_cap``: holes given up because a limit of bytes or segments was reached.
+    ``evicted_open``: connections evicted while open.
+    ``uncompared_bytes``: retransmitted bytes whose first copy was no longer stored.
+    ``history_shrunk``: histories dropped to stay below the cap. ``rst_payload_bytes``: payload of RST segments.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        words = ("held_cap", "crowded_out", "uncompared_bytes", "history_shrunk", "rst_payload_bytes")
+        words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk", "rst_payload_bytes")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
         self._table = FlowTable()
         self._gaps = Gaps()
-        self._history = History(self._table, self.counts, max_bytes // HISTORY_SHARE)
-        self._out_of_order = OutOfOrder(self._table, self._history, self._gaps, self.counts, max_bytes // HELD_SHARE)
+        self._history = History(self._table, self.counts, max_bytes // HISTORY_DIVISOR)
+        self._out_of_order = OutOfOrder(
+            self._table, self._history, self._gaps, self.counts, max_bytes // REORDERING_DIVISOR
+        )
         self._handshakes = Handshakes(self._table, self._out_of_order)
-        self._leftovers = Leftovers(max_bytes // KEPT_SHARE, self.counts)
+        self._unconsumed = UnconsumedBytes(max_bytes // UNCONSUMED_DIVISOR, self.counts)
         self._finished = False
         self._now_ns = 0
         self._packets_unswept = 0
@@ -83,23 +88,23 @@ class Reassembler:
         return self.flows.numbers(np.arange(self._table.flow_count))
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of segments that came too early and wait, with their cost."""
-        return self._out_of_order.held_bytes
+    def buffered_bytes(self) -> int:
+        """Memory of early segments."""
+        return self._out_of_order.buffered_bytes
 
-    def out_of_order(self) -> dict[tuple[int, int], int]:
-        """Sides (connection, 0 or 1) with bytes that came too early, and since when (ns) they wait for those before."""
+    def stalled_sides(self) -> dict[tuple[int, int], int]:
+        """Sides (connection, 0 or 1) that wait for missing bytes, and since when (ns)."""
         queues = self._out_of_order.queues
         flows = self.flows.numbers(np.array([side >> 1 for side in queues], np.int64)).tolist()
         return {(flow, side & 1): queue.since_ns for flow, (side, queue) in zip(flows, queues.items(), strict=True)}
 
-    # The way of a window
+    # Feeding
 
     def feed(self, segments: Segments) -> StreamChunks:
-        """The chunks with news after the segments of one window, which are in order of capture.
+        """The chunks with new pieces or ended sides after the segments of one window, which are in order of capture.
 
-        Each holds what keep left over before. If keep is not called with the result before the next feed, the reader is
-        done with all of it.
+        A chunk begins with the bytes that retain stored earlier. If retain is not called with the result before the
+        next feed, all its bytes count as consumed.
         """
         if self._finished:
             raise ValueError("segments came after finish()")
@@ -110,35 +115,35 @@ class Reassembler:
         self._packets_unswept += count
         if self._packets_unswept >= SWEEP_PACKETS:
             self._sweep(int(segments.ts_ns[0]))
-        table.begin(segments)
-        while (row := table.walk(row)) < count:
+        table.load_segments(segments)
+        while (row := table.fast_path(row)) < count:
             if table.is_full:
                 table.grow()
-            elif self._judge(_packet(segments, row), table.at_flow * 2 + table.at_side):
+            elif self._slow_path(_packet(segments, row), table.stopped_flow * 2 + table.stopped_side):
                 row += 1
-            table.make_room(count - row)
+            table.reserve(count - row)
         return self._chunks(segments.buffer)
 
-    def hurry(self, flows: Int64Array) -> StreamChunks:
-        """The chunks with news where nobody waits longer for packets that may have been captured out of order."""
-        for flow in self.flows.places(flows).tolist():
-            self._out_of_order.hurry_flow(flow)
+    def flush_reordering(self, flows: Int64Array) -> StreamChunks:
+        """The new chunks of flows if packets that may have been captured out of order are no longer awaited."""
+        for flow in self.flows.indexes(flows).tolist():
+            self._out_of_order.flush_flow(flow)
         return self._chunks(np.zeros(0, np.uint8))
 
     def finish(self) -> StreamChunks:
-        """The chunks with news at the end of the capture: everything held, every side ended."""
+        """The new chunks at the end of the capture: buffered segments are released, and every side ends."""
         self._finished = True
         return self._ended(np.ones(self._table.flow_count, np.bool_))
 
     def end(self, flows: Int64Array) -> StreamChunks:
-        """The same where nothing more comes of some connections, before they are forgotten."""
-        wanted = np.zeros(self._table.flow_count, np.bool_)
-        wanted[self.flows.places(flows)] = True
-        return self._ended(wanted)
+        """The new chunks of connections that end now, before they are forgotten."""
+        is_ending = np.zeros(self._table.flow_count, np.bool_)
+        is_ending[self.flows.indexes(flows)] = True
+        return self._ended(is_ending)
 
-    def _ended(self, wanted: NDArray[np.bool_]) -> StreamChunks:
+    def _ended(self, is_ending: NDArray[np.bool_]) -> StreamChunks:
         for side in sorted(self._out_of_order.queues):
-            if side in self._out_of_order.queues and wanted[side >> 1]:
+            if side in self._out_of_order.queues and is_ending[side >> 1]:
                 self._out_of_order.end_flow(side >> 1)
         table = self._table
         sides = table.both_sides()
@@ -152,29 +157,29 @@ class Reassembler:
                 | (records["base_seq"] < 0)
             )
             odd |= (ack >= 0) & (ack_ahead > 0) & (ack_ahead < MAX_WINDOW)
-            for flow in np.flatnonzero(wanted & (records["ended"] == 0) & odd).tolist():
+            for flow in np.flatnonzero(is_ending & (records["ended"] == 0) & odd).tolist():
                 self._out_of_order.end_side(flow * 2 + side_bit)
         for side_bit in (0, 1):
-            left = np.flatnonzero(wanted & (sides["ended"][:, side_bit] == 0))
-            table.make_room(len(left))
+            remaining = np.flatnonzero(is_ending & (sides["ended"][:, side_bit] == 0))
+            table.reserve(len(remaining))
             end_count = table.ended_count
-            table.ended[end_count : end_count + len(left)] = left * 2 + side_bit
-            table.ended_count = end_count + len(left)
-            sides["ended"][left, side_bit] = 1
+            table.ended[end_count : end_count + len(remaining)] = remaining * 2 + side_bit
+            table.ended_count = end_count + len(remaining)
+            sides["ended"][remaining, side_bit] = 1
         return self._chunks(np.zeros(0, np.uint8))
 
-    # One packet that walk did not take
+    # The slow path
 
-    def _judge(self, packet: Segment, side: int) -> bool:
-        """Take one packet; False if it opened a new flow, which walk takes now."""
-        table, waiting, handshakes = self._table, self._out_of_order, self._handshakes
+    def _slow_path(self, packet: Segment, side: int) -> bool:
+        """Process one packet; False if it opened a new flow, where the fast path tries it again."""
+        table, out_of_order, handshakes = self._table, self._out_of_order, self._handshakes
         newest = side
         packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
-        handshakes.settle_start(packet, side)
+        handshakes.choose_syn_ack(packet, side)
         side = handshakes.syn_owner(packet, side) if packet.flags & SYN else handshakes.owner(packet, side)
         if side == NEW:
-            if handshakes.is_over(newest) or packet.ts_ns - table.flows[newest >> 1].last_ts_ns > IDLE_NS:
-                waiting.end_flow(newest >> 1)
+            if handshakes.is_over(newest) or packet.ts_ns - table.flows[newest >> 1].last_ts_ns > STALE_NS:
+                out_of_order.end_flow(newest >> 1)
             handshakes.open(packet, newest)
             return False
         is_stray = side == STRAY
@@ -182,23 +187,23 @@ class Reassembler:
         packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
         flow: FlowRecord = table.flows[side >> 1]
         idle_ns = packet.ts_ns - flow.last_ts_ns
-        if idle_ns > (CLOSED_NS if flow.is_closed else IDLE_NS):
-            # What a sweep does: a result must not depend on how many packets other flows had.
-            if idle_ns > IDLE_NS:
+        if idle_ns > (CLOSED_TIMEOUT_NS if flow.is_closed else STALE_NS):
+            # As in a sweep: a result must not depend on how many packets other flows had.
+            if idle_ns > STALE_NS:
                 table.stop_comparing(side >> 1)
-            waiting.give_up_flow(side >> 1)
+            out_of_order.give_up_flow(side >> 1)
         if packet.flags & RST:
-            self._take_reset(packet, side)
+            self._apply_reset(packet, side)
             return True
         if is_stray:
             self._count(packet, side)
             table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
-            waiting.settle(side >> 1)
+            out_of_order.update(side >> 1)
             return True
         seq = packet.seq
         if packet.flags & SYN:
             handshakes.note_copy(packet, side)
-            side = self._handshakes.take_syn(packet, side)
+            side = self._handshakes.apply_syn(packet, side)
             seq = wrapped(seq + 1)
         ack = packet.sent_ack
         if ack >= 0 and self._handshakes.is_far_ack(packet, side):
@@ -207,15 +212,15 @@ class Reassembler:
             table.begin_other(side >> 1, side, seq, ack)
         self._count(packet, side)
         table.note_checksum(side, packet.checksum)
-        self._take(packet, side, seq)
+        self._take_segment(packet, side, seq)
         if ack >= 0:
             table.acknowledge(side, ack)
             table.close(side >> 1)
-        waiting.settle(side >> 1)
+        out_of_order.update(side >> 1)
         return True
 
-    def _take_reset(self, packet: Segment, side: int) -> None:
-        """Take a RST; it ends the connection only if the other side accepts its number."""
+    def _apply_reset(self, packet: Segment, side: int) -> None:
+        """Process a RST; it ends the connection only if the other side accepts its sequence number."""
         side_record: SideRecord = self._table.sides[side]
         state = self._handshakes.reset_state(packet, side)
         self.counts["rst_payload_bytes"] += packet.length
@@ -225,30 +230,30 @@ class Reassembler:
         if side_record.rst_seen == 1:
             self._table.flows[side >> 1].is_closed = 1
             self._table.stop_comparing(side >> 1)
-        self._out_of_order.settle(side >> 1)
+        self._out_of_order.update(side >> 1)
 
     def _count(self, packet: Segment, side: int) -> None:
         side_record: SideRecord = self._table.sides[side]
         flow: FlowRecord = self._table.flows[side >> 1]
         side_record.packets += 1
         if side_record.rst_seen == 2 and not packet.flags & RST:
-            side_record.rst_seen = 0  # the sender goes on: the other side did not accept the RST
+            side_record.rst_seen = 0  # the sender continues: the other side did not accept the RST
         flow.last_ts_ns = max(flow.last_ts_ns, packet.ts_ns)
 
-    def _take(self, packet: Segment, side: int, seq: int) -> None:
-        """Take the payload and the FIN of a packet."""
+    def _take_segment(self, packet: Segment, side: int, seq: int) -> None:
+        """Process the payload and the FIN of a packet."""
         side_record: SideRecord = self._table.sides[side]
         other_ack = self._table.sides[side ^ 1].ack
         queue = self._out_of_order.queues.get(side)
         if side_record.base_seq < 0:
             side_record.base_seq = seq
-            queue = self._out_of_order.begin(side, packet.ts_ns, starting=True)
+            queue = self._out_of_order.open_queue(side, packet.ts_ns, start_unknown=True)
         offset = unwrapped(seq, side_record.base_seq, side_record.next_offset)
         if packet.wire_length > 0:
             self._take_payload(packet, side, offset)
         elif other_ack < 0 or wrapped(other_ack - seq) != 1:  # else a probe that keeps alive
-            if queue is not None and queue.starting:
-                queue.low = min(queue.low, offset)
+            if queue is not None and queue.start_unknown:
+                queue.lowest = min(queue.lowest, offset)
             if not packet.flags & SYN:
                 self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
             if side_record.known_end < offset < side_record.next_offset + MAX_WINDOW:
@@ -262,15 +267,15 @@ class Reassembler:
                 self._table.end(side)
 
     def _take_payload(self, packet: Segment, side: int, offset: int) -> None:
-        """Sort the bytes of one segment into given out, held, late and seen before."""
+        """Sort the bytes of one segment into accepted, buffered, late and repeated."""
         side_record: SideRecord = self._table.sides[side]
-        waiting = self._out_of_order
-        queue = waiting.queues.get(side)
-        starting = queue is not None and queue.starting
+        out_of_order = self._out_of_order
+        queue = out_of_order.queues.get(side)
+        start_unknown = queue is not None and queue.start_unknown
         body = self._history.window[packet.start : packet.start + packet.length]
         high, wire_high, expected = offset + packet.length, offset + packet.wire_length, side_record.next_offset
-        if queue is not None and starting:
-            queue.low = min(queue.low, offset)
+        if queue is not None and start_unknown:
+            queue.lowest = min(queue.lowest, offset)
         elif offset < expected:
             if packet.wire_length == 1 and offset + 1 == expected and not self._history.has_sent(packet, side, offset):
                 # The probe that keeps a connection alive.
@@ -281,11 +286,11 @@ class Reassembler:
             if packet.is_damaged:
                 side_record.retransmitted += min(cut, packet.length)
             else:
-                self._take_old(packet, side, offset, bytes(body[:cut]))
+                self._take_repeated(packet, side, offset, bytes(body[:cut]))
             body = body[cut:]
             offset += cut
         if side_record.ended:
-            if body:  # bytes behind a FIN are captured, but belong to no stream any more
+            if body:  # bytes after a FIN are captured, but belong to no stream
                 side_record.bytes += len(body)
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.number)
                 self._table.advance(side, offset + len(body) - side_record.next_offset)
@@ -297,16 +302,16 @@ class Reassembler:
                 side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
             )
         elif body:
-            queue = queue or waiting.begin(side, packet.ts_ns)
-            waiting.hold(packet, side, queue, offset, bytes(body))
+            queue = queue or out_of_order.open_queue(side, packet.ts_ns)
+            out_of_order.add(packet, side, queue, offset, bytes(body))
             side_record.known_end = side_record.known_end if packet.is_damaged else max(side_record.known_end, high)
-        if wire_high > high and (starting or wire_high > side_record.next_offset):
-            queue = queue or waiting.begin(side, packet.ts_ns)
-            queue.snap(high if starting else max(high, side_record.next_offset), wire_high)
+        if wire_high > high and (start_unknown or wire_high > side_record.next_offset):
+            queue = queue or out_of_order.open_queue(side, packet.ts_ns)
+            queue.add_snapped(high if start_unknown else max(high, side_record.next_offset), wire_high)
             side_record.known_end = max(side_record.known_end, wire_high)
 
-    def _take_old(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
-        """Fill gaps with late bytes, and compare retransmitted bytes with the first copy."""
+    def _take_repeated(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
+        """Count late bytes that fall in gaps, and compare retransmitted bytes with the first copy."""
         side_record: SideRecord = self._table.sides[side]
         if offset < side_record.lowest_offset:
             below = side_record.lowest_offset - offset
@@ -317,7 +322,7 @@ class Reassembler:
                 side_record.missing += below
                 self._gaps.add(side, Gap(offset, side_record.lowest_offset, packet.ts_ns, packet.number))
                 side_record.lowest_offset = offset
-        gaps = self._gaps.of.get(side)
+        gaps = self._gaps.by_side.get(side)
         position, high = offset, offset + len(body)
         is_copy = bool(body) and self._history.is_copy(packet, side, offset, self._history.original(side, offset))
         is_new = high - offset < packet.length
@@ -326,7 +331,7 @@ class Reassembler:
             until = high if gap is None else max(gap.low, position)
             if until > position:
                 part = body[position - offset : until - offset]
-                is_copy &= self._history.compare_copy(packet, side, position, part, is_copy)
+                is_copy &= self._history.compare_retransmission(packet, side, position, part, is_copy)
                 position = until
             if gap is not None and gaps is not None:
                 end, is_new = min(gap.high, high), True
@@ -344,64 +349,64 @@ class Reassembler:
 
     def _chunks(self, window: NDArray[np.uint8]) -> StreamChunks:
         """Group the pieces of this feed by flow and side, after their unconsumed bytes, in one copy."""
-        table, kept = self._table, self._leftovers.pieces
+        table, retained = self._table, self._unconsumed.pieces
         pieces = table.piece_array[: table.piece_count]
-        is_news = np.zeros(table.flow_count * 2, np.bool_)
-        is_news[pieces["side"]] = is_news[table.ended[: table.ended_count]] = True
-        news = np.flatnonzero(is_news)
-        reached = table.side_array["next_offset"][news]
-        show = (table.side_array["ended"][news] != 0) | (table.side_array["resume_at"][news] <= reached)
-        shown = news[show]
+        is_new_side = np.zeros(table.flow_count * 2, np.bool_)
+        is_new_side[pieces["side"]] = is_new_side[table.ended[: table.ended_count]] = True
+        new_sides = np.flatnonzero(is_new_side)
+        reached = table.side_array["next_offset"][new_sides]
+        show = (table.side_array["ended"][new_sides] != 0) | (table.side_array["resume_at"][new_sides] <= reached)
+        shown = new_sides[show]
 
-        rank_of = np.full(len(is_news), len(news))
-        rank_of[np.append(shown, news[~show])] = np.arange(len(news))
-        taken = rank_of[kept["side"]] < len(shown)
-        rank = rank_of[np.append(kept["side"][taken], pieces["side"])]
-        narrow = rank.astype(np.uint16) if len(news) <= 0xFFFF else rank  # numpy sorts 16 bits in linear time
+        rank_of = np.full(len(is_new_side), len(new_sides))
+        rank_of[np.append(shown, new_sides[~show])] = np.arange(len(new_sides))
+        is_shown = rank_of[retained["side"]] < len(shown)
+        rank = rank_of[np.append(retained["side"][is_shown], pieces["side"])]
+        narrow = rank.astype(np.uint16) if len(new_sides) <= 0xFFFF else rank  # numpy sorts 16 bits in linear time
         order = np.argsort(narrow, kind="stable")
-        rows = np.concatenate([kept[taken], pieces])
-        kept_count = int(np.count_nonzero(taken))
-        buffer = self._gathered(window, rows, order, kept_count)
+        rows = np.concatenate([retained[is_shown], pieces])
+        retained_count = int(np.count_nonzero(is_shown))
+        buffer = self._gathered(window, rows, order, retained_count)
         rows = rows[order]
         rows["start"] = np.cumsum(rows["length"]) - rows["length"]
-        self._leftovers.pieces = kept[~taken]
+        self._unconsumed.pieces = retained[~is_shown]
 
         runs = run_starts(rows)
         self._history.remember(rows, runs, buffer)
-        closed = news[table.side_array["compare_from"][news] >= reached]
+        closed = new_sides[table.side_array["compare_from"][new_sides] >= reached]
         for side in self._history.blocks.keys() & closed.tolist():
             self._history.drop(side)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
-        self._leftovers.put(rows[shown_rows:], buffer)
+        self._unconsumed.add(rows[shown_rows:], buffer)
         runs = runs[: int(np.searchsorted(runs, shown_rows))]
-        given_out = order[:shown_rows] + (table.piece_first - kept_count)
-        result = self._shown(rows[:shown_rows], runs, buffer, shown, given_out)
+        emit_order = order[:shown_rows] + (table.piece_first - retained_count)
+        result = self._as_chunks(rows[:shown_rows], runs, buffer, shown, emit_order)
         for part in (table, self._gaps, self._history):
-            part.clear_news()
+            part.reset_feed()
         return result
 
     def _gathered(
-        self, window: NDArray[np.uint8], rows: NDArray[np.void], order: Int64Array, kept_count: int
+        self, window: NDArray[np.uint8], rows: NDArray[np.void], order: Int64Array, retained_count: int
     ) -> NDArray[np.uint8]:
-        """The bytes of pieces in an order; the first kept_count are among the leftovers."""
+        """The bytes of pieces in an order; the first retained_count are among the unconsumed."""
         starts, lengths = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["length"])
         buffer = np.empty(int(lengths.sum()), np.uint8)
-        released, left = self._history.released, self._leftovers.bytes
-        gather(
-            memoryview(buffer), memoryview(window), memoryview(released), memoryview(left), memoryview(order),
-            kept_count, memoryview(starts), memoryview(lengths),
+        reordered, unconsumed = self._history.reordered_bytes, self._unconsumed.bytes
+        gather_pieces(
+            memoryview(buffer), memoryview(window), memoryview(reordered), memoryview(unconsumed), memoryview(order),
+            retained_count, memoryview(starts), memoryview(lengths),
         )  # fmt: skip
         return buffer
 
-    def _shown(
+    def _as_chunks(
         self,
         rows: NDArray[np.void],
         runs: Int64Array,
         buffer: NDArray[np.uint8],
         shown: Int64Array,
-        given_out: Int64Array,
+        emit_order: Int64Array,
     ) -> StreamChunks:
-        """The runs of pieces as chunks; and an empty one for each side that ended without a byte left."""
+        """The runs of pieces as chunks, and an empty chunk for each side that ended without unconsumed bytes."""
         sides = self._table.side_array
         side, offset, start = rows["side"][runs], rows["offset"][runs], rows["start"][runs]
         bounds = np.append(runs, len(rows))
@@ -444,27 +449,28 @@ class Reassembler:
             piece_number=rows["number"].copy(),
             piece_file=rows["file"].copy(),
             piece_ack=rows["ack"].copy(),
-            piece_order=given_out,
+            piece_order=emit_order,
         )
 
-    def keep(self, chunks: StreamChunks, consumed: Int64Array, wanted: Int64Array | None = None) -> None:
+    def retain(self, chunks: StreamChunks, consumed: Int64Array, needed: Int64Array | None = None) -> None:
         """Store the bytes that the reader did not consume, to return them in front of the next bytes of their side.
 
-        consumed: int64 for each chunk, bytes from its start that the reader is done with; not looked at where
-        gap_after or ended. wanted, if given: int64 for each chunk, bytes that what is kept must reach before it is
-        worth showing again (0: any news; shown at once when a gap or the end follows), so that a long message is not
-        copied again with each of its segments.
+        ``consumed``: bytes consumed at the start of each chunk (int64); ignored where gap_after or ended is set.
+        ``needed``: bytes that the unconsumed part of each chunk must reach before it is returned again (0: any). So
+        a long message is not copied again with each of its segments. A gap or the end returns it at once.
         """
         rows = np.flatnonzero(~(chunks.gap_after | chunks.ended) & (consumed < chunks.length))
         if len(rows) == 0:
             return
-        side = self.flows.places(chunks.flow[rows]) * 2 + chunks.side[rows]
+        side = self.flows.indexes(chunks.flow[rows]) * 2 + chunks.side[rows]
         done = consumed[rows]
-        cut = chunks.offset[rows] + done
-        self._table.side_array["consumed_to"][side] = np.where(done == 0, cut - chunks.gap_before[rows], cut)
-        if wanted is not None:
-            self._table.side_array["resume_at"][side] = np.where(wanted[rows] > 0, cut + wanted[rows], 0)
-        self._leftovers.left_of(chunks, rows, side, cut)
+        rest_offset = chunks.offset[rows] + done
+        self._table.side_array["consumed_to"][side] = np.where(
+            done == 0, rest_offset - chunks.gap_before[rows], rest_offset
+        )
+        if needed is not None:
+            self._table.side_array["resume_at"][side] = np.where(needed[rows] > 0, rest_offset + needed[rows], 0)
+        self._unconsumed.add_tails(chunks, rows, side, rest_offset)
 
     # Connections that are over
 
@@ -472,96 +478,96 @@ class Reassembler:
         """Connections that expect no more packets, by the time of the newest packet; see eviction."""
         return self.flows.numbers(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
 
-    def eviction_candidates(self, few: int, most: int) -> Int64Array:
-        """Connections to be ended so that those in the table stay few; see eviction."""
-        candidates, crowded_out = eviction.eviction_candidates(self._table, self._now_ns, few, most)
-        self.counts["crowded_out"] += crowded_out
+    def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
+        """Connections to be ended so that the table stays small; see eviction."""
+        candidates, evicted_open = eviction.eviction_candidates(self._table, self._now_ns, max_closed, max_flows)
+        self.counts["evicted_open"] += evicted_open
         return self.flows.numbers(np.flatnonzero(candidates))
 
     def _sweep(self, now_ns: int) -> None:
         """Drop the heavy state of flows that are idle or closed for long."""
         self._packets_unswept = 0
-        self._history.drop_silent(now_ns - IDLE_NS)
+        self._history.drop_idle(now_ns - STALE_NS)
         for side in list(self._out_of_order.queues):
             flow: FlowRecord = self._table.flows[side >> 1]
-            limit_ns = CLOSED_NS if flow.is_closed else IDLE_NS
+            limit_ns = CLOSED_TIMEOUT_NS if flow.is_closed else STALE_NS
             if flow.last_ts_ns < now_ns - limit_ns:
                 self._out_of_order.give_up_flow(side >> 1)
 
     def forget(self, flows: Int64Array) -> None:
-        """Know nothing more of connections that are over and were ended.
+        """Drop all state of connections that are over and were ended, and all ranges that were reported.
 
-        Never tell a range again: of the others, too, what was late or in conflict by now and gaps that are `final_gaps`
-        are forgotten, and the history of those that are idle, which their next packet would not look at.
+        For the other connections, this drops late and conflicting ranges, gaps that `final_gaps` returned, and the
+        history of idle connections, which their next packet would not be compared with.
         """
-        table, history, gaps = self._table, self._history, self._gaps.of
+        table, history, gaps = self._table, self._history, self._gaps.by_side
         history.conflicts.clear()
         history.late.clear()
         for side in [side for side, side_gaps in gaps.items() if side_gaps.drop(self._final_below(side))]:
             del gaps[side]
-        history.drop_silent(self._now_ns - IDLE_NS)
+        history.drop_idle(self._now_ns - STALE_NS)
         if len(flows) == 0:
             return
-        places = self.flows.places(flows)
-        for flow in places.tolist():
+        indexes = self.flows.indexes(flows)
+        for flow in indexes.tolist():
             table.stop_comparing(flow)
             for side in (flow * 2, flow * 2 + 1):
                 gaps.pop(side, None)
                 history.drop(side)
-        self._leave_out(places)
+        self._compact(indexes)
 
-    def _leave_out(self, places: Int64Array) -> None:
-        """Move the other flows together in the table."""
+    def _compact(self, indexes: Int64Array) -> None:
+        """Remove flows from the table; the other flows move up."""
         count = self._table.flow_count
         stays = np.ones(count, np.bool_)
-        stays[places] = False
+        stays[indexes] = False
         flows = self._table.flow_array[:count][stays]
         previous = flows["previous"]
-        flows["previous"] = np.where((previous >= 0) & stays[previous], _moved(previous, places), -1)
-        self._table.set_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
-        self._handshakes.leave_out(stays, lambda flow: int(_moved(np.array([flow]), places)[0]))
-        self._out_of_order.queues = _moved_sides(self._out_of_order.queues, places)
-        self._gaps.of = _moved_sides(self._gaps.of, places)
-        self._history.blocks = _moved_sides(self._history.blocks, places)
-        self._history.packets = _moved_sides(self._history.packets, places)
-        kept = self._leftovers.pieces
-        kept["side"] = _moved(kept["side"] >> 1, places) * 2 + (kept["side"] & 1)
+        flows["previous"] = np.where((previous >= 0) & stays[previous], _moved(previous, indexes), -1)
+        self._table.replace_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
+        self._handshakes.reindex(stays, lambda flow: int(_moved(np.array([flow]), indexes)[0]))
+        self._out_of_order.queues = _moved_sides(self._out_of_order.queues, indexes)
+        self._gaps.by_side = _moved_sides(self._gaps.by_side, indexes)
+        self._history.blocks = _moved_sides(self._history.blocks, indexes)
+        self._history.packets = _moved_sides(self._history.packets, indexes)
+        retained = self._unconsumed.pieces
+        retained["side"] = _moved(retained["side"] >> 1, indexes) * 2 + (retained["side"] & 1)
 
-    # What was not captured, or not as it was sent
+    # Missing, conflicting and late bytes
 
-    def gaps(self) -> list[Range]:
-        """The gaps so far; final after finish."""
-        return self._told(self._gaps)
+    def gaps(self) -> list[StreamRange]:
+        """The gaps until now; final after finish."""
+        return self._reported(self._gaps)
 
-    def final_gaps(self, flows: Int64Array) -> list[Range]:
-        """Those of some connections, which are over, and of the others those that no packet can fill any more."""
-        ended_flows = {*self.flows.places(flows).tolist()}
+    def final_gaps(self, flows: Int64Array) -> list[StreamRange]:
+        """The gaps of connections that are over, and the gaps of other connections that no packet can fill."""
+        ended_flows = {*self.flows.indexes(flows).tolist()}
         below = self._final_below
-        return self._told(
+        return self._reported(
             r for r in self._gaps if r.flow in ended_flows or r.offset + r.length <= below(r.flow * 2 + r.side)
         )
 
-    def conflicts(self) -> list[Range]:
-        """Where a retransmission had other bytes than the first copy."""
-        return self._told(self._history.conflicts)
+    def conflicts(self) -> list[StreamRange]:
+        """The ranges where a retransmission had other bytes than the first copy."""
+        return self._reported(self._history.conflicts)
 
-    def late(self) -> list[Range]:
-        """Bytes captured after their gap had been given up, or behind a FIN: counted, but in no chunk."""
-        return self._told(self._history.late)
+    def late(self) -> list[StreamRange]:
+        """Bytes captured after their hole was given up, or after a FIN: counted, but in no chunk."""
+        return self._reported(self._history.late)
 
     @property
-    def untold_count(self) -> int:
-        """How many rows `conflicts` and `late` have."""
+    def unreported_count(self) -> int:
+        """Rows of `conflicts` and `late`."""
         return len(self._history.conflicts) + len(self._history.late)
 
-    def _told(self, rows: Iterable[Range]) -> list[Range]:
+    def _reported(self, rows: Iterable[StreamRange]) -> list[StreamRange]:
         """Ranges in order of flow, side and offset, with the numbers of their connections."""
         rows = sorted(rows, key=lambda row: row[:3])
         numbers = self.flows.numbers(np.array([row.flow for row in rows], np.int64)).tolist()
         return [row._replace(flow=number) for row, number in zip(rows, numbers, strict=True)]
 
     def _final_below(self, side: int) -> int:
-        """Up to where no packet can fill a gap of a side any more: it lies further back than TCP sends again."""
+        """The stream offset below which no packet can fill a gap: TCP does not retransmit that far back."""
         return int(self._table.sides[side].next_offset) - MAX_WINDOW
 
 
@@ -574,16 +580,16 @@ def _packet(segments: Segments, row: int) -> Segment:
     return Segment(*(int(column[row]) for column in columns))
 
 
-def _moved(places: Int64Array, forgotten: Int64Array) -> Int64Array:
-    """Places of flows once others, in order, are left out.
+def _moved(indexes: Int64Array, forgotten: Int64Array) -> Int64Array:
+    """Indexes of flows after the removal of other flows, given in order.
 
     >>> _moved(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
     [0, 1, 2]
     """
-    return places - np.searchsorted(forgotten, places)
+    return indexes - np.searchsorted(forgotten, indexes)
 
 
-def _moved_sides(of: dict[int, _Known], forgotten: Int64Array) -> dict[int, _Known]:
+def _moved_sides(values: dict[int, _Value], forgotten: Int64Array) -> dict[int, _Value]:
     """The values of a dictionary by side, under the new indexes of the sides."""
-    sides = np.fromiter(of, np.int64, len(of))
-    return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), of.values(), strict=True))
+    sides = np.fromiter(values, np.int64, len(values))
+    return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), values.values(), strict=True))

@@ -1,7 +1,7 @@
 """Sequence numbers, which wrap at 2**32, to stream offsets, which never do.
 
-Every wrap of a sequence number outside the compiled walk is one of these functions; the walk in
-:mod:`mqpcap.tcp.flow_table` has C copies of the two formulas. They take numbers and int64 arrays alike.
+All code outside ``flow_table`` wraps sequence numbers by these functions; ``flow_table`` has copies for C. They take
+numbers and int64 arrays alike.
 """
 
 from typing import TypeVar
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 SEQUENCE_MASK = 0xFFFFFFFF
 MAX_WINDOW = 1 << 30
-"""The largest TCP window: nothing older is sent again."""
+"""The largest TCP window: nothing older is retransmitted."""
 
 Number = TypeVar("Number", int, NDArray[np.int64])
 
 
 def wrapped(number: Number) -> Number:
-    """The sequence number, from 0 to 2**32 - 1, of a position that may have run over."""
+    """The sequence number, from 0 to 2**32 - 1, of a number that may be outside that range."""
     return number & SEQUENCE_MASK
 
 
 def ahead(seq: Number, expected: Number) -> Number:
     """How far a sequence number is ahead of the expected one, from -2**30 to 3 * 2**30 - 1.
 
-    TCP sends nothing again that is older than its largest window, 2**30 bytes; the rest of the circle counts as new.
+    TCP retransmits nothing older than its largest window, 2**30 bytes; all other numbers count as new.
     Whether a number that is far ahead belongs to the connection at all is decided by ``handshake.Handshakes.fit``.
 
     >>> ahead(5, 0xFFFFFFFF)

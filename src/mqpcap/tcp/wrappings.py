@@ -57,15 +57,16 @@ class Length:
 class Wrapping:
     """A row of the table.
 
-    kinds: what announces the header. head: its fixed bytes. then: the kind that follows, or the field that names it.
-    when: (offset, mask, value) of the 32-bit word that the header must have. optional: (mask, bytes) of parts that are
-    there if the first 32-bit word has all bits of the mask.
+    ``kinds``: the values that announce the header. ``head``: its fixed bytes.
+    ``next_kind``: the kind that follows, or the field that names it.
+    ``when``: (offset, mask, value) of the 32-bit word that the header must have.
+    ``optional``: (mask, bytes) of parts that are there if the first 32-bit word has all bits of the mask.
     """
 
     name: str
     kinds: tuple[int, ...]
     head: int
-    then: int | Field
+    next_kind: int | Field
     when: tuple[int, int, int] = (0, 0, 0)
     length: Length | None = None
     optional: tuple[tuple[int, int], ...] = ()
@@ -375,10 +376,10 @@ def unread_text(counts: Mapping[str, int]) -> str:
 
 def _columns(wrapping: Wrapping) -> list[int]:
     length = wrapping.length or Length(Field(0, 0))
-    then = wrapping.then if isinstance(wrapping.then, Field) else Field(0, 0, wrapping.then)
+    next_kind = wrapping.next_kind if isinstance(wrapping.next_kind, Field) else Field(0, 0, wrapping.next_kind)
     optional = [number for part in (*wrapping.optional, *[(0, 0)] * 3)[:3] for number in part]
     size = (length.field.offset, length.field.width, length.mask, length.shift, length.plus, length.align)
-    return [*wrapping.when, wrapping.head, *size, then.offset, then.width, then.namespace, *optional]
+    return [*wrapping.when, wrapping.head, *size, next_kind.offset, next_kind.width, next_kind.namespace, *optional]
 
 
 def _tables() -> tuple[np.ndarray, np.ndarray]:

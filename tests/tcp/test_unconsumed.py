@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from segments import a, b, segments
 from streams import HANDSHAKE, cut, read
 
-from mqpcap.tcp import leftovers
+from mqpcap.tcp import unconsumed
 from mqpcap.tcp.flow_records import PIECE
-from mqpcap.tcp.leftovers import Leftovers
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tcp.unconsumed import UnconsumedBytes
 
 
 def test_a_long_message_is_shown_again_only_when_it_is_whole() -> None:
@@ -22,7 +22,7 @@ def test_a_long_message_is_shown_again_only_when_it_is_whole() -> None:
     for i, packet in enumerate([*HANDSHAKE, *cut(body, 100)]):
         chunks = reassembler.feed(segments([packet], i))
         shown += chunks.length.tolist()
-        reassembler.keep(chunks, np.zeros(len(chunks), np.int64), np.full(len(chunks), 1000, np.int64))
+        reassembler.retain(chunks, np.zeros(len(chunks), np.int64), np.full(len(chunks), 1000, np.int64))
 
     assert shown == [100, 1000]
     assert chunks.buffer[chunks.start[0] :][:1000].tobytes() == body
@@ -47,7 +47,7 @@ def test_what_lies_behind_the_cut_is_shown_again() -> None:
     """The reader is done with four bytes of three pieces: the second is cut."""
     assembler = Reassembler()
     chunks = assembler.feed(segments([*HANDSHAKE, *(a(1000 + 3 * k, b"abc", ack=5000) for k in range(3))]))
-    assembler.keep(chunks, np.array([4]))
+    assembler.retain(chunks, np.array([4]))
     again = assembler.feed(segments([a(1009, b"d", ack=5000)], 6))
 
     assert (again.offset.tolist(), again.buffer.tobytes()) == ([4], b"bcabcd")
@@ -56,18 +56,18 @@ def test_what_lies_behind_the_cut_is_shown_again() -> None:
 
 def test_bytes_that_were_put_are_kept_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also behind pickling, where room is made anew, and where the bytes live in a file."""
-    monkeypatch.setattr(leftovers, "FIRST_BYTES", 8)
+    monkeypatch.setattr(unconsumed, "FIRST_BYTES", 8)
 
     @given(
         st.lists(st.lists(st.binary(max_size=9), max_size=4)), st.sets(st.integers(0, 9)), st.sampled_from([40, 9999])
     )
     def check(puts: list[list[bytes]], gone: set[int], cap: int) -> None:
-        left, bodies = Leftovers(cap, {}), list[bytes]()
+        left, bodies = UnconsumedBytes(cap, {}), list[bytes]()
         for some in puts:
             length = np.array([len(body) for body in some], np.int64)
             pieces = np.zeros(len(some), PIECE)
             pieces["length"], pieces["start"] = length, 3 + np.cumsum(length) - length
-            left.put(pieces, np.frombuffer(b"???" + b"".join(some), np.uint8))
+            left.add(pieces, np.frombuffer(b"???" + b"".join(some), np.uint8))
             bodies += some
             stay = [k for k in range(len(bodies)) if k not in gone]
             left.pieces, bodies = left.pieces[stay], [bodies[k] for k in stay]

@@ -1,4 +1,4 @@
-"""Bytes that the reader left over, to be shown again with the next bytes of their side."""
+"""Stores the bytes that the reader did not consume, until the next bytes of their side come."""
 
 import os
 import tempfile
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flow_records import PIECE
-from mqpcap.tcp.flow_table import gather
+from mqpcap.tcp.flow_table import gather_pieces
 
 FIRST_BYTES = 65536
-"""Room for kept bytes, once there are any."""
+"""Initial capacity, once there are unconsumed bytes."""
 _EMPTY = memoryview(b"")
 
 
-class Leftovers:
-    """The pieces that were left over, and their bytes; above a cap the bytes live in a temporary file."""
+class UnconsumedBytes:
+    """Unconsumed pieces and their bytes; above a cap the bytes live in a temporary file."""
 
     def __init__(self, cap: int, counts: dict[str, int]) -> None:
         self._cap = cap
@@ -34,11 +34,11 @@ class Leftovers:
 
     @property
     def byte_count(self) -> int:
-        """Bytes the reader has left over for later."""
+        """Unconsumed bytes."""
         return int(self.pieces["length"].sum())
 
-    def put(self, pieces: NDArray[np.void], buffer: NDArray[np.uint8]) -> None:
-        """Copy the bytes of these pieces, which start in buffer, to the kept ones."""
+    def add(self, pieces: NDArray[np.void], buffer: NDArray[np.uint8]) -> None:
+        """Add pieces, and copy their bytes out of buffer."""
         if len(pieces) == 0:
             if len(self.pieces) == 0:
                 self._used = 0
@@ -46,24 +46,24 @@ class Leftovers:
         pieces = pieces.copy()
         length = np.ascontiguousarray(pieces["length"])
         total = int(length.sum())
-        self._make_room(total)
+        self._reserve(total)
         _copy(self.bytes[self._used : self._used + total], buffer, pieces["start"], length)
         pieces["start"] = self._used + np.cumsum(length) - length
         self._used += total
         self.pieces = np.concatenate([self.pieces, pieces])
 
-    def left_of(
-        self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], cut: NDArray[np.int64]
+    def add_tails(
+        self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], first_kept: NDArray[np.int64]
     ) -> None:
-        """Keep the bytes of chunks at the cut of their side and after it."""
+        """Add the bytes of chunks from the offset ``first_kept`` of their side on."""
         counts = chunks.piece_first[rows + 1] - chunks.piece_first[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
         piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         piece += chunks.piece_first[rows][owner]
-        left = chunks.piece_offset[piece] + chunks.piece_length[piece] > cut[owner]
+        left = chunks.piece_offset[piece] + chunks.piece_length[piece] > first_kept[owner]
         owner, piece = owner[left], piece[left]
         pieces = np.zeros(len(piece), PIECE)
-        skip = np.maximum(cut[owner] - chunks.piece_offset[piece], 0)
+        skip = np.maximum(first_kept[owner] - chunks.piece_offset[piece], 0)
         pieces["side"] = sides[owner]
         pieces["offset"] = chunks.piece_offset[piece] + skip
         pieces["length"] = chunks.piece_length[piece] - skip
@@ -72,18 +72,18 @@ class Leftovers:
         pieces["number"] = chunks.piece_number[piece]
         pieces["file"] = chunks.piece_file[piece]
         pieces["ack"] = chunks.piece_ack[piece]
-        self.put(pieces, chunks.buffer)
+        self.add(pieces, chunks.buffer)
 
-    def _make_room(self, more: int) -> None:
-        if self._used + more <= len(self.bytes):
+    def _reserve(self, byte_count: int) -> None:
+        if self._used + byte_count <= len(self.bytes):
             return
         used = self.byte_count
-        size = max((used + more) * 2, FIRST_BYTES)
+        size = max((used + byte_count) * 2, FIRST_BYTES)
         data: NDArray[np.uint8]
         if size > self._cap:
             self._counts["kept_in_file"] = self._counts.get("kept_in_file", 0) + 1
             with tempfile.TemporaryFile(prefix="mqpcap-") as file:
-                if hasattr(os, "posix_fallocate"):  # room that is not there would be a bus error later
+                if hasattr(os, "posix_fallocate"):  # a full disk would be a bus error later
                     os.posix_fallocate(file.fileno(), 0, size)
                 data = np.memmap(file, np.uint8, "w+", shape=(size,))
         else:
@@ -93,7 +93,7 @@ class Leftovers:
         self.bytes, self._used = data, used
 
     def _live(self, target: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Copy the kept bytes into target without space between the pieces."""
+        """Copy the unconsumed bytes into target without space between the pieces."""
         _copy(target, self.bytes, self.pieces["start"], self.pieces["length"])
         return target
 
@@ -103,7 +103,7 @@ def _copy(
 ) -> None:
     """Copy runs of source into target without space between them."""
     order, starts, lengths = np.arange(len(start)), np.ascontiguousarray(start), np.ascontiguousarray(length)
-    gather(
+    gather_pieces(
         memoryview(target), memoryview(source), _EMPTY, _EMPTY, memoryview(order), 0, memoryview(starts),
         memoryview(lengths),
     )  # fmt: skip

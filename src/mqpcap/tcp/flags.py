@@ -1,0 +1,3 @@
+"""Bits of the TCP flags."""
+
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
