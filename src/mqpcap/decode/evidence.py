@@ -5,7 +5,7 @@ Called by: ``pipeline``, between `Framer` and `ColumnReader`.
 
 The rule observes the messages of a connection until its evidence is fixed: its dialect, its login. Until then messages
 that depend on the evidence are *unresolved* and wait, as copies, within the limits below. Beyond a limit, and when the
-connection ends, the evidence found so far decides. So rows do not depend on windows: they are observed in order of
+connection ends, the evidence at that time decides. So rows do not depend on windows: they are observed in order of
 time, all of a connection before any of them is released.
 """
 
@@ -24,7 +24,7 @@ from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
 
 MAX_UNRESOLVED_MESSAGES = 256
-"""Messages of a connection that wait for its evidence; with more the evidence found so far decides."""
+"""Messages of a connection that wait for its evidence; beyond it the current evidence decides."""
 MAX_UNRESOLVED_BYTES = 1 << 20
 """The same limit in bytes of messages."""
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
@@ -52,7 +52,7 @@ class EvidenceCollector:
         return evidence
 
     def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
-        """The facts of each connection, by the evidence found so far."""
+        """The facts of each connection, by the current evidence."""
         rule = protocol.evidence
         return [_NO_FACTS if rule is None else rule.resolve(self.of(flow)) for flow in flows]
 
@@ -65,7 +65,7 @@ class EvidenceCollector:
     # -- messages ------------------------------------------------------------------------------------------
 
     def resolved(self, reader: ColumnReader, parts: list[Frames]) -> Iterator[Frames]:
-        """The messages of one protocol in a window whose reading is final, each after earlier ones of its connection.
+        """The messages of a protocol in a window whose reading is final; those of a connection in order of time.
 
         ``parts`` are the messages in the window's buffer and in copies.
         """
@@ -74,7 +74,7 @@ class EvidenceCollector:
             yield from [frames] if rule is None else self._release_resolved(reader, rule, frames)
 
     def _open_together(self, parts: list[Frames]) -> list[Frames]:
-        """The messages of connections with open evidence as one part, in order of time; the others as they are."""
+        """The messages of connections with open evidence as one part, in order of time; all other messages unchanged."""
         if len(parts) == 1:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
@@ -132,7 +132,7 @@ class EvidenceCollector:
             yield Frames.merged(parts)
 
     def flush(self, flows: Collection[int] | None = None, have_ended: bool = True) -> Iterator[Frames]:
-        """The unresolved messages of connections (None: of all), to be read by the evidence found so far.
+        """The unresolved messages of connections (None: of all), to be read by the current evidence.
 
         If the connections have not ended, their later messages may be read otherwise.
         """
@@ -187,7 +187,7 @@ class EvidenceCollector:
 
 
 def _is_evidence(reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> NDArray[np.bool_]:
-    """Whether the layout of each message is one whose messages are evidence."""
+    """By message, whether messages of its layout are evidence."""
     if rule.layouts is None:
         return np.ones(len(frames.layout), np.bool_)
     layouts = [i for i, layout in enumerate(reader.program.layouts) if layout.name in rule.layouts]
