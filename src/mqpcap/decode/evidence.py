@@ -74,7 +74,7 @@ class EvidenceCollector:
             yield from [frames] if rule is None else self._release_resolved(reader, rule, frames)
 
     def _open_together(self, parts: list[Frames]) -> list[Frames]:
-        """The messages of connections with open evidence as one part, in order of time; all other messages unchanged."""
+        """The messages of connections with open evidence as one part, in order of time; other messages unchanged."""
         if len(parts) == 1:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
