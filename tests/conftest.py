@@ -45,6 +45,7 @@ SLOW = frozenset(
         "cli/test_secrets.py",
         "cli/test_show.py",
         "cli/test_stats.py",
+        "correlate/test_degraded.py",
         "correlate/test_exchanges.py",
         "decode/test_closed_connections.py",
         "decode/test_late_starts.py",

@@ -41,7 +41,7 @@ MAX_PHANTOM_REQUESTS = 12
 MAX_PHANTOM_REPLIES = 48
 """Phantoms of one hole; more are ANY number of requests or replies, which decides as much."""
 MAX_ECHO_KEYS = 1 << 12
-"""Ids of a client that are remembered; with more, ids prove nothing."""
+"""Ids of a client that are remembered, the last ones."""
 MAX_OWN_PUBLISHES = 1 << 10
 """Messages of a client that are remembered, so that their delivery is recognised."""
 MIN_IDS = 3
@@ -554,6 +554,7 @@ class _Rounds:
     """Whether a client waits for each reply before it asks again: rounds of a reply, the next request and its reply."""
 
     is_denied: cython.bint
+    waited_count: cython.longlong  # once denied: awaited requests before that, if there was evidence by then
     asked_count: cython.longlong
     open_count: cython.longlong  # awaited requests since the last reply
     round_count: cython.longlong
@@ -569,7 +570,7 @@ class _Rounds:
 
     def __init__(self) -> None:
         self.is_denied = self.is_whole = self.asked_fixed = False
-        self.asked_count = self.open_count = self.round_count = self.habit_count = 0
+        self.asked_count = self.open_count = self.round_count = self.habit_count = self.waited_count = 0
         self.reply_ns = self.asked_ns = self.asked_end_ns = 0
         self.reply_end = _NO_OFFSET
         self.reply_to_reply, self.request_to_reply = array("q"), array("q")
@@ -577,9 +578,9 @@ class _Rounds:
     @cython.cfunc
     def asked(self, q: Request) -> cython.void:
         """An awaited request."""
-        if self.open_count and (self.asked_fixed or q.ts_ns - self.asked_end_ns < 50_000_000):
-            self.is_denied = True
-        if _NO_OFFSET < q.first_ack < self.reply_end:
+        is_second: cython.bint = self.open_count > 0 and (self.asked_fixed or q.ts_ns - self.asked_end_ns < 50_000_000)
+        if not self.is_denied and (is_second or _NO_OFFSET < q.first_ack < self.reply_end):
+            self.waited_count = self.asked_count if self.has_evidence() else 0
             self.is_denied = True
         self.open_count += 1
         self.asked_count += 1
@@ -617,12 +618,19 @@ class _Rounds:
     def words(self) -> str:
         """The evidence, for people."""
         if self.is_denied:
-            return "two requests were open at a time"
+            return f"two requests were open at a time after {self.waited_count} requests"
         if self.round_count < MIN_ROUNDS:
             return f"{self.round_count} rounds, of at least {MIN_ROUNDS}"
         if self.habit_count >= MIN_ROUNDS:
             return f"the only open request in {self.habit_count} certain pairs"
         return f"{self.round_count} rounds, their pauses and how far times spread"
+
+    @cython.cfunc
+    def count_waited(self) -> cython.longlong:
+        """How many awaited requests, from the first one on, were likely asked with nothing else open."""
+        if self.is_denied:
+            return self.waited_count
+        return self.asked_count if self.has_evidence() else 0
 
     @cython.cfunc
     def has_evidence(self) -> cython.bint:
@@ -663,8 +671,9 @@ class RequestMatcher(TcpOrder):
     last_phantom: cython.Py_ssize_t  # index of the last phantom, -1 without one
     reply_count: cython.longlong
     rounds: _Rounds
+    waited_count: cython.longlong  # awaited requests that are assumed to have been asked with nothing else open
     keys: set  # echo keys of captured requests
-    ids: set
+    ids: dict  # the last ones, in order
     ids_repeat: cython.bint
     publishes: dict  # stream offsets by payload key, _DELIVERED once the message was delivered
     publish_count: cython.longlong
@@ -693,10 +702,10 @@ class RequestMatcher(TcpOrder):
         self.state_assumed = not started and bool(tables.confirming)
         self.state_contradicted = self.ids_repeat = self.server_hole = self.answered = self.closes = False
         self.has_unpaired, self.was_restarted, self.state_next = False, False, -1
-        self.publish_count, self.publishes_repeat = 0, False
+        self.publish_count, self.publishes_repeat, self.waited_count = 0, False, 0
         self.limit, self.last_phantom, self.reply_count = 0, -1, 0
         self.rounds = _Rounds()
-        self.keys, self.ids, self.publishes, self.after_close = set(), set(), {}, array("q")
+        self.keys, self.ids, self.publishes, self.after_close = set(), {}, {}, array("q")
         self.handling_ns = tables.habits.quiet_ns or 0
         self.certain.handling_ns = self.handling_ns
         if not started:
@@ -756,8 +765,10 @@ class RequestMatcher(TcpOrder):
         if self.echoes and len(self.keys) < _MAX_ECHO_KEYS:
             self.keys.add(q.echo_key)
         if q.has_id and not self.ids_repeat:
-            self.ids_repeat = q.echo_key in self.ids or len(self.ids) >= _MAX_ECHO_KEYS
-            self.ids.add(q.echo_key)
+            self.ids_repeat = q.echo_key in self.ids
+            self.ids[q.echo_key] = True
+            if len(self.ids) > _MAX_ECHO_KEYS:
+                del self.ids[next(iter(self.ids))]
         self.ring.append(q)
         if self.replay is not None:
             self.replay.add("request", q.offset, MISSING, MISSING, len(self.ring) - self.certain.start)
@@ -1107,7 +1118,8 @@ class RequestMatcher(TcpOrder):
         r: Reply
         if orderly and habits.answers_all != "no":
             self._record_assumption(self._assume(_CLOSE, likely), "close", "the server answered all before it closed")
-        if self.rounds.has_evidence() or (habits.once and self.rounds.asked_count == 1):
+        self.waited_count = 1 if habits.once and self.rounds.asked_count == 1 else self.rounds.count_waited()
+        if self.waited_count:
             self._record_assumption(
                 self._assume(_ALTERNATION, likely),
                 "alternation",
@@ -1190,7 +1202,8 @@ class RequestMatcher(TcpOrder):
             return False
         if evidence == _PAUSE:
             return q.pause_ns >= self.tables.habits.pause_ns
-        return evidence == _ALTERNATION and (q.kind == _FIXED or self.awaited[q.code])
+        is_awaited: cython.bint = q.kind == _FIXED or self.awaited[q.code]
+        return evidence == _ALTERNATION and is_awaited and q.asked <= self.waited_count
 
     @cython.cfunc
     def _place(self, a: Alignment, place: cython.Py_ssize_t, found: dict) -> cython.bint:
@@ -1225,12 +1238,11 @@ class RequestMatcher(TcpOrder):
             i: cython.Py_ssize_t = max(first, last_index + 1)
             while i <= last and (i in taken or not self.certain.fits(i, r, -1)):
                 i += 1
-            is_again: cython.bint = r.publish_offset == _DELIVERED  # a broker may retry at any time
-            if is_again or i > last or q.payload_key >= 0 or q.payload_key != other.payload_key:
+            if i > last or q.payload_key >= 0 or q.payload_key != other.payload_key:
                 return
             if other.ts_ns - q.end_ns > BURST_NS or r.row in likely:
                 continue
-            likely[r.row] = (i, _ORDER)
+            likely[r.row] = (i, _PAUSE)
             last_index = i
 
     # -- spans that are given up ---------------------------------------------------------------------------
@@ -1379,8 +1391,10 @@ class RequestMatcher(TcpOrder):
 class IdMatcher(TcpOrder):
     """The open requests of a connection whose replies name them: in any order, a reply takes the request of its name.
 
-    A name that was open twice decides nothing, unless the start is known and nothing is missing: then order does. A
-    request whose ``has_id`` is set may get several replies; the first counts.
+    If several requests of a name are open, order decides, provided that nothing is missing. If the start is unknown or
+    bytes of the client are missing, a reply may be that of a missing request with the same name, unless the client uses
+    each name once: three names and no name twice show that. Until then pairs are *early*. A request whose ``has_id`` is
+    set may get several replies; the first counts.
     """
 
     tables: object
@@ -1389,8 +1403,10 @@ class IdMatcher(TcpOrder):
     started: cython.bint
     open: dict  # requests by name
     open_count: cython.longlong
-    ids: set
-    repeated_ids: set
+    asked_count: cython.longlong
+    names: dict  # the last ones that the client used, and whether it used them again
+    repeats: cython.bint
+    early: list
     has_unnamed: cython.bint  # requests whose name was not captured
     doubtful: set  # names of requests that were dropped while they were open
     client_hole: cython.bint
@@ -1401,9 +1417,9 @@ class IdMatcher(TcpOrder):
     ) -> None:
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
-        self.open, self.ids, self.repeated_ids, self.doubtful = {}, set(), set(), set()
-        self.open_count = self.hole_count = 0
-        self.client_hole = self.has_unnamed = False
+        self.open, self.names, self.doubtful, self.early = {}, {}, set(), []
+        self.open_count = self.asked_count = self.hole_count = 0
+        self.client_hole = self.has_unnamed = self.repeats = False
 
     @cython.cfunc
     def _request(self, q: Request) -> cython.void:
@@ -1417,11 +1433,9 @@ class IdMatcher(TcpOrder):
             self.has_unnamed = True
             self.results.state(q.row, _UNKNOWN)
             return
-        q.kind, q.after_replies = kind, self.hole_count
-        if q.echo_key in self.ids:
-            self.repeated_ids.add(q.echo_key)
-        elif len(self.ids) < MAX_ECHO_KEYS:
-            self.ids.add(q.echo_key)
+        self.asked_count += 1
+        q.kind, q.after_replies, q.asked = kind, self.hole_count, self.asked_count
+        self._note_name(q.echo_key)
         self.open.setdefault(q.echo_key, []).append(q)
         self.open_count += 1
         if self.replay is not None:
@@ -1429,6 +1443,47 @@ class IdMatcher(TcpOrder):
         if self.open_count > MAX_OPEN_REQUESTS:
             for name in list(self.open)[: len(self.open) // 2 or 1]:  # one by one, each would pass all that left
                 self._drop(name, True)
+
+    @cython.cfunc
+    def _note_name(self, name: cython.longlong) -> cython.void:
+        """Whether the client uses each name once, as far as the last ones tell."""
+        is_again: cython.bint = name in self.names
+        self.repeats = self.repeats or is_again
+        self.names[name] = is_again
+        if len(self.names) > _MAX_ECHO_KEYS:
+            del self.names[next(iter(self.names))]
+        if self.early and (self.repeats or len(self.names) >= MIN_IDS):
+            self._pair_early()
+
+    @cython.cfunc
+    def _pair_early(self) -> cython.void:
+        """Early pairs are certain if the client showed that it uses each name once, else likely if it waited."""
+        q: Request
+        r: Reply
+        for q, r in self.early:
+            if not self.repeats and len(self.names) >= MIN_IDS:
+                self._pair(q, r, _ID)
+            else:
+                self._pair_if_waited(q, r)
+        self.early = []
+
+    @cython.cfunc
+    def _pair_if_waited(self, q: Request, r: Reply) -> cython.void:
+        """A likely pair, if the client used the name once, and waited for the reply before it asked again."""
+        if q.asked == r.asked and not self.names.get(q.echo_key, True):
+            self._pair(q, r, _ALTERNATION + LIKELY)
+            return
+        if self.replay is not None:
+            self.replay.add("unpaired", r.offset, q.offset, q.offset, 1)
+        self.results.state(q.row, _UNKNOWN)
+        self._leave_unpaired(r, True)
+
+    @cython.cfunc
+    def _pair(self, q: Request, r: Reply, evidence: cython.int) -> cython.void:
+        self.results.pair(q.row, r.row, evidence)
+        if self.replay is not None:
+            self.replay.add("pair", r.offset, q.offset, q.offset, 1, evidence % LIKELY, evidence >= LIKELY)
+            self.replay.settled(q.offset + 1)
 
     @cython.cfunc
     def _drop(self, name: cython.longlong, is_full: cython.bint) -> cython.void:
@@ -1476,30 +1531,21 @@ class IdMatcher(TcpOrder):
         self.open_count -= 1
         if not asked:
             del self.open[r.echo_key]
-        repeats: cython.bint = len(self.repeated_ids) > 0 or len(self.ids) >= MAX_ECHO_KEYS
-        shows_ids: cython.bint = len(self.ids) - len(self.repeated_ids) >= MIN_IDS
-        evidence: cython.int = -1
-        if count > 1:
-            evidence = _ORDER
-        elif certain or (shows_ids and not repeats):
-            evidence = _ECHO if certain else _ID
-        elif not repeats or (shows_ids and q.echo_key in self.ids and q.echo_key not in self.repeated_ids):
-            evidence = _ID + LIKELY
-        if self.replay is not None:
-            kind = "unpaired" if evidence < 0 else "pair"
-            self.replay.add(kind, r.offset, q.offset, q.offset, count, evidence % LIKELY, evidence >= LIKELY)
-            self.replay.settled(q.offset + 1)
-        if evidence >= 0:
-            self.results.pair(q.row, r.row, evidence)
+        r.asked = self.asked_count
+        if certain:
+            self._pair(q, r, _ORDER if count > 1 else _ECHO)
+        elif not self.repeats and len(self.names) >= MIN_IDS:
+            self._pair(q, r, _ID)
+        elif not self.repeats:
+            self.early.append((q, r))
         else:
-            self.results.state(q.row, _UNKNOWN)
-            self._leave_unpaired(r, True)
+            self._pair_if_waited(q, r)
 
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, certain: cython.bint) -> cython.void:
         """A reply without a request: an orphan if no captured request can have had its name."""
-        may_be_known: cython.bint = self.has_unnamed or r.echo_key == _NO_KEY or r.echo_key in self.ids
-        may_be_known = may_be_known or len(self.ids) >= MAX_ECHO_KEYS
+        may_be_known: cython.bint = self.has_unnamed or r.echo_key == _NO_KEY or r.echo_key in self.names
+        may_be_known = may_be_known or len(self.names) >= MAX_ECHO_KEYS
         state: cython.int = _UNKNOWN if certain or may_be_known else _ORPHAN
         self.results.state(r.row, _NO_ROW if self.tables.one_reply else state)
 
@@ -1510,6 +1556,7 @@ class IdMatcher(TcpOrder):
         """Decide what is open."""
         q: Request
         is_due: cython.bint = ended and whole_replies and self.hole_count == 0
+        self._pair_early()
         for asked in self.open.values():
             for q in asked:
                 if q.kind == _FIXED:

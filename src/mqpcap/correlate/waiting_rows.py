@@ -17,8 +17,8 @@ MAX_WAITING_BYTES = 4 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""
 PENDING = -1
 """The state of a row that has none yet."""
-_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""What inflated to much takes as little in the file."""
+LONG_ROW_BYTES = 256
+"""Blocks whose rows are longer are compressed in the file: bodies that were compressed on the wire are long again."""
 BLOCK_COLUMNS = ("behind", "flow", "silence", "from_client")
 """Columns of a block that no row of ``exchanges`` has: how many rows came between its first and each that waits, the
 number of its connection, the state of a request that was handled without a reply, and whether the client sent it."""
@@ -181,7 +181,9 @@ class WaitingRows:
                 self._file = tempfile.TemporaryFile(prefix="mqpcap-exchanges-")  # noqa: SIM115 - closed with the room
                 weakref.finalize(self, let_go, self._file)
             start = self._file.seek(0, 2)
-            with pa.ipc.new_stream(self._file, block.table.schema, options=_PACKED) as writer:
+            codec = "lz4" if block.size_bytes > LONG_ROW_BYTES * len(block) else None
+            options = pa.ipc.IpcWriteOptions(compression=codec)
+            with pa.ipc.new_stream(self._file, block.table.schema, options=options) as writer:
                 writer.write_table(block.table)
             size -= block.size_bytes
             block.table, block.size_bytes, block.place = None, 0, (start, self._file.tell() - start)

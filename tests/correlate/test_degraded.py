@@ -1,0 +1,51 @@
+"""Sample captures that begin late, lose packets or have skewed clocks: no certain pair is wrong, and how many are left.
+
+The pairs of the whole capture are the truth; those are checked against the truth files in `test_exchanges`.
+"""
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+from degraded_captures import OTHER_WAYS, WAYS, measured
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+PROTOCOLS = ("blipmq", "flymq", "fq", "kokaq", "msgq")
+EVIDENCE = {"how alternation", "how pause", "how length", "how close"}
+"""What a likely pair may rest on, as the tables promise."""
+LEAST = {"late": 90, "lost 1%": 90, "no SYN": 99, "early": 99, "swapped": 99}
+"""Pairs that are found, certain or likely, in percent."""
+
+
+@cache
+def counts_of(protocol: str) -> Counter[tuple[str, str]]:
+    """How many pairs were found in the captures of a protocol, by way and state."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for path in sorted((PCAPS / protocol).glob("*.pcap")):
+        for (name, way, what), count in measured(path, 2, 1, (*WAYS, *OTHER_WAYS)).items():
+            if name == protocol:
+                counts[way, what] += count
+    return counts
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_most_pairs_of_degraded_captures_are_found(protocol: str) -> None:
+    counts = counts_of(protocol)
+
+    assert counts["one side", "answered"] == counts["one side", "likely"] == 0
+    shares = {
+        way: 100 * (counts[way, "answered"] + counts[way, "likely"]) / max(counts[way, "there"], 1) for way in LEAST
+    }
+    assert {way: share for way, share in shares.items() if share < LEAST[way]} == {}
+
+
+def test_pairs_of_degraded_captures_are_right() -> None:
+    total = Counter[str]()
+    for protocol in PROTOCOLS:
+        for (_, what), count in counts_of(protocol).items():
+            total[what] += count
+
+    assert total["wrong answered"] == 0
+    assert total["wrong likely"] <= 0.005 * total["likely"]
+    assert {what for what in total if what.startswith("how ")} <= EVIDENCE

@@ -1,0 +1,163 @@
+"""Captures as they really are, begun late or with losses, and how many of their pairs are still found.
+
+Each way leaves some packets of a capture, or changes their order or times. The pairs of the degraded capture are
+compared with those of the whole one, as far as both messages of a pair are still there.
+
+late        the capture begins at a random packet
+window      it also ends at a random packet
+lost N%     packets are missing at random
+no SYN      the first SYN or the first SYN-ACK of each connection is missing
+early       packets of one direction are stamped 3 ms early, in order of time; by turns the clients' and the servers'
+one side    packets of one direction are missing, by turns the clients' and the servers'
+swapped     one packet in ten comes before the one in front of it, at the same time
+"""
+
+import random
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mqpcap.capture import captures
+from mqpcap.pipeline import Options, dissect
+
+WAYS = ("late", "window", "lost 1%", "lost 5%", "no SYN", "early")
+OTHER_WAYS = ("lost 0.1%", "one side", "swapped")
+KEYS = ["connection_id", "direction", "stream_offset", "first_packet", "last_packet"]
+LINK_HEADERS = {0: 4, 1: 14, 101: 0, 113: 16}
+EARLY_NS = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet record: its number in the whole capture, time, bytes, ports of sender and receiver, and flags."""
+
+    number: int
+    ts_ns: int
+    record: bytes
+    ports: tuple[int, int]
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A pair of the whole capture, by the packets that its messages begin and end in."""
+
+    protocol: str
+    request: tuple[int, int]
+    reply: tuple[int, int]
+
+
+def packets(content: bytes) -> list[Packet]:
+    """The packets of a pcap file in microseconds, little endian."""
+    link, at, found = struct.unpack_from("<I", content, 20)[0], 24, []
+    while at + 16 <= len(content):
+        seconds, micros, size, _ = struct.unpack_from("<IIII", content, at)
+        data = content[at + 16 : at + 16 + size]
+        ports, flags = (0, 0), 0
+        ip = LINK_HEADERS.get(link, 14)
+        if len(data) > ip and data[ip] >> 4 in (4, 6):
+            tcp = ip + (40 if data[ip] >> 4 == 6 else 4 * (data[ip] & 15))
+            if len(data) >= tcp + 14:
+                ports, flags = struct.unpack_from(">HH", data, tcp), data[tcp + 13]
+        found.append(Packet(len(found) + 1, seconds * 10**9 + micros * 1000, data, ports, flags))
+        at += 16 + size
+    return found
+
+
+def write(path: Path, head: bytes, kept: Sequence[Packet]) -> None:
+    """Write packets to a file."""
+    with path.open("wb") as out:
+        out.write(head)
+        for p in kept:
+            out.write(struct.pack("<IIII", p.ts_ns // 10**9, p.ts_ns % 10**9 // 1000, len(p.record), len(p.record)))
+            out.write(p.record)
+
+
+def pairs(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of ``exchanges`` with a pair, and both messages."""
+    for capture in captures([str(path)]).captures:
+        result = dissect(capture, Options())
+        rows = result.table("messages").select(KEYS).to_pylist()
+        messages = {(m["connection_id"], m["direction"], m["stream_offset"]): m for m in rows}
+        for row in result.table("exchanges").to_pylist():
+            if row["state"] in ("answered", "likely"):
+                sides = ("c2s", row["request_offset"]), ("s2c", row["reply_offset"])
+                yield row | {"messages": [messages[row["connection_id"], *side] for side in sides]}
+
+
+def degraded(way: str, whole: Sequence[Packet], chance: random.Random, turn: int) -> list[Packet]:
+    """The packets that are left, or their times changed."""
+    n, servers = len(whole), {p.ports[0] for p in whole if p.flags & 18 == 18}
+    if way in ("late", "window"):
+        first = chance.randrange(n // 10, max(n * 2 // 3, n // 10 + 1))
+        last = n if way == "late" else chance.randrange(first + (n - first) // 2, n + 1)
+        return list(whole[first:last])
+    if way.startswith("lost"):
+        share = float(way[5:-1]) / 100
+        return [p for p in whole if chance.random() >= share]
+    if way == "no SYN":
+        flags = 2 if turn % 2 else 18
+        return [p for p in whole if p.flags & 18 != flags]
+    if way == "one side":
+        return [p for p in whole if (p.ports[0] < p.ports[1]) == bool(turn % 2)]  # servers have the lower ports
+    if way == "swapped":
+        kept = list(whole)
+        for i in range(1, n):
+            if chance.random() < 0.1:
+                kept[i - 1], kept[i] = replace(kept[i], ts_ns=kept[i - 1].ts_ns), kept[i - 1]
+        return kept
+    shifted = [replace(p, ts_ns=p.ts_ns - EARLY_NS * ((p.ports[0] in servers) == bool(turn % 2))) for p in whole]
+    return sorted(shifted, key=lambda p: p.ts_ns)
+
+
+def measured(path: Path, tries: int, seed: int, ways: Sequence[str] = WAYS) -> Counter[tuple[str, str, str]]:
+    """Counts by protocol, way and what was found; and of likely pairs by evidence, as ``how ...``."""
+    content, counts = path.read_bytes(), Counter[tuple[str, str, str]]()
+    if content[:4] != b"\xd4\xc3\xb2\xa1":
+        return counts
+    whole, chance = packets(content), random.Random(f"{path.name} {seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "degraded.pcap"
+        known: list[Pair] = []
+        for row in pairs(path):
+            request, reply = ((m["first_packet"], m["last_packet"]) for m in row["messages"])
+            known.append(Pair(row["protocol"], request, reply))
+        for way in ways:
+            for turn in range(tries):
+                kept = degraded(way, whole, chance, turn)
+                if not kept:
+                    continue
+                write(target, content[:24], kept)
+                count(way, known, {p.number: p.ts_ns for p in kept}, list(pairs(target)), counts)
+    return counts
+
+
+def count(
+    way: str, known: Sequence[Pair], times: dict[int, int], found: Sequence[dict[str, Any]],
+    counts: Counter[tuple[str, str, str]],
+) -> None:  # fmt: skip
+    """Compare the pairs of a degraded capture with those of the whole one."""
+    there, right = Counter[tuple[str, int, int]](), Counter[tuple[str, int, int]]()
+    for pair in known:
+        if pair.request[0] in times and pair.reply[0] in times:
+            key = pair.protocol, times[pair.request[0]], times[pair.reply[0]]
+            right[key] += 1
+            there[key] += pair.request[1] in times and pair.reply[1] in times
+    asked, answers = {key[:2] for key in right}, {(key[0], key[2]) for key in right}
+    for key, n in there.items():
+        counts[key[0], way, "there"] += n
+    for row in found:
+        if row["state"] == "likely":
+            counts[row["protocol"], way, f"how {row['how']}"] += 1
+        key = row["protocol"], row["request_ts_ns"], row["reply_ts_ns"]
+        if right[key]:
+            right[key] -= 1
+            if there[key]:
+                there[key] -= 1
+                counts[key[0], way, row["state"]] += 1
+        elif key[:2] in asked and (key[0], key[2]) in answers:
+            counts[key[0], way, f"wrong {row['state']}"] += 1
