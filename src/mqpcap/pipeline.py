@@ -67,9 +67,8 @@ _CAPS = {
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
-    "clock_contradictions": "{} replies are stamped before their requests, so these have no latency: the clocks of two "
-    "interfaces differ",
-    "clock_difference_ns": "the clocks of two interfaces differ by {} ns or more",
+    "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
+    "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
 }
 """Of counts that say a cap bit: what is said of it, given the count."""
 
@@ -578,7 +577,8 @@ class CapturePipeline(Tables):
         self.counts.update({k: v for k, v in self.assembler.counts.items() if v})
         for correlation in self.correlations.values():
             for name, count in correlation.counts.items():
-                self.counts[name] = self.counts.get(name, 0) + count
+                total = self.counts.get(name, 0)
+                self.counts[name] = max(total, count) if name == "clock_difference_ns" else total + count
         if self.rows_of_captures is not None:
             table = self.rows_of_captures.table(self.failure)
             if table.num_rows:
@@ -669,7 +669,8 @@ def dissect(
 
 def caps(name: str, counts: Mapping[str, int]) -> list[str]:
     """Notes on a capture: what was lost on the way to a bound, and packets that were not read."""
-    notes = [words.format(n) for key, words in _CAPS.items() if (n := counts.get(key, 0))]
+    notes = [words.format(f"{n / 1e6:.3f}" if key.endswith("_ns") else n) for key, words in _CAPS.items()
+             if (n := counts.get(key, 0))]  # fmt: skip
     return [f"{name}: {note}" for note in (*notes, unread_text(counts)) if note]
 
 

@@ -1,26 +1,14 @@
 """The replay of a connection's pairing: steps of the matcher, in the words of ``explain --pairing``."""
 
-import struct
 from pathlib import Path
 
+from capture_files import cut
 from running import objects, run
 
 import mqpcap
 
 CORE = "pcaps/flymq/core.pcap"
 LOST = "pcaps/faults/blipmq_lost.pcap"
-
-
-def cut(path: str, begin: int, end: int, out: Path) -> Path:
-    """Packets of a little-endian pcap file, from a number to another, as a file."""
-    data = Path(path).read_bytes()
-    packets, offset = [], 24
-    while offset < len(data):
-        size = 16 + struct.unpack_from("<I", data, offset + 8)[0]
-        packets.append(data[offset : offset + size])
-        offset += size
-    out.write_bytes(data[:24] + b"".join(packets[begin - 1 : end]))
-    return out
 
 
 def test_a_late_start_is_decided_backward_from_the_end(tmp_path: Path) -> None:

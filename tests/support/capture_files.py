@@ -102,3 +102,22 @@ def zstd(data):
 
 
 COMPRESSORS = {"gzip": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zstd": zstd, "lz4": lz4}
+
+
+def cut(path: str, begin: int, end: int, out: Path, shift_us: dict[int, int] | None = None) -> Path:
+    """Packets of a little-endian pcap file with Ethernet and IPv4, from a number to another, as a file.
+
+    shift_us: by TCP source port, microseconds that are added to the times of its packets.
+    """
+    data = Path(path).read_bytes()
+    records, offset = [], 24
+    while offset < len(data):
+        seconds, micros, caplen = struct.unpack_from("<III", data, offset)
+        record = bytearray(data[offset : offset + 16 + caplen])
+        (port,) = struct.unpack_from(">H", record, 16 + 14 + 20)
+        time_us = seconds * 1_000_000 + micros + (shift_us or {}).get(port, 0)
+        struct.pack_into("<II", record, 0, *divmod(time_us, 1_000_000))
+        records.append(bytes(record))
+        offset += len(record)
+    out.write_bytes(data[:24] + b"".join(records[begin - 1 : end]))
+    return out

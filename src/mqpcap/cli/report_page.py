@@ -127,6 +127,7 @@ class Page:
         yield "Messages over time", "", self._drawn_timeline()
         about = "From a request to its reply, by operation of the request. Percentiles are values that were measured."
         operations = self._operations.rows()
+        about = " ".join([about, *self._operations.notes()])
         yield "Latencies", about, _drawn_latencies(operations) + table(self._operations.columns, operations)
         for title, about, question in self._questions:
             columns = with_files(question.columns, self._outcome.file_count)

@@ -78,9 +78,9 @@ def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:
 
 
 def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
-    """The columns that people are shown: those for machines and files that no row names are left out."""
-    named = {column for column in columns if any(row.get(column.name) is not None for row in rows)}
-    return [column for column in columns if column.kind != "flag" and (column.kind != "file" or column in named)]
+    """The columns that people are shown: without those for machines, files that no row names, and rare zeros."""
+    named = {column for column in columns if any(row.get(column.name) for row in rows)}
+    return [x for x in columns if x.kind != "flag" and (x.kind not in ("file", "rare") or x in named)]
 
 
 def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:
@@ -121,7 +121,8 @@ def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[
 
 
 _FORMS: Mapping[str, Callable[[object], str]] = {
-    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "packet": "#{}".format, "plain": str,
+    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "rare": "{:,}".format,
+    "packet": "#{}".format, "plain": str,
 }  # fmt: skip
 
 

@@ -270,7 +270,7 @@ class Report:
         yield one_sided, f"{plural(one_sided, 'connection was', 'connections were')} captured on one side only"
         yield flaw_count, f"{plural(flaw_count, 'message has', 'messages have')} a flaw"
         yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
-        unknown_count = self.unknown_pairs.total() - self.unknown_pairs[NOT_SHOWN] - self.unknown_pairs[ENDED_FIRST]
+        unknown_count = self.unknown_pairs.total() - self.unknown_pairs[NOT_SHOWN]
         yield unknown_count, f"{plural(unknown_count, 'request has', 'requests have')} no known outcome"
         tls = self.connections["tls"]
         yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"

@@ -152,8 +152,9 @@ class Comparison:
     parts: Mapping[str, Sequence[Change]]
 
     def notes(self) -> list[str]:
-        """Notes on groups that were too many."""
-        return [f"{x.letter}: {note}" for x in self.sides for part in x.questions.values() for note in part.notes()]
+        """Notes on groups that were too many, and on pairs that are only likely."""
+        notes = [f"{x.letter}: {note}" for x in self.sides for part in x.questions.values() for note in part.notes()]
+        return list(dict.fromkeys(notes))  # each part of a side counts the same pairs
 
     def as_json(self, every: bool = False) -> Mapping[str, Json]:
         """The object that ``diff --json`` writes; ``every``: also groups that did not change."""

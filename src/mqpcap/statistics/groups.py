@@ -17,6 +17,7 @@ from mqpcap.arrays import Int64Array, factorize, is_in, single_array, true_mask
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, READ_OF_MESSAGES, Coded, Columns, Value, mixed
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_keys, reply_keys
+from mqpcap.wording import plural
 
 Key = tuple[Value, ...]
 MAX_GROUPS = 1 << 16
@@ -149,12 +150,32 @@ class GroupRow:
     """Times from the request's last byte to the reply's first."""
 
 
+class LikelyPairs:
+    """Counts latencies, and latencies of pairs that are likely and not certain."""
+
+    def __init__(self) -> None:
+        self.latency_count = self.likely_count = 0
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Count rows of ``exchanges``."""
+        has_latency = true_mask(rows["latency_ns"].is_valid())
+        self.latency_count += int(has_latency.sum())
+        self.likely_count += int((has_latency & is_in(rows["state"], "likely")).sum())
+
+    def notes(self) -> list[str]:
+        """A note if latencies are those of likely pairs."""
+        if not self.likely_count:
+            return []
+        share = f"{self.likely_count:,} of {plural(self.latency_count, 'latency', 'latencies')}"
+        return [f"{share} are of likely pairs; stats -Y 'state == answered' leaves them out"]
+
+
 class Groups:
     """Messages, bytes, errors and latencies by group."""
 
     def __init__(self, key_names: Sequence[str], interval_ns: int | None = None, max_groups: int = MAX_GROUPS,
                  errors: bool = True) -> None:  # fmt: skip
-        self.sums = Sums(key_names, ("messages", "messages_c2s", "bytes", "errors"), interval_ns, max_groups)
+        self.sums = Sums(key_names, ("messages", "messages_c2s", "bytes", "errors", "likely"), interval_ns, max_groups)
         read = _COUNTED | _OF_ERRORS if errors else _COUNTED
         self.columns = read.union(*(READ_OF_MESSAGES[name] for name in key_names))
         """The columns of ``messages`` that are read."""
@@ -184,6 +205,7 @@ class Groups:
         groups = self.sums.groups(OF_EXCHANGES, rows, begun_ns)
         taken = true_mask(rows["latency_ns"].is_valid())
         self._latencies.add(groups[taken], rows["latency_ns"].drop_null().to_numpy())
+        self.sums.add("likely", groups[taken & is_in(rows["state"], "likely")])
         has_time = true_mask(rows["server_ns"].is_valid())
         self._server_times.add(groups[has_time], rows["server_ns"].drop_null().to_numpy())
         failed = is_in(rows["status"], "error")

@@ -13,11 +13,11 @@ class Column:
 
     kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
     (its number), plain (text as it is), file (for people only where several were read: see `with_files`), flag (for
-    machines only).
+    machines only), rare (a number, for people only where a row has one).
     """
 
     name: str
     title: str
-    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag"] = "text"
+    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag", "rare"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""

@@ -6,7 +6,15 @@ from typing import Any
 
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, PERCENTS, Groups, Key, Sums
+from mqpcap.statistics.groups import (
+    MAX_GROUPS,
+    MAX_TIME_GROUPS,
+    PERCENTS,
+    Groups,
+    Key,
+    LikelyPairs,
+    Sums,
+)
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
@@ -18,6 +26,7 @@ MAX_EMPTY_INTERVALS = 100_000
 """Intervals from which on empty ones have no row of zeros."""
 LATENCY = (
     Column("answered", "answered", "number", is_spare=True),
+    Column("likely", "likely", "rare", is_spare=True),
     Column("latency_p50_ns", "p50 ms", "ms", is_spare=True),
     Column("latency_p95_ns", "p95 ms", "ms"),
     Column("latency_p99_ns", "p99 ms", "ms"),
@@ -58,10 +67,12 @@ class Question:
     columns: Sequence[Column]
     rows: Callable[[], list[Cells]]
     sums: Sums | None = None
+    likely: LikelyPairs | None = None
 
     def notes(self) -> list[str]:
-        """What else the user has to know."""
-        return [] if self.sums is None else beyond(self.sums)
+        """Notes on groups that were too many, and on pairs that are only likely."""
+        notes = [] if self.sums is None else beyond(self.sums)
+        return notes if self.likely is None else notes + self.likely.notes()
 
 
 def ready_made(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
@@ -102,7 +113,7 @@ def number(row: Cells, name: str) -> int:
 
 
 def _latencies(summary: LatencySummary) -> dict[str, object]:
-    names = (column.name for column in LATENCY[1:-1])
+    names = (column.name for column in LATENCY if column.kind == "ms")
     latencies = {name: summary.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
     return {**latencies, "latency_exact": None if summary.is_exact else False}
 
@@ -146,8 +157,9 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
     columns = [*key_columns(key_names), *(column for metric in metrics for column in COLUMNS[metric])]
     times = [] if interval_ns is None else [Column("start_ns", "from", "clock")]
     # Exchanges count only where a metric takes them.
-    counters = Counters(groups, without=() if pairs else ("exchanges",))
-    return Question(counters, [*times, *columns], rows, groups.sums)
+    likely = LikelyPairs()
+    counters = Counters(groups, likely, without=() if pairs else ("exchanges",))
+    return Question(counters, [*times, *columns], rows, groups.sums, likely if "latency" in metrics else None)
 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
@@ -155,7 +167,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
     start_times = {number(row, "start_ns") for row in rows}
     if not start_times or (max(start_times) - min(start_times)) // interval_ns >= MAX_EMPTY_INTERVALS:
         return []
-    zeros = {"messages": 0, "messages_c2s": 0, "messages_s2c": 0, "bytes": 0, "errors": 0, "answered": 0}
+    zeros = {"messages": 0, "messages_c2s": 0, "messages_s2c": 0, "bytes": 0, "errors": 0, "answered": 0, "likely": 0}
     every = range(min(start_times), max(start_times), interval_ns)
     return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in start_times]
 
@@ -220,13 +232,14 @@ def of_slowest(max_rows: int) -> Question:
         Column("server_ns", "server ms", "ms"),
         Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status", is_spare=True),
-        Column("error_code", "code", is_spare=True),
-        Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
+        Column("error_code", "code", is_spare=True), Column("state", "state", is_spare=True),
+        Column("how", "evidence", "flag"), Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
         Column("request_packet", "request", "packet"), Column("reply_file", "reply in", "file"),
         Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
-    return Question(Counters(slowest), columns, rows)
+    likely = LikelyPairs()
+    return Question(Counters(slowest, likely), columns, rows, likely=likely)
 
 
 def of_talkers() -> Question:
@@ -247,7 +260,7 @@ def of_talkers() -> Question:
 def of_deliveries() -> Question:
     """How long messages take through the server, the topics with the most deliveries first."""
     deliveries = DeliveriesByTopic()
-    columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[1:]
+    columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[2:]
     return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
 
 
@@ -280,4 +293,6 @@ def of_delays() -> Question:
         Column("server_p50_ns", "server ms", "ms"),
         Column("client_p50_ns", "client ms", "ms"),
     )  # fmt: skip
-    return _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)
+    likely = LikelyPairs()
+    report = _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)
+    return replace(report, counters=report.counters + Counters(likely), likely=likely)
