@@ -232,10 +232,11 @@ def of_slowest(max_rows: int) -> Question:
         Column("server_ns", "server ms", "ms"),
         Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status", is_spare=True),
-        Column("error_code", "code", is_spare=True), Column("state", "state", is_spare=True),
-        Column("how", "evidence", "flag"), Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
+        Column("error_code", "code", is_spare=True),
+        Column("client", "client"), Column("server", "server"), Column("request_file", "file", "file"),
         Column("request_packet", "request", "packet"), Column("reply_file", "reply in", "file"),
-        Column("reply_packet", "reply", "packet"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
+        Column("reply_packet", "reply", "packet"), Column("state", "state", is_spare=True),
+        Column("how", "evidence", "flag"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
     likely = LikelyPairs()
