@@ -20,7 +20,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.decode.columns import ColumnReader, Records
-from mqpcap.decode.detection import DecodeAs, Told
+from mqpcap.decode.detection import DecodeAs, ProvenServer
 from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
@@ -80,7 +80,7 @@ class Options:
     decode_as: tuple[DecodeAs, ...] = ()
     policy: RowPolicy = field(default_factory=RowPolicy)
     max_memory_bytes: int = MAX_BYTES
-    servers: frozenset[Told] = frozenset()
+    servers: frozenset[ProvenServer] = frozenset()
     """Servers known from other parts of the same capture, for connections recognised by them."""
     connections: ConnectionTest | None = None
     """Which connections have rows, None for all: the others are read only for what they tell of these."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mqpcap.decode import detection
-from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin
+from mqpcap.decode.detection import DecodeAs, Detection, Detector, FlowOrigin, PendingDetection
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import StreamChunk
@@ -18,8 +18,8 @@ HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001")
 BLIPMQ = protocols()["blipmq"]
 
 
-def origin(port: int = 7878, a_is_client: bool = True) -> Origin:
-    return Origin(1, 0, a_is_client, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (a_is_client, a_is_client))
+def origin(port: int = 7878, a_is_client: bool = True) -> FlowOrigin:
+    return FlowOrigin(1, 0, a_is_client, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (a_is_client, a_is_client))
 
 
 def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
@@ -33,9 +33,9 @@ def detector(*decode_as: DecodeAs, of: Mapping[str, MessageQueue] | None = None)
 
 
 def test_the_first_packet_decides_nearly_always() -> None:
-    choice, packet = detector().first_look(origin(), [said(HELLO)])
+    choice, packet = detector().detect_first(origin(), [said(HELLO)])
 
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, Detection)
     assert (choice.protocol, choice.client, choice.identified_by, packet) == (BLIPMQ, 0, "content", (5, 1, 0))
 
 
@@ -48,65 +48,65 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
         return BLIPMQ.claims(opening)
 
     asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
-    assert asked.first_look(origin(), [said(HELLO)]) == asked.first_look(origin(7879), [said(HELLO, ts_ns=5)])
+    assert asked.detect_first(origin(), [said(HELLO)]) == asked.detect_first(origin(7879), [said(HELLO, ts_ns=5)])
     assert [(x.c2s, x.on_port, x.c2s_start) for x in shown] == [(HELLO, False, True)]
 
-    asked.first_look(origin(5555), [said(HELLO)])
+    asked.detect_first(origin(5555), [said(HELLO)])
     assert (shown[-1].on_port, shown[-1].c2s_start) == (True, True)
-    asked.first_look(origin(5555, a_is_client=False), [said(HELLO)])
+    asked.detect_first(origin(5555, a_is_client=False), [said(HELLO)])
     assert not shown[-1].c2s_start
-    asked.first_look(origin(5555), [said(HELLO, side=1)])
+    asked.detect_first(origin(5555), [said(HELLO, side=1)])
     assert (shown[-1].c2s, shown[-1].s2c) == (b"", HELLO)
 
     asked_before = len(shown)
-    one, two = (asked.first_look(origin(5555), [said(HELLO[:9])]) for _ in range(2))
-    assert isinstance(one, Hold) and isinstance(two, Hold) and one is not two
+    one, two = (asked.detect_first(origin(5555), [said(HELLO[:9])]) for _ in range(2))
+    assert isinstance(one, PendingDetection) and isinstance(two, PendingDetection) and one is not two
     assert len(shown) == asked_before + 1
 
 
 def test_what_nobody_claims_is_held_and_then_foreign() -> None:
     asked = detector()
-    hold = asked.first_look(origin(443), [said(b"\x16\x03\x01")])
-    assert isinstance(hold, Hold)
-    assert asked.look(hold, origin(443), [said(b"\x16\x03\x01")]) is None
+    hold = asked.detect_first(origin(443), [said(b"\x16\x03\x01")])
+    assert isinstance(hold, PendingDetection)
+    assert asked.detect(hold, origin(443), [said(b"\x16\x03\x01")]) is None
 
-    choice = asked.held_choice(hold, origin(443))
+    choice = asked.detect_buffered(hold, origin(443))
 
     assert choice is not None
-    assert (choice.protocol, choice.stranger) == (None, "TLS")
+    assert (choice.protocol, choice.foreign_protocol) == (None, "TLS")
 
 
 def test_a_server_counts_only_from_the_packet_that_proved_it() -> None:
-    """The rows must not depend on which connections of a window were looked at first."""
+    """The rows must not depend on which connections of a window were searched at first."""
     asked, of = detector(), origin(9999)
-    likely = Choice(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
-    hold = Hold(likely=[likely])
-    assert asked.by_peer(hold, of).protocol is None
-    assert [*asked.doubted] == [("blipmq", "10.0.0.2", 9999)]
+    conditional = Detection(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
+    hold = PendingDetection(conditional=[conditional])
+    assert asked.detect_by_server(hold, of).protocol is None
+    assert [*asked.missing_servers] == [("blipmq", "10.0.0.2", 9999)]
 
-    asked.learn(of.server(likely), 100)
+    asked.learn(of.server(conditional), 100)
 
-    assert asked.by_peer(hold, of, until_ns=99).protocol is None
-    assert asked.by_peer(hold, of, until_ns=100) is likely
-    assert asked.by_peer(hold, of) is likely
+    assert asked.detect_by_server(hold, of, until_ns=99).protocol is None
+    assert asked.detect_by_server(hold, of, until_ns=100) is conditional
+    assert asked.detect_by_server(hold, of) is conditional
 
 
 def test_servers_are_bounded_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that were proved, and those that connections asked for and nobody proved."""
     monkeypatch.setattr(detection, "MAX_SERVERS", 3)
     asked = detector()
-    likely = Choice(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
+    conditional = Detection(BLIPMQ, Claim(Verdict.LIKELY, "c2s", "s2c"), 0, "peer")
     for port in range(9000, 9010):
         asked.learn(("blipmq", "10.0.0.2", port), port)
-        asked.by_peer(Hold(likely=[likely]), origin(port + 100))
+        asked.detect_by_server(PendingDetection(conditional=[conditional]), origin(port + 100))
 
     assert [port for _, _, port in asked.servers] == [9007, 9008, 9009]
-    assert [port for _, _, port in asked.doubted] == [9107, 9108, 9109]
+    assert [port for _, _, port in asked.missing_servers] == [9107, 9108, 9109]
 
 
 def test_decode_as_asks_that_protocol_alone() -> None:
     asked = detector(DecodeAs(7878, "flymq"))
 
-    hold = asked.first_look(origin(), [said(HELLO)])
+    hold = asked.detect_first(origin(), [said(HELLO)])
 
-    assert isinstance(hold, Hold) or hold[0].protocol is not BLIPMQ
+    assert isinstance(hold, PendingDetection) or hold[0].protocol is not BLIPMQ

@@ -9,7 +9,7 @@ POLL = bytes.fromhex("00000011 09 0000000000000009 00000000 00000003")
 
 
 def scanner(protocol: str, layout: str) -> LayoutScanner:
-    return Scanners().of(protocols()[protocol])[layout]
+    return Scanners().scanners_for(protocols()[protocol])[layout]
 
 
 def test_whole_messages_are_found_and_the_end_of_the_next_is_known() -> None:

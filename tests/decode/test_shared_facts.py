@@ -14,30 +14,30 @@ def at(port: int, connection_id: int = 1) -> Evidence:
 def test_the_last_fact_by_then_at_the_own_server_counts() -> None:
     shared = SharedFacts()
     for port, ts_ns, what in ((1, 100, "one"), (2, 200, "two"), (1, 300, "three")):
-        shared.tell(b"key", at(port), ts_ns, what)
+        shared.add_fact(b"key", at(port), ts_ns, what)
 
-    assert [shared.find(b"key", at(1), ts_ns) for ts_ns in (99, 100, 299, 300)] == [None, "one", "one", "three"]
-    assert shared.find(b"key", at(3), 250) == "two"  # nobody told it there: the last anywhere
-    assert shared.find(b"other", at(1), 400) is None
+    assert [shared.lookup(b"key", at(1), ts_ns) for ts_ns in (99, 100, 299, 300)] == [None, "one", "one", "three"]
+    assert shared.lookup(b"key", at(3), 250) == "two"  # nobody told it there: the last anywhere
+    assert shared.lookup(b"other", at(1), 400) is None
 
 
 def test_keys_are_not_kept_as_they_are() -> None:
     shared = SharedFacts()
-    shared.tell(b"a secret", at(1), 1, "what")
-    shared.find(b"another one", at(1), 1)
+    shared.add_fact(b"a secret", at(1), 1, "what")
+    shared.lookup(b"another one", at(1), 1)
 
-    assert not any("secret" in str(fact) for fact in shared.told())
-    assert len(shared.asked) == 1 and "another one" not in shared.asked
+    assert not any("secret" in str(fact) for fact in shared.facts())
+    assert len(shared.lookups) == 1 and "another one" not in shared.lookups
 
 
 def test_facts_of_connections_can_be_forgotten() -> None:
     shared = SharedFacts()
-    shared.tell(b"key", at(1, 5), 100, "one")
-    shared.tell(b"key", at(1, 6), 200, "two")
+    shared.add_fact(b"key", at(1, 5), 100, "one")
+    shared.add_fact(b"key", at(1, 6), 200, "two")
     shared.forget({6})
 
-    assert shared.find(b"key", at(1), 300) == "one"
-    assert [fact[4] for fact in shared.told()] == ["one"]
+    assert shared.lookup(b"key", at(1), 300) == "one"
+    assert [fact[4] for fact in shared.facts()] == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_each_limit_lets_the_oldest_go(monkeypatch: pytest.MonkeyPatch, limit: s
     monkeypatch.setattr(shared_facts, limit, 3)
     shared = SharedFacts()
     for k in range(5):
-        shared.tell(b"%d" % (k % keys), at(k % ports), k, k)
+        shared.add_fact(b"%d" % (k % keys), at(k % ports), k, k)
 
-    assert [fact[4] for fact in shared.told()] == [2, 3, 4]
+    assert [fact[4] for fact in shared.facts()] == [2, 3, 4]

@@ -14,13 +14,13 @@ from mqpcap.schema.flaws import Flaw
 
 POLL = bytes.fromhex("00000011 09 0000000000000009 00000000 00000003")
 STREAM = POLL * 4
-BLIPMQ = Scanners().of(protocols()["blipmq"])
+BLIPMQ = Scanners().scanners_for(protocols()["blipmq"])
 LAYOUTS = [*BLIPMQ.values()]
 
 
 def begun() -> Side:
     side = Side(7, 0)
-    side.begin(BLIPMQ["c2s"].place, is_at_start=True)
+    side.begin(BLIPMQ["c2s"].layout_index, is_at_start=True)
     return side
 
 
@@ -71,7 +71,7 @@ def test_where_the_start_is_not_known_a_message_is_searched_for() -> None:
     """The first bytes say whether it is: its SYN may be recorded between the other side's bytes and them."""
     for start_known in (True, False):
         side, found = Side(7, 0), FoundMessages()
-        side.begin(BLIPMQ["c2s"].place)
+        side.begin(BLIPMQ["c2s"].layout_index)
         side.take(replace(chunk(0, 42), start_known=start_known), LAYOUTS, found)
 
         (frames,) = found.take_all(np.frombuffer(STREAM, np.uint8))

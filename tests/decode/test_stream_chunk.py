@@ -64,7 +64,7 @@ def test_copies_keep_the_bytes_in_front_of_an_end_without_any() -> None:
     for window in (said, [a(1001, b"\x50", ack=5001), b(5001, ack=1002, flags=FIN | ACK)]):
         framer.feed(assembler.feed(segments(window, len(said))), assembler.flows)
 
-    hold = framer.connections[0].hold
+    hold = framer.connections[0].pending
     assert hold is not None
     assert [(x.side, bytes(x.data), len(x.packets), x.ended) for x in hold.chunks[2:]] == [
         (0, b"\x50", 1, False),

@@ -117,15 +117,15 @@ def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() ->
         return Evidence(port, "10.0.0.1", port, 0)
 
     shared = SharedFacts()
-    shared.tell(b"key", of(1), 100, "one")
-    shared.tell(b"key", of(2), 200, "two")
-    shared.tell(b"key", of(1), 300, "three")
+    shared.add_fact(b"key", of(1), 100, "one")
+    shared.add_fact(b"key", of(2), 200, "two")
+    shared.add_fact(b"key", of(1), 300, "three")
 
-    assert [shared.find(b"key", of(1), ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
-    assert [shared.find(b"key", of(3), ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
-    assert shared.find(b"other", of(1), 400) is None
+    assert [shared.lookup(b"key", of(1), ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
+    assert [shared.lookup(b"key", of(3), ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
+    assert shared.lookup(b"other", of(1), 400) is None
     shared.forget({1})
-    assert shared.find(b"key", of(1), 400) == "two"
+    assert shared.lookup(b"key", of(1), 400) == "two"
 
 
 def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -494,7 +494,7 @@ def test_login_stays_as_long_as_a_data_connection_needs_it(tmp_path: Path) -> No
     assert of_data["client_name"].to_pylist() == ["alice"] * 4
     assert of_data["group_name"].to_pylist() == ["inbox"] * 4
     assert len(kept.framer.connections) == 1
-    assert kept.evidence.shared["fq"].told() == []
+    assert kept.evidence.shared["fq"].facts() == []
 
     files.packet(data, True, RST)
     files.rotate()

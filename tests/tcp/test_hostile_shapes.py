@@ -156,8 +156,8 @@ def test_held_pieces_cost_little_and_count_for_it() -> None:
     for k in range(0, len(said), 1000):
         framer.feed(assembler.feed(segments(said[k : k + 1000], k)), assembler.flows)
 
-    hold = framer.connections[0].hold
+    hold = framer.connections[0].pending
     assert hold is not None
     assert len(hold.chunks) > 5000
     assert len({id(chunk.buffer) for chunk in hold.chunks}) <= 11
-    assert framer.detector._held_bytes == hold.held_bytes > 250 * 5000
+    assert framer.detector._pending_bytes == hold.pending_bytes > 250 * 5000

@@ -657,9 +657,9 @@ class Scanner(Interpreter):
         position: cython.longlong,
         limit: cython.longlong,
         ended: cython.bint,
-        in_a_row: cython.int,
+        min_consecutive: cython.int,
     ) -> tuple[int, bool]:
-        """The first position that starts ``in_a_row`` messages, or fewer that end exactly at the end.
+        """The first position that starts ``min_consecutive`` messages, or fewer that end exactly at the end.
 
         The last of them may be truncated if its header gives its length; the first may not.
         Returns (position, found). If not found and position < ``limit``: a message may start there but more bytes
@@ -669,7 +669,7 @@ class Scanner(Interpreter):
         self.buf = buf
         with cython.nogil:
             while position < limit:
-                match = self._follow(position, limit, ended, in_a_row)
+                match = self._follow(position, limit, ended, min_consecutive)
                 if match != NOT_HERE:
                     break
                 position += 1
@@ -685,20 +685,20 @@ class Scanner(Interpreter):
     @cython.cfunc
     @cython.nogil
     def _follow(
-        self, position: cython.longlong, limit: cython.longlong, ended: cython.bint, in_a_row: cython.int
+        self, position: cython.longlong, limit: cython.longlong, ended: cython.bint, min_consecutive: cython.int
     ) -> cython.int:
         """Whether messages follow each other from ``at`` on: FOUND, NOT_HERE, or UNDECIDED until more bytes come."""
         result: cython.int
         k: cython.int = 0
         while True:
             result = self._message(position, limit, ended, True)
-            if result == SHORT and ended and k > 0 and k + 1 >= in_a_row and self.frame_length >= 0:
+            if result == SHORT and ended and k > 0 and k + 1 >= min_consecutive and self.frame_length >= 0:
                 return FOUND
             if result != DONE or self.pos <= position:
                 break
             position = self.pos
             k += 1
-            if k >= in_a_row or (ended and position == limit):
+            if k >= min_consecutive or (ended and position == limit):
                 return FOUND
             if position >= limit:
                 result = SHORT

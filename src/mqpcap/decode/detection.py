@@ -1,15 +1,15 @@
 """Decides which protocol a connection speaks, and which side is the client.
 
-In: the first bytes of both sides, without a PROXY header. Out: a ``Choice``, or None while more bytes are needed.
-Called by ``framing``.
+In: the first bytes of both sides, without a PROXY header. Out: a `Detection`, or None while more bytes are needed.
+Called by: `Framer`.
 
 Each protocol rates the bytes (``MessageQueue.claims``): YES decides; LIKELY decides on the protocol's own port, or if
 another connection has proved that the server speaks the protocol. Nearly all connections are decided by their first
-packet, without a copy. Unclaimed connections are held, OPENING_BYTES of a side at most, until a protocol claims them or
-none can.
+packet, without a copy. Undecided connections are buffered, OPENING_BYTES a side at most, until a protocol claims them
+or none can.
 
-The hard part: the choice must not depend on windows or Spark shares. Protocols are asked at byte counts that the stream
-alone determines, and a proved server counts from the capture time of its proof on.
+The hard part: the result must not depend on windows or Spark shares. Protocols are asked at byte counts that the
+stream alone determines, and a proved server counts from the capture time of its proof on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mqpcap.decode.foreign_protocols import foreign_protocol
+from mqpcap.decode import foreign_protocols
 from mqpcap.decode.message_buffer import LENGTH, OFFSET, TS_NS
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
@@ -28,26 +28,26 @@ from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text
 
 OPENING_BYTES = 256 << 10
-"""Bytes of each side that are held to recognise a connection. Beyond them an unclaimed connection is foreign."""
+"""Bytes of each side that are buffered to detect the protocol. Beyond them an unclaimed connection is foreign."""
 EAGER_BYTES = 4 << 10
-"""Up to here the protocols are asked with every packet; beyond it each time half as much again has come."""
-HELD_BYTES = 128 << 20
-"""Bytes held of all connections together; above it a connection is decided by what there is of it."""
-CHUNK_BYTES = 256
-"""Memory of a held chunk besides its bytes; it counts where a connection has more than FEW_CHUNKS of them."""
+"""Up to this size the protocols are asked with every packet, beyond it each time the size has grown by half."""
+MAX_PENDING_BYTES = 128 << 20
+"""Buffered bytes of all connections; beyond it a connection is decided at once."""
+CHUNK_OVERHEAD = 256
+"""Memory of a buffered chunk besides its bytes; it counts for connections with more than FEW_CHUNKS chunks."""
 FEW_CHUNKS = 64
-ALIKE_BYTES = 1500
+MAX_CACHED_BYTES = 1500
 """First packets up to this size are cached: connections that start with the same bytes share one decision."""
-MAX_ALIKE = 512
+MAX_CACHED = 512
 """First packets in the cache; a full cache is emptied."""
 MAX_SERVERS = 1 << 16
-"""Servers that are remembered, and missing ones that are noted; beyond it the oldest are forgotten."""
+"""Proved servers, and as many missing servers; beyond it the oldest are dropped."""
 YES, LIKELY, WAIT = Verdict.YES, Verdict.LIKELY, Verdict.WAIT
 
-Server = tuple[str, str, int]
-"""A protocol, and address and port of a server known to speak it."""
-Told = tuple[Server, int]
-"""A server, and the time of the packet that proved it."""
+ServerProtocol = tuple[str, str, int]
+"""A protocol, and address and port of a server that speaks it."""
+ProvenServer = tuple[ServerProtocol, int]
+"""A server, and the time of the packet that proved its protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +58,28 @@ class DecodeAs:
     protocol: str
 
 
-class Choice(NamedTuple):
-    """Who takes a connection (None: nobody), as what, and which side is the client."""
+class Detection(NamedTuple):
+    """The result: the protocol of a connection (None: no supported protocol), its claim, and the client's side."""
 
     protocol: MessageQueue | None
     claim: Claim
     client: int
     identified_by: str | None
     is_guess: bool = False
-    """Content fits with either side as the client, and no server is known: only the port numbers say which."""
-    stranger: str | None = None
+    """Content fits with either side as the client, and the server is unknown: the port numbers decided."""
+    foreign_protocol: str | None = None
     """The foreign protocol of an unclaimed connection, None if it is not known."""
     proxied: ProxyHeader | None = None
     """The PROXY header in front of the client's stream."""
 
 
-_UNASKED = Choice(None, Claim(Verdict.NO), 0, None)
+_NOT_CACHED = Detection(None, Claim(Verdict.NO), 0, None)
 
 
-class Origin(NamedTuple):
-    """How a connection began: its endpoints (A, B), and whether each side's start is known.
+class FlowOrigin(NamedTuple):
+    """Endpoints (A, B) of a connection, and whether the start of each side is known.
 
-    ``a_is_client``: the handshake says that A is the client. hi and lo are the halves of the addresses.
+    ``a_is_client``: known from the handshake. ``hi``, ``lo``: halves of the addresses.
     """
 
     connection_id: int
@@ -92,23 +92,23 @@ class Origin(NamedTuple):
     start_known: tuple[bool, bool]
 
     def starts(self, first_a: int, first_b: int) -> tuple[bool, bool]:
-        """Whether what each side begins with is the start of the connection, by the offsets of their first bytes.
+        """Whether the first bytes of each side are the start of the connection, given their stream offsets.
 
-        A side without a byte (-1) begins as the other does: its SYN may be recorded after the other's bytes.
+        A side without bytes (-1) counts like the other side: its SYN may be recorded after the other side's bytes.
         """
         is_known = self.start_known
         starts_a, starts_b = is_known[0] and first_a <= 0, is_known[1] and first_b <= 0
         return starts_a or (first_a < 0 and is_known[1]), starts_b or (first_b < 0 and is_known[0])
 
-    def server(self, choice: Choice) -> Server:
-        """The server as a choice has it."""
-        assert choice.protocol is not None
-        side = 1 - choice.client
-        return choice.protocol.name, address_text(self.version, self.hi[side], self.lo[side]), self.ports[side]
+    def server(self, detection: Detection) -> ServerProtocol:
+        """The server of a detection."""
+        assert detection.protocol is not None
+        side = 1 - detection.client
+        return detection.protocol.name, address_text(self.version, self.hi[side], self.lo[side]), self.ports[side]
 
 
-def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
-    """How some connections began, by number, all made at once."""
+def origins(flows: Flows, numbers: list[int]) -> dict[int, FlowOrigin]:
+    """The `FlowOrigin` of each connection, by number."""
     if not numbers:
         return {}
     flow = flows.columns(np.array(numbers, np.int64))
@@ -122,24 +122,25 @@ def origins(flows: Flows, numbers: list[int]) -> dict[int, Origin]:
         flow.port,
         flow.start_known,
     )
-    return dict(zip(numbers, map(Origin._make, zip(*(x.tolist() for x in columns), strict=True)), strict=True))
+    return dict(zip(numbers, map(FlowOrigin._make, zip(*(x.tolist() for x in columns), strict=True)), strict=True))
 
 
-Looked = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
-"""Searches by protocol, layout and messages in a row: place, whether found, in how many bytes, whether ended there."""
+SearchCache = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
+"""By protocol, layout and consecutive messages: offset reached, whether found, size of the data, whether it ended."""
 
 
 @dataclass(slots=True)
 class _SideOpening:
-    """The first contiguous bytes of one side, without a PROXY header.
+    """The first contiguous bytes of a side, without a PROXY header.
 
-    looked: results of earlier searches in these bytes. is_header_cut: more bytes may complete a PROXY header.
+    ``searched``: results of earlier searches in these bytes.
+    ``is_header_cut``: more bytes may complete a PROXY header.
     """
 
     data: bytes
     start: bool
     ended: bool
-    looked: Looked = field(default_factory=dict)
+    searched: SearchCache = field(default_factory=dict)
     proxied: ProxyHeader | None = None
     is_header_cut: bool = False
 
@@ -156,8 +157,11 @@ class _SideOpening:
 Openings = tuple[_SideOpening, _SideOpening]
 
 
-def _openings(origin: "Origin", sides: Iterable[_SideOpening], begins: Sequence[bool]) -> Openings:
-    """How the sides began; ``begins``: whether each has the first byte of its stream. Only a client's has a header."""
+def _openings(origin: "FlowOrigin", sides: Iterable[_SideOpening], begins: Sequence[bool]) -> Openings:
+    """The openings without PROXY headers, which only clients send.
+
+    ``begins``: whether each side has the first byte of its stream.
+    """
     side_a, side_b = (
         side.without_header()
         if begins[i] and not (origin.a_is_client and i == 1) and side.data[:1] in _HEADER_STARTS
@@ -171,77 +175,76 @@ _HEADER_STARTS = frozenset((b"P", b"\r"))
 
 
 @dataclass(slots=True)
-class _HeldSide:
-    """How a side began: its bytes up to the first gap, and the longest later run of bytes between gaps.
+class _BufferedSide:
+    """The first bytes of a side: up to the first gap, and the longest later run of bytes between gaps.
 
-    At most OPENING_BYTES of a run are kept. ``is_closed``: nothing more can come to the first run.
+    At most OPENING_BYTES of a run are buffered. ``is_closed``: the first run is complete.
     """
 
     data: bytearray = field(default_factory=bytearray)
-    later: bytearray = field(default_factory=bytearray)
+    later_run: bytearray = field(default_factory=bytearray)
     first_offset: int = -1
     first_packet: Packet | None = None
     is_closed: bool = False
     seen_bytes: int = 0
-    looked: Looked = field(default_factory=dict)
-    _at: int = -1
+    searched: SearchCache = field(default_factory=dict)
+    _end_offset: int = -1
     _run: bytearray = field(default_factory=bytearray)
 
-    def take(self, chunk: StreamChunk, k: int) -> None:
+    def add(self, chunk: StreamChunk, k: int) -> None:
         """Add the bytes of the k-th packet of a chunk."""
         offset, length = chunk.packets.value(OFFSET, k), chunk.packets.value(LENGTH, k)
         self.seen_bytes += length
         if self.first_offset < 0:
             self.first_offset, self.first_packet, self._run = offset, chunk.packet(k), self.data
-        elif offset != self._at:
+        elif offset != self._end_offset:
             self.is_closed, self._run = True, bytearray()
-        self._at = offset + length
+        self._end_offset = offset + length
         self._run += chunk.payload(k, OPENING_BYTES - len(self._run))
         if self._run is self.data:
             self.is_closed = len(self.data) >= OPENING_BYTES
-        elif len(self._run) > len(self.later):
-            self.later = self._run
+        elif len(self._run) > len(self.later_run):
+            self.later_run = self._run
 
 
 @dataclass(slots=True)
-class Hold:
-    """The captured bytes of an unclaimed connection, and how its sides began.
+class PendingDetection:
+    """The captured bytes of an undecided connection, and the first bytes of its sides.
 
-    chunks      copies, in order of capture
-    ask_at_bytes   bytes of both sides after which the protocols are asked again
-    likely      claims of protocols that it fits and whose port it does not use: good if its server turns out to speak
-                one. Two with either side as the client, the better guess first, where content does not say who it is
-    ts_ns       time of the last packet looked at
-    is_full     no more bytes are looked at
-    held_bytes  memory that the chunks count for
+    ``chunks``: copies, in order of capture.
+    ``next_ask_bytes``: bytes of both sides at which the protocols are asked again.
+    ``conditional``: detections that hold only if the server turns out to speak the protocol: the content fits, the port
+    does not. If the content fits with either side as the client, there are two per protocol, the better guess first.
+    ``ts_ns``: time of the last packet added. ``is_full``: no more bytes are added.
+    ``pending_bytes``: memory that its chunks count for.
     """
 
-    ask_at_bytes: int = 1
+    next_ask_bytes: int = 1
     chunks: list[StreamChunk] = field(default_factory=list)
-    sides: tuple[_HeldSide, _HeldSide] = field(default_factory=lambda: (_HeldSide(), _HeldSide()))
+    sides: tuple[_BufferedSide, _BufferedSide] = field(default_factory=lambda: (_BufferedSide(), _BufferedSide()))
     ended: list[bool] = field(default_factory=lambda: [False, False])
-    likely: list[Choice] = field(default_factory=list)
+    conditional: list[Detection] = field(default_factory=list)
     ts_ns: int = 0
     is_full: bool = False
-    held_bytes: int = 0
+    pending_bytes: int = 0
 
-    def openings(self, origin: Origin, final: bool) -> Openings:
+    def openings(self, origin: FlowOrigin, final: bool) -> Openings:
         """The first bytes of each side, up to the first gap."""
         starts = origin.starts(self.sides[0].first_offset, self.sides[1].first_offset)
         sides = (
-            _SideOpening(bytes(x.data), start, x.is_closed or final, x.looked)
+            _SideOpening(bytes(x.data), start, x.is_closed or final, x.searched)
             for start, x in zip(starts, self.sides, strict=True)
         )
         return _openings(origin, sides, [x.first_offset == 0 for x in self.sides])
 
     def later_openings(self, final: bool) -> Openings:
         """The longest run of bytes after the first gap of each side; the first bytes of a side without a gap."""
-        side_a, side_b = (_SideOpening(bytes(x.later or x.data), False, final) for x in self.sides)
+        side_a, side_b = (_SideOpening(bytes(x.later_run or x.data), False, final) for x in self.sides)
         return side_a, side_b
 
 
 class _Candidate(NamedTuple):
-    """A protocol that may be asked, with one side as the client; ``forced``: the user said so."""
+    """A protocol that may be asked, with one side as the client; ``forced``: by ``-d``."""
 
     protocol: MessageQueue
     client: int
@@ -250,165 +253,175 @@ class _Candidate(NamedTuple):
 
 
 class Detector:
-    """Asks the protocols about connections, and remembers which servers speak what.
+    """Asks the protocols about connections, and collects proved servers.
 
-    servers: by server, the time of the first packet that proved it. doubted: servers that a connection asked for and
-    that were not known.
+    ``servers``: by server, the time of the first packet that proved it.
+    ``missing_servers``: servers that were looked up and not proved.
     """
 
     def __init__(
         self,
         protocols: Mapping[str, MessageQueue],
         decode_as: Sequence[DecodeAs],
-        servers: Iterable[Told],
+        servers: Iterable[ProvenServer],
         scanners: Scanners,
     ) -> None:
-        self.servers: dict[Server, int] = {}
-        self.doubted: dict[Server, None] = {}
+        self.servers: dict[ServerProtocol, int] = {}
+        self.missing_servers: dict[ServerProtocol, None] = {}
         self._protocols = protocols
         self._decode_as = decode_as
         self._scanners = scanners
-        self._held_bytes = 0
+        self._pending_bytes = 0
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._known_ports = self._ports | {d.port for d in decode_as}
         self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
-        self._alike: dict[tuple[object, ...], Choice | None] = {}
+        self._cache: dict[tuple[object, ...], Detection | None] = {}
         for server, ts_ns in servers:
             self.learn(server, ts_ns)
 
     # -- servers ---------------------------------------------------------------------------------------
 
-    def learn(self, server: Server, ts_ns: int) -> None:
-        """Remember a server that was proved by a packet of that time."""
+    def learn(self, server: ServerProtocol, ts_ns: int) -> None:
+        """Add a server that was proved by a packet of that time."""
         if ts_ns < self.servers.get(server, ts_ns + 1):
             self.servers[server] = ts_ns
             _limit(self.servers)
 
-    def by_peer(self, hold: Hold, origin: Origin, until_ns: int | None = None) -> Choice:
-        """Who takes a connection that nobody claimed: a protocol that it fits and its server speaks, else nobody.
+    def detect_by_server(self, pending: PendingDetection, origin: FlowOrigin, until_ns: int | None = None) -> Detection:
+        """The detection of an unclaimed connection: a protocol that it fits and its server speaks, else none.
 
         ``until_ns``: servers proved later do not count, so that rows do not depend on windows and shares of the input.
         """
-        for choice in hold.likely:
-            server = origin.server(choice)
+        for detection in pending.conditional:
+            server = origin.server(detection)
             if server in self.servers and (until_ns is None or self.servers[server] <= until_ns):
-                return choice
-            self.doubted[server] = None
-            _limit(self.doubted)
-        guesses = (choice for choice in hold.likely if choice.is_guess)
-        return next(guesses, None) or self._nobody(origin, hold.openings(origin, True))
+                return detection
+            self.missing_servers[server] = None
+            _limit(self.missing_servers)
+        guesses = (detection for detection in pending.conditional if detection.is_guess)
+        return next(guesses, None) or self._unclaimed(origin, pending.openings(origin, True))
 
-    # -- what is looked at -----------------------------------------------------------------------------
+    # -- detection -----------------------------------------------------------------------------
 
-    def first_look(self, origin: Origin, new: Sequence[StreamChunk]) -> tuple[Choice, Packet] | Hold:
-        """Who takes a connection by its very first packet, and that packet; else the hold to look at it with.
+    def detect_first(
+        self, origin: FlowOrigin, new: Sequence[StreamChunk]
+    ) -> tuple[Detection, Packet] | PendingDetection:
+        """The detection by the first packet, and that packet; else a new `PendingDetection`.
 
-        There may be very many connections, and nearly all are decided here: so nothing is copied or noted, and what
-        was said of one holds for those that begin alike.
+        Nearly all connections are decided here. So nothing is copied, and results are cached by first packet.
         """
-        spoke = [x for x in new if len(x.packets)]
-        chunk = min(spoke, key=StreamChunk.order) if spoke else None
+        chunks = [x for x in new if len(x.packets)]
+        chunk = min(chunks, key=StreamChunk.order) if chunks else None
         length = 0 if chunk is None else chunk.packets.value(LENGTH, 0)
         if chunk is None or not 0 < length < OPENING_BYTES:
-            return Hold()
+            return PendingDetection()
         data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(OFFSET, 0)
         starts = origin.starts(offset, -1) if side == 0 else origin.starts(-1, offset)
-        alike = data, side, starts, self._client_by_port(origin), *self._known_of(origin)
-        choice = self._alike.get(alike, _UNASKED)
-        if choice is _UNASKED:
+        cache_key = data, side, starts, self._client_by_port(origin), *self._port_key(origin)
+        detection = self._cache.get(cache_key, _NOT_CACHED)
+        if detection is _NOT_CACHED:
             is_first = offset == 0
             sides = (_SideOpening(data if i == side else b"", starts[i], False) for i in (0, 1))
-            choice = self._choice(origin, _openings(origin, sides, (is_first, is_first)), [], False)
-            if length <= ALIKE_BYTES:
-                if len(self._alike) >= MAX_ALIKE:
-                    self._alike.clear()
-                self._alike[alike] = choice
-        return Hold(_next_look(length)) if choice is None else (choice, chunk.packet(0))
+            detection = self._detection(origin, _openings(origin, sides, (is_first, is_first)), [], False)
+            if length <= MAX_CACHED_BYTES:
+                if len(self._cache) >= MAX_CACHED:
+                    self._cache.clear()
+                self._cache[cache_key] = detection
+        return PendingDetection(_next_ask_bytes(length)) if detection is None else (detection, chunk.packet(0))
 
-    def look(self, hold: Hold, origin: Origin, new: Sequence[StreamChunk]) -> Choice | None:
-        """Who takes a connection by all that was captured of it; None: nobody yet, and the new chunks are held."""
+    def detect(self, pending: PendingDetection, origin: FlowOrigin, new: Sequence[StreamChunk]) -> Detection | None:
+        """The detection after these chunks; None if still undecided, and then the chunks are buffered."""
         # In the order of the input.
         for _, i, k in sorted((x.order(k), i, k) for i, x in enumerate(new) for k in range(len(x.packets))):
             chunk = new[i]
-            hold.ts_ns = chunk.packets.value(TS_NS, k)
-            side = hold.sides[chunk.side]
+            pending.ts_ns = chunk.packets.value(TS_NS, k)
+            side = pending.sides[chunk.side]
             was_closed = side.is_closed
-            side.take(chunk, k)
-            hold.is_full = side.seen_bytes >= OPENING_BYTES
-            so_far = hold.sides[0].seen_bytes + hold.sides[1].seen_bytes
-            if hold.is_full or so_far >= hold.ask_at_bytes or side.is_closed != was_closed:
-                hold.ask_at_bytes = _next_look(so_far)
-                choice = self.held_choice(hold, origin, hold.is_full)
-                if choice is None and hold.is_full and not hold.likely:
-                    choice = self._nobody(origin, hold.openings(origin, True))
-                if choice is not None:
-                    return choice
-                if hold.is_full:
+            side.add(chunk, k)
+            pending.is_full = side.seen_bytes >= OPENING_BYTES
+            seen_bytes = pending.sides[0].seen_bytes + pending.sides[1].seen_bytes
+            if pending.is_full or seen_bytes >= pending.next_ask_bytes or side.is_closed != was_closed:
+                pending.next_ask_bytes = _next_ask_bytes(seen_bytes)
+                detection = self.detect_buffered(pending, origin, pending.is_full)
+                if detection is None and pending.is_full and not pending.conditional:
+                    detection = self._unclaimed(origin, pending.openings(origin, True))
+                if detection is not None:
+                    return detection
+                if pending.is_full:
                     break
         for chunk in new:
-            hold.ended[chunk.side] = hold.ended[chunk.side] or chunk.ended
-        choice = self.held_choice(hold, origin) if all(hold.ended) and not hold.is_full else None
-        if choice is None and not self._keep(hold, new):
-            choice = self.held_choice(hold, origin) or self.by_peer(hold, origin)
-        return choice
+            pending.ended[chunk.side] = pending.ended[chunk.side] or chunk.ended
+        detection = self.detect_buffered(pending, origin) if all(pending.ended) and not pending.is_full else None
+        if detection is None and not self._buffer(pending, new):
+            detection = self.detect_buffered(pending, origin) or self.detect_by_server(pending, origin)
+        return detection
 
-    def release(self, hold: Hold) -> None:
-        """Its connection was decided."""
-        self._held_bytes -= hold.held_bytes
+    def release(self, pending: PendingDetection) -> None:
+        """Release the memory of a connection that was decided."""
+        self._pending_bytes -= pending.pending_bytes
 
-    def _keep(self, hold: Hold, new: Sequence[StreamChunk]) -> bool:
-        """Copy the new chunks of a connection; False when too much is held already."""
+    def _buffer(self, pending: PendingDetection, new: Sequence[StreamChunk]) -> bool:
+        """Buffer copies of the new chunks of a connection; False if the limit is reached."""
         size = sum(chunk.length for chunk in new)
-        if len(hold.chunks) > FEW_CHUNKS:
-            size += CHUNK_BYTES * len(new)
-        if self._held_bytes + size > HELD_BYTES:
+        if len(pending.chunks) > FEW_CHUNKS:
+            size += CHUNK_OVERHEAD * len(new)
+        if self._pending_bytes + size > MAX_PENDING_BYTES:
             return False
-        self._held_bytes += size
-        hold.held_bytes += size
-        hold.chunks += copies(new)
+        self._pending_bytes += size
+        pending.pending_bytes += size
+        pending.chunks += copies(new)
         return True
 
-    # -- what the protocols say ------------------------------------------------------------------------
+    # -- claims ------------------------------------------------------------------------
 
-    def held_choice(self, hold: Hold, origin: Origin, final: bool = True) -> Choice | None:
-        """The choice by the held bytes of a connection; None to wait. ``final``: nothing follows, only its server may
-        tell more."""
-        hold.likely = []
-        return self._choice(origin, hold.openings(origin, final), hold.likely, final, hold)
+    def detect_buffered(self, pending: PendingDetection, origin: FlowOrigin, final: bool = True) -> Detection | None:
+        """The detection by the buffered bytes; None to wait. ``final``: no bytes follow, only its server may decide."""
+        pending.conditional = []
+        return self._detection(origin, pending.openings(origin, final), pending.conditional, final, pending)
 
-    def _choice(
-        self, origin: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None = None
-    ) -> Choice | None:
-        """The choice by the first bytes of the sides, and by the bytes after a gap that a hold has."""
+    def _detection(
+        self,
+        origin: FlowOrigin,
+        openings: Openings,
+        conditional: list[Detection],
+        final: bool,
+        pending: PendingDetection | None = None,
+    ) -> Detection | None:
+        """The detection by the first bytes of the sides, and by buffered bytes after a gap."""
         if any(x.is_header_cut for x in openings):
             return None
-        choice = self._choice_behind_header(origin, openings, likely, final, hold)
+        detection = self._detection_after_header(origin, openings, conditional, final, pending)
         proxied = openings[0].proxied or openings[1].proxied
         if proxied is not None:
-            likely[:] = [x._replace(proxied=proxied) for x in likely]
-        return choice if choice is None or proxied is None else choice._replace(proxied=proxied)
+            conditional[:] = [x._replace(proxied=proxied) for x in conditional]
+        return detection if detection is None or proxied is None else detection._replace(proxied=proxied)
 
-    def _choice_behind_header(
-        self, origin: Origin, openings: Openings, likely: list[Choice], final: bool, hold: Hold | None
-    ) -> Choice | None:
-        choice, waits = self._asked(likely, origin, openings, final)
-        if choice is None and not waits and hold is not None and any(x.later for x in hold.sides):
-            # The first bytes prove nothing; bytes after a gap are as good as a late start.
-            choice, waits = self._asked(likely, origin, hold.later_openings(final), final)
-        if choice is not None:
-            return choice
-        if likely or (not final and (waits or not any(x.data for x in openings))):
+    def _detection_after_header(
+        self,
+        origin: FlowOrigin,
+        openings: Openings,
+        conditional: list[Detection],
+        final: bool,
+        pending: PendingDetection | None,
+    ) -> Detection | None:
+        detection, waits = self._best_claim(conditional, origin, openings, final)
+        if detection is None and not waits and pending is not None and any(x.later_run for x in pending.sides):
+            # The first bytes prove nothing; bytes after a gap count like a mid-stream start.
+            detection, waits = self._best_claim(conditional, origin, pending.later_openings(final), final)
+        if detection is not None:
+            return detection
+        if conditional or (not final and (waits or not any(x.data for x in openings))):
             return None
-        return self._nobody(origin, openings)
+        return self._unclaimed(origin, openings)
 
-    def _asked(
-        self, likely: list[Choice], origin: Origin, openings: Openings, final: bool
-    ) -> tuple[Choice | None, bool]:
-        """The best claim good enough to decide, and whether a protocol wants more bytes first."""
-        best: Choice | None = None
+    def _best_claim(
+        self, conditional: list[Detection], origin: FlowOrigin, openings: Openings, final: bool
+    ) -> tuple[Detection | None, bool]:
+        """The best claim that decides, and whether a protocol waits for more bytes."""
+        best: Detection | None = None
         best_rank = 0, False, False
         waits = False
-        anywhere: list[Choice] = []
+        off_port: list[Detection] = []
         client_by_port = self._client_by_port(origin)
         is_proxied = any(x.proxied for x in openings)
         for candidate in self._candidates(origin):
@@ -425,22 +438,22 @@ class Detector:
                 rank = verdict, on_port, client == client_by_port
                 if rank > best_rank:
                     how = "decode_as" if forced else "content" if verdict is YES else "port"
-                    best_rank, best = rank, Choice(protocol, claim, client, how)
+                    best_rank, best = rank, Detection(protocol, claim, client, how)
                 if verdict is YES and not on_port:
-                    anywhere.append(Choice(protocol, claim, client, "content", is_guess=True))
+                    off_port.append(Detection(protocol, claim, client, "content", is_guess=True))
             elif verdict is LIKELY:
-                likely.append(Choice(protocol, claim, client, "peer"))
+                conditional.append(Detection(protocol, claim, client, "peer"))
         if best is not None and best_rank[0] is YES:
-            either = [x for x in anywhere if x.protocol is best.protocol]
+            either = [x for x in off_port if x.protocol is best.protocol]
             if best_rank[1] or len(either) < 2:
                 return best, False
-            likely += sorted(either, key=lambda x: x.client != client_by_port)
+            conditional += sorted(either, key=lambda x: x.client != client_by_port)
             return None, False
         return (None, True) if waits else (best, False)
 
-    def _candidates(self, origin: Origin) -> list[_Candidate]:
-        """Who may be asked about a connection; those on their own port come first."""
-        key = self._known_of(origin)
+    def _candidates(self, origin: FlowOrigin) -> list[_Candidate]:
+        """The protocols to ask about a connection; protocols on their own port come first."""
+        key = self._port_key(origin)
         if key not in self._candidates_by_ports:
             candidates = []
             for protocol in self._protocols.values():
@@ -453,13 +466,13 @@ class Detector:
             self._candidates_by_ports[key] = sorted(candidates, key=lambda candidate: not candidate.on_port)
         return self._candidates_by_ports[key]
 
-    def _known_of(self, origin: Origin) -> tuple[int, int, bool]:
-        """The ports that may be a server's, -1 for others, and whether A is the client: what candidates go by."""
+    def _port_key(self, origin: FlowOrigin) -> tuple[int, int, bool]:
+        """Key of the candidates: ports of A and B if a protocol uses them, else -1, and whether A is the client."""
         (a, b), server_ports = origin.ports, self._known_ports
         return a if a in server_ports else -1, b if b in server_ports else -1, origin.a_is_client
 
     def _opening(self, candidate: _Candidate, openings: Openings) -> Opening:
-        """How the sides began, as a protocol is asked about it."""
+        """The openings as input of ``MessageQueue.claims``."""
         protocol, client, on_port, forced = candidate
         c2s, s2c = openings[client], openings[1 - client]
 
@@ -468,28 +481,28 @@ class Detector:
 
         return Opening(c2s.data, s2c.data, c2s.start, s2c.start, c2s.ended, s2c.ended, on_port, forced, find_run)
 
-    def _first_run(self, side: _SideOpening, protocol: MessageQueue, layout: str, in_a_row: int) -> int | None:
-        """Offset from which messages first follow each other. Earlier searches are continued, not repeated."""
-        key, size_now = (protocol.name, layout, in_a_row), (len(side.data), side.ended)
-        offset, is_found, size_before = side.looked.get(key, (0, False, (0, False)))
+    def _first_run(self, side: _SideOpening, protocol: MessageQueue, layout: str, min_consecutive: int) -> int | None:
+        """Offset of the first run of consecutive messages. Earlier searches are continued, not repeated."""
+        key, size_now = (protocol.name, layout, min_consecutive), (len(side.data), side.ended)
+        offset, is_found, size_before = side.searched.get(key, (0, False, (0, False)))
         if not is_found and size_before != size_now:
             start = offset if size_now > size_before and not size_before[1] else 0
-            scanner = self._scanners.of(protocol)[layout]
-            offset, is_found = scanner.search(side.data, start, size_now[0], side.ended, in_a_row)
-            side.looked[key] = offset, is_found, size_now
+            scanner = self._scanners.scanners_for(protocol)[layout]
+            offset, is_found = scanner.search(side.data, start, size_now[0], side.ended, min_consecutive)
+            side.searched[key] = offset, is_found, size_now
         return offset if is_found else None
 
-    def _nobody(self, origin: Origin, openings: Openings) -> Choice:
-        """The connection is not ours."""
-        name = foreign_protocol(openings[0].data, openings[1].data)
+    def _unclaimed(self, origin: FlowOrigin, openings: Openings) -> Detection:
+        """The detection of a connection of no supported protocol."""
+        name = foreign_protocols.foreign_protocol(openings[0].data, openings[1].data)
         client = (
             int(openings[1].proxied is not None) if any(x.proxied for x in openings) else self._client_by_port(origin)
         )
         proxied = openings[client].proxied
-        return Choice(None, Claim(Verdict.NO), client, None, stranger=name, proxied=proxied)
+        return Detection(None, Claim(Verdict.NO), client, None, foreign_protocol=name, proxied=proxied)
 
-    def _client_by_port(self, origin: Origin) -> int:
-        """The client where content does not say: the SYN's sender, else the side whose port is no server's."""
+    def _client_by_port(self, origin: FlowOrigin) -> int:
+        """The client if content does not decide: the SYN's sender, else the side whose port is not a server port."""
         if origin.a_is_client:
             return 0
         a, b = origin.ports
@@ -498,12 +511,12 @@ class Detector:
         return int(a < b)
 
 
-def _limit(servers: dict[Server, Any]) -> None:
-    """Forget the oldest of too many servers."""
+def _limit(servers: dict[ServerProtocol, Any]) -> None:
+    """Drop the oldest servers above the limit."""
     while len(servers) > MAX_SERVERS:
         del servers[next(iter(servers))]
 
 
-def _next_look(so_far: int) -> int:
-    """How many bytes of both sides must have been seen when the protocols are asked again."""
-    return so_far + (1 if so_far < EAGER_BYTES else so_far // 2)
+def _next_ask_bytes(seen_bytes: int) -> int:
+    """Bytes of both sides at which the protocols are asked again."""
+    return seen_bytes + (1 if seen_bytes < EAGER_BYTES else seen_bytes // 2)

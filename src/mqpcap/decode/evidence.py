@@ -181,7 +181,7 @@ class EvidenceCollector:
         rule.observe(
             Observation(
                 raw, sound, [self.of(flow) for flow in flows.tolist()], index, client[index] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], shared.tell, shared.find,
+                frames.op[rows], frames.ts_ns[rows], shared.add_fact, shared.lookup,
             )
         )  # fmt: skip
 

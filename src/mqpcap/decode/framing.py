@@ -5,7 +5,7 @@
 in one ``undecoded`` problem, whatever the bytes are.
 
 Rows must not depend on how the input was split into windows. So protocols are asked at points that only the stream
-determines: after each packet, in the order in which ``tcp.reassembly`` returned them, and when both sides have ended.
+determines: after each packet, in the order of ``tcp.reassembly``, and when both sides have ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqpcap.arrays import Int64Array
-from mqpcap.decode.detection import Choice, DecodeAs, Detector, Hold, Origin, Server, Told, origins
+from mqpcap.decode.detection import (
+    DecodeAs,
+    Detection,
+    Detector,
+    FlowOrigin,
+    PendingDetection,
+    ProvenServer,
+    ServerProtocol,
+    origins,
+)
 from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.frames import FoundMessages, Frames, Problem
 from mqpcap.decode.proxy_header import REASON, ProxyHeader
@@ -42,7 +51,7 @@ class ConnectionState:
     proxied: ProxyHeader | None = None
     foreign_protocol: str | None = None
     """The protocol of a connection that is of no supported protocol, if known."""
-    hold: Hold | None = None
+    pending: PendingDetection | None = None
     """Bytes buffered until the decision; None if the first packet decides."""
     evidence: Evidence | None = None
 
@@ -55,7 +64,10 @@ class Framer:
     """
 
     def __init__(
-        self, protocols: Mapping[str, MessageQueue], decode_as: Sequence[DecodeAs] = (), servers: Iterable[Told] = ()
+        self,
+        protocols: Mapping[str, MessageQueue],
+        decode_as: Sequence[DecodeAs] = (),
+        servers: Iterable[ProvenServer] = (),
     ) -> None:
         self.connections: dict[int, ConnectionState] = {}
         self.output = FoundMessages()
@@ -87,14 +99,14 @@ class Framer:
             else:
                 consumed += [chunk.length for chunk in new]
                 wanted += [0] * len(new)
-                if connection.hold is not None and connection.hold.is_full:
+                if connection.pending is not None and connection.pending.is_full:
                     full.append(connection)
         # Decided last: a server proved by another connection of this window, at an earlier capture time, must count
         # whatever the order of iteration.
         for connection in full:
-            hold, origin = connection.hold, origin_by_flow[connection.flow]
-            assert hold is not None
-            self._decide(connection, origin, self.detector.by_peer(hold, origin, hold.ts_ns))
+            pending, origin = connection.pending, origin_by_flow[connection.flow]
+            assert pending is not None
+            self._decide(connection, origin, self.detector.detect_by_server(pending, origin, pending.ts_ns))
         return self.output.take_all(chunks.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
 
     def finish(self, flows: Flows, only: Iterable[int] | None = None) -> list[Frames]:
@@ -104,14 +116,14 @@ class Framer:
         waiting = [connection for connection in ending if not connection.decided]
         origin_by_flow = origins(flows, [connection.flow for connection in waiting])
         # Two passes: connections decided by content prove servers; the second pass decides the rest by those servers.
-        for by_peer in (False, True):
+        for detect_by_server in (False, True):
             for connection in waiting:
-                hold = connection.hold
-                if hold is not None:
-                    ask = self.detector.by_peer if by_peer else self.detector.held_choice
-                    choice = ask(hold, origin_by_flow[connection.flow])
-                    if choice is not None:
-                        self._decide(connection, origin_by_flow[connection.flow], choice)
+                pending = connection.pending
+                if pending is not None:
+                    ask = self.detector.detect_by_server if detect_by_server else self.detector.detect_buffered
+                    detection = ask(pending, origin_by_flow[connection.flow])
+                    if detection is not None:
+                        self._decide(connection, origin_by_flow[connection.flow], detection)
         for connection in ending:
             for side in connection.sides:
                 if side.partial is not None or side.skipped_range is not None:
@@ -134,7 +146,7 @@ class Framer:
     ) -> None:
         """Frame the chunks of a decided connection."""
         protocol = connection.protocol
-        layouts = self._scanners.in_order(protocol)
+        layouts = self._scanners.scanners_by_index(protocol)
         for chunk in new:
             if (
                 connection.foreign_protocol == HTTP_2
@@ -154,45 +166,47 @@ class Framer:
             elif self.undecided:
                 self.undecided.pop((side.flow, side.number), None)
 
-    def _detected(self, connection: ConnectionState, origin: Origin, new: list[StreamChunk]) -> bool:
+    def _detected(self, connection: ConnectionState, origin: FlowOrigin, new: list[StreamChunk]) -> bool:
         """Ask the protocols about a connection with new chunks. If False, the chunks are buffered."""
-        if connection.hold is None:
-            result = self.detector.first_look(origin, new)
-            if not isinstance(result, Hold):
+        if connection.pending is None:
+            result = self.detector.detect_first(origin, new)
+            if not isinstance(result, PendingDetection):
                 self._decide(connection, origin, *result)
                 return True
-            connection.hold = result
-        choice = self.detector.look(connection.hold, origin, new)
-        if choice is not None:
-            self._decide(connection, origin, choice)
-        return choice is not None
+            connection.pending = result
+        detection = self.detector.detect(connection.pending, origin, new)
+        if detection is not None:
+            self._decide(connection, origin, detection)
+        return detection is not None
 
     def _decide(
-        self, connection: ConnectionState, origin: Origin, choice: Choice, first_packet: Packet | None = None
+        self, connection: ConnectionState, origin: FlowOrigin, detection: Detection, first_packet: Packet | None = None
     ) -> None:
         """Apply a detection result, and frame the buffered bytes.
 
         ``first_packet``: the packet that decided a connection without buffered bytes.
         """
-        hold, connection.hold = connection.hold, None
-        connection.decided, connection.client, connection.protocol = True, choice.client, choice.protocol
-        if choice.protocol is None:
-            connection.foreign_protocol = choice.stranger
+        pending, connection.pending = connection.pending, None
+        connection.decided, connection.client, connection.protocol = True, detection.client, detection.protocol
+        if detection.protocol is None:
+            connection.foreign_protocol = detection.foreign_protocol
             for side in connection.sides:
-                side.give_up("tls" if choice.stranger == TLS else "foreign")
+                side.give_up("tls" if detection.foreign_protocol == TLS else "foreign")
         else:
-            connection.identified_by = choice.identified_by
-            server = origin.server(choice)
-            self._begin(connection, origin, choice, server)
-            if choice.identified_by != "peer" and not choice.is_guess:
-                self.detector.learn(server, first_packet[0] if first_packet is not None else hold.ts_ns if hold else 0)
-        if choice.proxied is not None:
-            packet = hold.sides[choice.client].first_packet if hold is not None else first_packet
-            self._pass_proxy_header(connection, choice.proxied, packet or (0, 0, 0))
-        if hold is not None:
-            self.detector.release(hold)
-            layouts = self._scanners.in_order(connection.protocol)
-            for chunk in joined(hold.chunks):
+            connection.identified_by = detection.identified_by
+            server = origin.server(detection)
+            self._begin(connection, origin, detection, server)
+            if detection.identified_by != "peer" and not detection.is_guess:
+                self.detector.learn(
+                    server, first_packet[0] if first_packet is not None else pending.ts_ns if pending else 0
+                )
+        if detection.proxied is not None:
+            packet = pending.sides[detection.client].first_packet if pending is not None else first_packet
+            self._pass_proxy_header(connection, detection.proxied, packet or (0, 0, 0))
+        if pending is not None:
+            self.detector.release(pending)
+            layouts = self._scanners.scanners_by_index(connection.protocol)
+            for chunk in joined(pending.chunks):
                 connection.sides[chunk.side].take_held(chunk, layouts, self.output)
 
     def _pass_proxy_header(self, connection: ConnectionState, header: ProxyHeader, packet: Packet) -> None:
@@ -204,15 +218,17 @@ class Framer:
             Problem(side.flow, side.number, 0, header.length, "undecoded", REASON, ts_ns, number)
         )
 
-    def _begin(self, connection: ConnectionState, origin: Origin, choice: Choice, server: Server) -> None:
+    def _begin(
+        self, connection: ConnectionState, origin: FlowOrigin, detection: Detection, server: ServerProtocol
+    ) -> None:
         """Set the first layouts of both directions, as the protocol claimed."""
-        assert choice.protocol is not None
-        began = [choice.claim.c2s or "", choice.claim.s2c or ""]
+        assert detection.protocol is not None
+        began = [detection.claim.c2s or "", detection.claim.s2c or ""]
         connection.evidence = Evidence(origin.connection_id, server[1], server[2], origin.first_ts_ns, layouts=began)
-        layouts, is_proxied = self._scanners.of(choice.protocol), choice.proxied is not None
+        layouts, is_proxied = self._scanners.scanners_for(detection.protocol), detection.proxied is not None
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                side.begin(layouts[layout].place, is_proxied and number == connection.client)
+                side.begin(layouts[layout].layout_index, is_proxied and number == connection.client)
             else:
                 side.give_up("bad_framing")

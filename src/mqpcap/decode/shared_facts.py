@@ -10,28 +10,28 @@ from typing import Any
 from mqpcap.schema.protocol import Evidence
 
 MAX_SHARED_KEYS = 1 << 16
-"""Keys remembered; beyond it the oldest go first."""
+"""Keys stored; beyond it the oldest are dropped."""
 MAX_SHARED_SERVERS = 16
-"""Addresses remembered for one key: a broker may have several."""
+"""Addresses stored for a key: a broker may have several."""
 MAX_SHARED_TIMES = 64
-"""Facts remembered of a key at one address."""
-Fact = tuple[str, str, int, int, Any, int]
+"""Facts stored for a key at one address."""
+SharedFact = tuple[str, str, int, int, Any, int]
 """Key (hashed: it may be a secret), address and port of the server, time, value, id of the connection that sent it."""
 
 
 @dataclass(slots=True)
 class SharedFacts:
-    """The facts of one protocol; ``asked``: hashes of the keys that were asked for."""
+    """The facts of one protocol; ``lookups``: hashes of the keys that were looked up."""
 
-    asked: set[str] = field(default_factory=set)
-    _facts: dict[str, dict[tuple[str, int], list[Fact]]] = field(default_factory=dict)
+    lookups: set[str] = field(default_factory=set)
+    _facts: dict[str, dict[tuple[str, int], list[SharedFact]]] = field(default_factory=dict)
 
-    def tell(self, key: bytes, evidence: Evidence, ts_ns: int, value: Any) -> None:
-        """Remember what a connection showed with a key."""
-        self.take((_hashed(key), evidence.server_ip, evidence.server_port, ts_ns, value, evidence.connection_id))
+    def add_fact(self, key: bytes, evidence: Evidence, ts_ns: int, value: Any) -> None:
+        """Store a value that a connection showed with a key."""
+        self.add((_hashed(key), evidence.server_ip, evidence.server_port, ts_ns, value, evidence.connection_id))
 
-    def take(self, fact: Fact) -> None:
-        """Remember a fact, from here or from another share of the capture; facts come in order of time."""
+    def add(self, fact: SharedFact) -> None:
+        """Store a fact, of this or another share of the capture; facts come in order of time."""
         key, server = fact[0], (fact[1], fact[2])
         facts_by_server = self._facts.setdefault(key, {})
         facts_by_server[server] = [*facts_by_server.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
@@ -40,33 +40,33 @@ class SharedFacts:
         if len(self._facts) > MAX_SHARED_KEYS:
             del self._facts[next(iter(self._facts))]
 
-    def find(self, key: bytes, evidence: Evidence, ts_ns: int) -> Any:
-        """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
-        fact = self.nearest(key, evidence, ts_ns)
+    def lookup(self, key: bytes, evidence: Evidence, ts_ns: int) -> Any:
+        """The last fact of a key by that time, preferably at the connection's own server; None if there is none."""
+        fact = self.lookup_fact(key, evidence, ts_ns)
         return None if fact is None else fact[4]
 
-    def nearest(self, key: bytes, evidence: Evidence, ts_ns: int) -> Fact | None:
+    def lookup_fact(self, key: bytes, evidence: Evidence, ts_ns: int) -> SharedFact | None:
         """The last fact of a key by that time, with its connection and time."""
         hashed = _hashed(key)
-        if len(self.asked) < MAX_SHARED_KEYS:
-            self.asked.add(hashed)
+        if len(self.lookups) < MAX_SHARED_KEYS:
+            self.lookups.add(hashed)
         earlier = [fact for facts in self._facts.get(hashed, {}).values() for fact in facts if fact[3] <= ts_ns]
         own_server = [fact for fact in earlier if fact[1:3] == (evidence.server_ip, evidence.server_port)]
         return max(own_server or earlier, key=lambda fact: fact[3], default=None)
 
-    def told(self) -> list[Fact]:
+    def facts(self) -> list[SharedFact]:
         """All facts, in order of time."""
         return sorted(
             (f for servers in self._facts.values() for facts in servers.values() for f in facts), key=lambda f: f[3]
         )
 
     def forget(self, connection_ids: set[int]) -> None:
-        """Drop the facts of these connections, and what was asked."""
-        self.asked.clear()
-        remaining = [fact for fact in self.told() if fact[5] not in connection_ids]
+        """Drop the facts of these connections, and the record of lookups."""
+        self.lookups.clear()
+        remaining = [fact for fact in self.facts() if fact[5] not in connection_ids]
         self._facts.clear()
         for fact in remaining:
-            self.take(fact)
+            self.add(fact)
 
 
 def _hashed(key: bytes) -> str:

@@ -163,8 +163,8 @@ class Side:
                 self.gap, self.resynced = 0, False
             self.messages += n
             self.framed_to = position - base
-            if scanner.then:
-                self.layout = scanner.then.get(scanner.last_op(n), self.layout)
+            if scanner.next_layouts:
+                self.layout = scanner.next_layouts.get(scanner.last_op(n), self.layout)
         if code == bytecode.SCAN_FULL:
             return True
         if code == bytecode.SCAN_BAD:
@@ -190,7 +190,7 @@ class Side:
         head = bytes(chunk.buffer[base + self.framed_to : base + min(stop, self.framed_to + HEAD_BYTES)])
         ts_ns, packet, file = chunk.first_packet(self.framed_to)
         row = {
-            "layout": scanner.place, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.number,
+            "layout": scanner.layout_index, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.number,
             "offset": self.framed_to, "captured": stop - self.framed_to, "ts_ns": ts_ns, "first_packet": packet,
             "first_file": file, "gap_before": self.gap, "resynced": self.resynced,
             "first_ack": chunk.ack(self.framed_to), "last_ack": chunk.ack(stop - 1),
@@ -200,7 +200,7 @@ class Side:
         )
         self.gap, self.resynced = 0, False
         self.framed_to = stop
-        self.layout = scanner.then.get(op, self.layout)
+        self.layout = scanner.next_layouts.get(op, self.layout)
 
     def _extend_partial(self, partial: _PartialMessage, chunk: StreamChunk, output: FoundMessages) -> None:
         """Add bytes after the hole that still belong to the partial message."""
@@ -248,7 +248,7 @@ class Side:
         layout = layouts[self.layout]
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
         position, is_match = layouts[layout.searched].search(
-            chunk.buffer, base + self.framed_to, base + stop, chunk.is_last, layout.in_a_row
+            chunk.buffer, base + self.framed_to, base + stop, chunk.is_last, layout.min_consecutive
         )
         to = position - base if is_match or not chunk.is_last else stop
         if to > self.framed_to:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import constant, unify_dictionaries
 from mqpcap.capture import Capture
-from mqpcap.decode.shared_facts import Fact, SharedFacts
+from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.errors import MqpcapError
 from mqpcap.listing.numbered_pipeline import NumberedPipeline
 from mqpcap.pipeline import Emit, Options, Output
@@ -136,9 +136,9 @@ class _Asked(SharedFacts):
         super().__init__()
         self.tellers: dict[int, int] = {}
 
-    def nearest(self, key: bytes, evidence: Evidence, ts_ns: int) -> Fact | None:
+    def lookup_fact(self, key: bytes, evidence: Evidence, ts_ns: int) -> SharedFact | None:
         """The fact that a connection finds."""
-        fact = super().nearest(key, evidence, ts_ns)
+        fact = super().lookup_fact(key, evidence, ts_ns)
         if fact is not None:
             self.tellers[evidence.connection_id] = fact[5]
         return fact

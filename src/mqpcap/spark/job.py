@@ -29,7 +29,7 @@ from pyarrow import fs
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
-from mqpcap.decode.shared_facts import Fact
+from mqpcap.decode.shared_facts import SharedFact
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
@@ -315,7 +315,7 @@ class _Job:
 def _again(shares: Sequence[tuple[Dissect, Result]]) -> Iterator[Dissect]:
     """Tasks for the shares whose rows the knowledge of other shares may change."""
     servers = frozenset(server for _, result in shares for server in result.knowledge.servers)
-    facts: dict[str, tuple[Fact, ...]] = {}
+    facts: dict[str, tuple[SharedFact, ...]] = {}
     for name, shared in (item for _, result in shares for item in result.knowledge.facts.items()):
         facts[name] = facts.get(name, ()) + tuple(shared)
     for task, result in shares:

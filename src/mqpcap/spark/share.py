@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from mqpcap.capture import Capture
 from mqpcap.decode.columns import Records
-from mqpcap.decode.detection import Server, Told
+from mqpcap.decode.detection import ProvenServer, ServerProtocol
 from mqpcap.decode.frames import Frames
-from mqpcap.decode.shared_facts import Fact, SharedFacts
+from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.spark.partitions import SharePlan
@@ -33,8 +33,8 @@ NS = np.iinfo(np.int64)
 class SharedKnowledge:
     """Servers that connections of a capture proved, and by protocol the facts that they share."""
 
-    servers: frozenset[Told] = frozenset()
-    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
+    servers: frozenset[ProvenServer] = frozenset()
+    facts: Mapping[str, tuple[SharedFact, ...]] = field(default_factory=dict)
 
     def minus(self, excluded: "SharedKnowledge") -> "SharedKnowledge":
         """This knowledge without the facts of ``known``."""
@@ -45,7 +45,9 @@ class SharedKnowledge:
         }
         return SharedKnowledge(self.servers, facts)
 
-    def is_relevant(self, missing_servers: Collection[Server], lookup_keys: Collection[tuple[str, str]]) -> bool:
+    def is_relevant(
+        self, missing_servers: Collection[ServerProtocol], lookup_keys: Collection[tuple[str, str]]
+    ) -> bool:
         """Whether it has a missing server or a fact for a key."""
         keys = {(name, fact[0]) for name, facts in self.facts.items() for fact in facts}
         return not {server for server, _ in self.servers}.isdisjoint(missing_servers) or not keys.isdisjoint(
@@ -55,7 +57,7 @@ class SharedKnowledge:
 
 def knowledge_of(pipeline: Pipeline) -> SharedKnowledge:
     """Servers and facts that the connections of a pipeline proved."""
-    facts = {name: tuple(shared.told()) for name, shared in pipeline.evidence.shared.items()}
+    facts = {name: tuple(shared.facts()) for name, shared in pipeline.evidence.shared.items()}
     return SharedKnowledge(frozenset(pipeline.framer.detector.servers.items()), facts)
 
 
@@ -118,7 +120,7 @@ class Share(CapturePipeline):
         for name, facts in knowledge.facts.items():
             shared = self.evidence.shared[name] = SharedFacts()
             for fact in sorted(facts, key=lambda fact: fact[3]):
-                shared.take(fact)
+                shared.add(fact)
         self.needs = needs or TableNeeds()
         self.share, self.plan = share, plan or SharePlan(1)
 
@@ -143,12 +145,12 @@ class Share(CapturePipeline):
     @property
     def lookup_keys(self) -> list[tuple[str, str]]:
         """Protocol and key of each fact that a connection looked up."""
-        return sorted((name, key) for name, shared in self.evidence.shared.items() for key in shared.asked)
+        return sorted((name, key) for name, shared in self.evidence.shared.items() for key in shared.lookups)
 
     @property
-    def missing_servers(self) -> list[Server]:
+    def missing_servers(self) -> list[ServerProtocol]:
         """Servers that a connection needed and that no connection of the share proved."""
-        return sorted(self.framer.detector.doubted)
+        return sorted(self.framer.detector.missing_servers)
 
     def rows(self, table: str) -> Iterator[pa.Table]:
         """The rows of one table as they become final.

@@ -99,7 +99,7 @@ class StreamState(Tables):
         for shared in self.evidence.shared.values():
             shared.forget(ids)
         self.assembler.forget(ended_flows)
-        self.framer.detector.doubted.clear()
+        self.framer.detector.missing_servers.clear()
 
     def _read(self, frames_by_layout: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
         return super()._read(self.needs.select(frames_by_layout))

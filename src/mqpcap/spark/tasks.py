@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
-from mqpcap.decode.detection import Server
+from mqpcap.decode.detection import ServerProtocol
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import Options, Output, caps, with_capture
 from mqpcap.schema.protocol import MessageQueue
@@ -104,7 +104,7 @@ class Result:
     keys: list[TableFile] = field(default_factory=list)
     ranges: list[RangeResult] = field(default_factory=list)
     knowledge: SharedKnowledge = field(default_factory=SharedKnowledge)
-    missing_servers: list[Server] = field(default_factory=list)
+    missing_servers: list[ServerProtocol] = field(default_factory=list)
     lookup_keys: list[tuple[str, str]] = field(default_factory=list)
     messages: dict[str, int] = field(default_factory=dict)
     flaws: dict[str, int] = field(default_factory=dict)

@@ -35,7 +35,7 @@ from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Roles
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
 ACK_BYTES = 21
-IN_A_ROW = 3
+MIN_CONSECUTIVE = 3
 """Frames in a row that prove a connection on any port."""
 FRAMES_LOOKED_AT = 256
 """Frames of a side that are evidence."""
@@ -180,7 +180,12 @@ class _SideEvidence(NamedTuple):
     @property
     def is_certain(self) -> bool:
         """Whether the side alone proves the connection, whatever the other side sends."""
-        return self.frames >= IN_A_ROW and self.texts >= 2 and not self.misfits and not (self.client and self.server)
+        return (
+            self.frames >= MIN_CONSECUTIVE
+            and self.texts >= 2
+            and not self.misfits
+            and not (self.client and self.server)
+        )
 
 
 _FROM_CLIENT = (FrameType.HELLO, FrameType.AUTH, FrameType.SUBSCRIBE, FrameType.PING, FrameType.POLL)
@@ -299,7 +304,7 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     from_start = _chain(data, 0)
     if not from_start.misfits and from_start.frames >= (2 if opening.on_port and not ended else 1):
         return from_start
-    offset = opening.find_run(direction, direction, 2 if opening.on_port else IN_A_ROW)
+    offset = opening.find_run(direction, direction, 2 if opening.on_port else MIN_CONSECUTIVE)
     if offset is None and ended and not opening.on_port:
         offset = opening.find_run(direction, direction, 2)
     if offset is None:
@@ -347,7 +352,7 @@ def _late_claim(opening: Opening) -> Claim:
         and not client_side.misfits + server_side.misfits
     ):
         return Claim(Verdict.LIKELY, "c2s", "s2c")
-    if not frames or (frames < IN_A_ROW and not opening.on_port and not ended):
+    if not frames or (frames < MIN_CONSECUTIVE and not opening.on_port and not ended):
         return Claim(Verdict.NO if ended else Verdict.WAIT)
     verdict = _soundness(opening, client_side, server_side, frames)
     if verdict in (Verdict.NO, Verdict.WAIT):
@@ -384,7 +389,7 @@ def _soundness(opening: Opening, client_side: _SideEvidence, server_side: _SideE
     On the port half of the bytes must be in frames. Elsewhere nearly all frames of both sides must fit, and a side with
     bytes but without frames is waited for.
     """
-    enough = Verdict.YES if frames >= IN_A_ROW else Verdict.LIKELY
+    enough = Verdict.YES if frames >= MIN_CONSECUTIVE else Verdict.LIKELY
     sides = ((client_side, opening.c2s), (server_side, opening.s2c))
     if (
         client_side.is_certain
