@@ -18,7 +18,7 @@ from scapy.layers.inet import TCP
 from scapy.packet import Packet
 from scapy.utils import rdpcap
 
-from mqpcap.spark.queries import SLOWEST
+from mqpcap import queries
 
 nbformat = pytest.importorskip("nbformat", reason="nbformat is in the test extra")
 pandas = pytest.importorskip("pandas", reason="pandas is in the test extra")
@@ -204,7 +204,8 @@ def at_scale() -> list[str]:
             role = "producer" if asked.op in PRODUCES else "consumer"
             talks.setdefault((asked.fields["topic"], role), []).append(asked)
     groups = {
-        key: sorted({f.fields["group_id"] for f in found if f.fields.get("group_id")}) for key, found in talks.items()
+        key: min((f.fields["group_id"] for f in found if f.fields.get("group_id")), default=None)
+        for key, found in talks.items()
     }
     latencies: dict[str | None, list[float]] = {}
     for asked, said in calls:
@@ -221,12 +222,12 @@ def at_scale() -> list[str]:
     ]
     return [
         shown([(role, topic, groups[topic, role], len(talks[topic, role])) for topic, role in sorted(talks)[:8]],
-              columns=["role", "destination", "group_names", "requests"]),
+              columns=["role", "destination", "group_name", "requests"]),
         shown(by_op[:8], columns=[
             "protocol", "op", "requests", "answered", "likely", "silent", "not_expected", "unanswered", "lost",
             "unknown", "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
         ]),
-        " ".join(SLOWEST.split()),
+        " ".join(queries.statement("slowest").split()),
         shown(slow, columns=[
             "op", "destination", "latency_us", "status", "request_len", "reply_len", "request_first_packet",
             "reply_first_packet",

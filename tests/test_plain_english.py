@@ -14,6 +14,7 @@ MOST = {
     "decode": (3.6, 0.3),
     "listing": (9.3, 1.9),
     "protocols": (1.1, 0.1),
+    "queries": (2.0, 0.5),
     "query": (0.6, 0.0),
     "scapy": (0.0, 0.0),
     "schema": (6.2, 0.9),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from mqpcap.capture import Capture
-from mqpcap.errors import CaptureError, OutputError
+from mqpcap.errors import CaptureError, OutputError, QueryError
 from mqpcap.listing.connection_search import Chosen, find_connection
 from mqpcap.listing.explained_messages import (
     ExplainedMessage,
@@ -50,6 +50,25 @@ from mqpcap.tables.export import Export, ExportSummary
 
 if TYPE_CHECKING:
     from mqpcap.schema.message import Message
+
+
+def ask(question: str, directory: str | Path, **parameters: object) -> pa.Table:
+    """The answer to a question of `mqpcap.queries`, from the tables of an export, by DuckDB.
+
+    Raises QueryError for an unknown question or parameter, and for a directory without tables. DuckDB is in the extra
+    ``lake``; Polars and Spark answer by `mqpcap.queries.run`.
+    """
+    from mqpcap import queries
+
+    try:
+        import duckdb
+    except ImportError as error:
+        raise QueryError("DuckDB is not installed; pip install 'mqpcap[lake]'") from error
+    with duckdb.connect() as con:
+        queries.tables(con, directory)
+        answer = queries.run(question, con, **parameters)
+        return answer.to_arrow_table() if hasattr(answer, "to_arrow_table") else answer.fetch_arrow_table()
+
 
 Metric = Literal["count", "bytes", "errors", "latency"]
 ReportName = Literal["producers", "consumers", "errors", "talkers", "deliveries", "delays", "slowest"]

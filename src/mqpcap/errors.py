@@ -36,4 +36,4 @@ class OutputError(MqpcapError):
 
 
 class QueryError(MqpcapError):
-    """A filter cannot be parsed; the message gives the position and valid alternatives."""
+    """A filter or question cannot be understood; the message gives the position or valid alternatives."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 import click
 
 from mqpcap import __version__
+from mqpcap.cli.ask import ask
 from mqpcap.cli.console import say
 from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
@@ -111,5 +112,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, stats, follow, extract, diff, report, info, protocols, explain, spark):
+for _command in (export, show, stats, follow, extract, diff, report, info, protocols, explain, ask, spark):
     main.add_command(_command)

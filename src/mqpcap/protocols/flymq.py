@@ -757,6 +757,14 @@ PROTOCOL = MessageQueue(
     spare={"extra": 1},
     recognised="a connection that begins with AF 01, a known opcode and a plausible length, or two messages in a row",
     meanings=MEANINGS,
+    details={
+        "log_offset": '"offset"',
+        "log_position": "CASE WHEN COALESCE(mode, 'offset') = 'offset' THEN \"offset\" END",
+        **{name: name for name in ("next_offset", "committed_offset", "latest_offset", "lag")},
+        "has_items": "records IS NOT NULL",
+        "compressed": "(flags & 14) <> 0",
+    },
+    items="records.offset",
     envelope=Envelope(
         destination="topic",
         group_name="group_id",
@@ -770,6 +778,7 @@ PROTOCOL = MessageQueue(
     ),
     rule=RULE,
     roles=Roles(
+        traits=frozenset({"numbered"}),
         publish=_op_names(*_PRODUCING),
         deferred=_op_names(Op.PRODUCE_DELAYED, Op.TXN_PRODUCE),
         poll=_op_names(Op.CONSUME, Op.CONSUME_ZERO_COPY, Op.FETCH, Op.FETCH_BINARY),

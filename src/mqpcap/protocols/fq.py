@@ -457,6 +457,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     meanings=MEANINGS,
+    details={"sender": "sender"},
     envelope=Envelope(
         destination="exchange",
         body="body",
@@ -466,6 +467,7 @@ PROTOCOL = MessageQueue(
     ),
     rule=RULE,
     roles=Roles(
+        traits=frozenset({"shared"}),
         publish=frozenset({"message"}),
         deliver=frozenset({"message"}),
         subscribe=frozenset({CODE_NAMES[Code.BIND_REQUEST]}),

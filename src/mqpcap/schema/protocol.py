@@ -318,6 +318,10 @@ class MessageQueue:
     """Fields read into columns only for ``derive`` and not shown in the table."""
     meanings: Mapping[str, str] = field(default_factory=dict)
     """The content of each column of its table, by name. Units and names of numbers are added."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Facts that questions ask for (`mqpcap.queries.DETAILS`), each an SQL expression of the columns of its table."""
+    items: str = ""
+    """The list column with the messages inside a reply, a dot, and the field that identifies each."""
     spare: Mapping[str, int] = field(default_factory=dict)
     """Byte columns without a defined content, by minimum length.
 

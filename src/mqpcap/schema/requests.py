@@ -293,6 +293,9 @@ class Roles:
     empty       errors: there is no message
     denied      errors: the login is refused; where there are none, every error that answers a login
     outdated    errors: the version is not spoken
+    traits      of the broker: ``numbered``: messages have offsets in a log; ``transient``: it keeps no messages;
+                ``shared``: clients with the same group name share a queue; ``lasting``: a request id outlives its
+                connection
     """
 
     publish: frozenset[str] = frozenset()
@@ -311,3 +314,4 @@ class Roles:
     empty: frozenset[str] = frozenset()
     denied: frozenset[str] = frozenset()
     outdated: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()

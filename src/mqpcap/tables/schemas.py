@@ -235,6 +235,11 @@ def compact(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(DICTIONARY_TEXT) if field.name in REPEATING else field for field in schema])
 
 
+def plain(schema: pa.Schema) -> pa.Schema:
+    """The schema with dictionaries as plain columns, as the files have it."""
+    return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
+
+
 TABLES = {
     "messages": compact(MESSAGES),
     "exchanges": compact(EXCHANGES),

@@ -529,6 +529,11 @@ PROTOCOL = MessageQueue(
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     meanings=MEANINGS,
+    details={
+        "subscription": "subscription_id",
+        "tag": "CASE WHEN qos = 1 THEN COALESCE(delivery_tag, correlation_id) END",
+        "acked_tag": "correlation_id",
+    },
     envelope=Envelope(
         destination="topic",
         group_name="group",

@@ -810,6 +810,7 @@ PROTOCOL = MessageQueue(
     ),
     rule=RULE,
     roles=Roles(
+        traits=frozenset({"lasting"}),
         publish=frozenset({"Push"}),
         poll=frozenset({"Peek", "Pop"}),
         peek=frozenset({"Peek"}),

@@ -1,0 +1,82 @@
+"""``mqpcap ask``: fifteen ready questions in SQL, answered from the tables of an export."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mqpcap.cli.console import put
+from mqpcap.cli.rows import Form, write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mqpcap.statistics.report_columns import Column
+
+
+def _parameters(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> dict[str, int | str]:
+    values: dict[str, int | str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise click.BadParameter(f"{word!r} is not NAME=VALUE", ctx, param)
+        values[name] = int(value) if value.isdecimal() and value.isascii() else value
+    return values
+
+
+@click.command(epilog="Example: mqpcap ask slowest tables --set n=3")
+@click.argument("question", required=False, metavar="[QUESTION")
+@click.argument("directory", required=False, metavar="DIR]")
+@click.option("--set", "parameters", multiple=True, callback=_parameters, metavar="NAME=VALUE",
+              help="A parameter of the question, as n=3 or client=10.0.0.1 (repeatable).")  # fmt: skip
+@click.option("--sql", is_flag=True, help="Print the question's statement, with an explanation of its columns.")
+@click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
+@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
+@click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+def ask(
+    question: str | None,
+    directory: str | None,
+    parameters: dict[str, int | str],
+    sql: bool,
+    form: Form | None,
+    utc: bool,
+) -> None:
+    """Answer a question about the tables in DIR, as export writes them; without one, list the questions.
+
+    Each question is a file of standard SQL: DuckDB answers it here, Spark and Polars give the same rows.
+    """
+    from mqpcap import queries
+    from mqpcap.errors import QueryError
+
+    if question is None:
+        for name, text in queries.questions().items():
+            put(f"{name:<20} {text}")
+        return
+    try:
+        text = queries.statement(question)
+        if sql:
+            put(text.rstrip())
+            return
+        if directory is None:
+            raise click.UsageError("name the directory of an export, too")
+        queries.check(question, parameters)
+    except QueryError as error:
+        raise click.UsageError(str(error)) from None
+    from mqpcap.api import ask as asked
+
+    answer = asked(question, directory, **parameters)
+    write([_column(field) for field in answer.schema], answer.to_pylist(), form or "text", utc)
+
+
+def _column(field: "pa.Field") -> "Column":
+    """A column as people read it: times as clock times, counts with separators, ids and ports as they are."""
+    import pyarrow as pa
+
+    from mqpcap.statistics.report_columns import Column
+
+    title = field.name.replace("_", " ")
+    if field.name.endswith("ts_ns") or field.name == "window_start_ns":
+        return Column(field.name, title.removesuffix(" ns"), "clock")
+    if field.name.endswith(("_id", "_port", "_code", "_offset", "_packet")):
+        return Column(field.name, title, "plain")
+    is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    return Column(field.name, title, "number" if is_number else "text")

@@ -1,0 +1,66 @@
+-- Is it the network, the broker or the client?
+--
+-- A row per protocol, server_ip, server_port and client_ip, over its answered exchanges; likely ones among them are
+-- counted. Each is cut in four, as seen at the capture, with the percentiles _p50_us and _p99_us:
+--   sending, receiving: first to last packet of the request, of the answer
+--   waiting: between them: the broker, and the network between capture and broker
+--   thinking: from the end of the previous answer to the request: the client, and the network between it and the
+--     capture; requests sent before that answer have none
+-- transfer_us (sending and receiving), broker_us and client_us are the sums, mostly names the largest. rtt_at_most_us is
+-- the shortest wait: no round trip between capture and broker takes longer. retransmitted_bytes and missing_bytes are
+-- those of all connections between the two. Where the answer is another client's, waiting contains that client.
+WITH parts AS (
+  SELECT e.protocol, e.server_ip, e.server_port, e.client_ip, e.state, q.end_ts_ns - q.ts_ns AS sending_ns,
+         GREATEST(a.ts_ns - q.end_ts_ns, 0) AS waiting_ns, a.end_ts_ns - a.ts_ns AS receiving_ns,
+         q.ts_ns - LAG(a.end_ts_ns) OVER (PARTITION BY e.capture, e.connection_id ORDER BY e.request_offset) AS pause_ns
+  FROM exchanges e
+  JOIN messages q ON q.capture = e.capture AND q.connection_id = e.connection_id AND q.direction = e.request_direction
+                 AND q.stream_offset = e.request_offset
+  JOIN messages a ON a.capture = e.capture AND a.connection_id = e.connection_id AND a.stream_offset = e.reply_offset
+                 AND a.direction <> q.direction
+),
+thought AS (
+  SELECT *, CASE WHEN pause_ns >= 0 THEN pause_ns END AS thinking_ns FROM parts
+),
+ranked AS (
+  SELECT *,
+         COUNT(*) OVER (PARTITION BY protocol, server_ip, server_port, client_ip) - 1 AS last_place,
+         COUNT(thinking_ns) OVER (PARTITION BY protocol, server_ip, server_port, client_ip) - 1 AS last_thinking,
+         ROW_NUMBER() OVER (PARTITION BY protocol, server_ip, server_port, client_ip ORDER BY sending_ns) - 1 AS by_sending,
+         ROW_NUMBER() OVER (PARTITION BY protocol, server_ip, server_port, client_ip ORDER BY waiting_ns) - 1 AS by_waiting,
+         ROW_NUMBER() OVER (PARTITION BY protocol, server_ip, server_port, client_ip ORDER BY receiving_ns) - 1
+           AS by_receiving,
+         ROW_NUMBER() OVER (PARTITION BY protocol, server_ip, server_port, client_ip ORDER BY thinking_ns NULLS LAST) - 1
+           AS by_thinking
+  FROM thought
+),
+sums AS (
+  SELECT protocol, server_ip, server_port, client_ip, COUNT(*) AS exchanges,
+         COUNT(CASE WHEN state = 'likely' THEN 1 END) AS likely,
+         SUM(sending_ns * GREATEST(0e0, 1 - ABS(by_sending - 0.5e0 * last_place))) / 1000 AS sending_p50_us,
+         SUM(sending_ns * GREATEST(0e0, 1 - ABS(by_sending - 0.99e0 * last_place))) / 1000 AS sending_p99_us,
+         SUM(waiting_ns * GREATEST(0e0, 1 - ABS(by_waiting - 0.5e0 * last_place))) / 1000 AS waiting_p50_us,
+         SUM(waiting_ns * GREATEST(0e0, 1 - ABS(by_waiting - 0.99e0 * last_place))) / 1000 AS waiting_p99_us,
+         SUM(receiving_ns * GREATEST(0e0, 1 - ABS(by_receiving - 0.5e0 * last_place))) / 1000 AS receiving_p50_us,
+         SUM(receiving_ns * GREATEST(0e0, 1 - ABS(by_receiving - 0.99e0 * last_place))) / 1000 AS receiving_p99_us,
+         SUM(thinking_ns * GREATEST(0e0, 1 - ABS(by_thinking - 0.5e0 * last_thinking))) / 1000 AS thinking_p50_us,
+         SUM(thinking_ns * GREATEST(0e0, 1 - ABS(by_thinking - 0.99e0 * last_thinking))) / 1000 AS thinking_p99_us,
+         MIN(NULLIF(waiting_ns, 0)) / 1000e0 AS rtt_at_most_us,
+         SUM(sending_ns + receiving_ns) / 1000e0 AS transfer_us,
+         SUM(waiting_ns) / 1000e0 AS broker_us,
+         SUM(COALESCE(thinking_ns, 0)) / 1000e0 AS client_us
+  FROM ranked
+  GROUP BY protocol, server_ip, server_port, client_ip
+),
+lines AS (
+  SELECT server_ip, server_port, client_ip,
+         SUM(retransmitted_bytes_c2s + retransmitted_bytes_s2c) AS retransmitted_bytes,
+         SUM(missing_bytes_c2s + missing_bytes_s2c) AS missing_bytes
+  FROM connections GROUP BY server_ip, server_port, client_ip
+)
+SELECT s.*, l.retransmitted_bytes, l.missing_bytes,
+       CASE WHEN s.client_us >= s.broker_us AND s.client_us >= s.transfer_us THEN 'client'
+            WHEN s.broker_us >= s.transfer_us THEN 'broker' ELSE 'transfer' END AS mostly
+FROM sums s
+LEFT JOIN lines l ON l.server_ip = s.server_ip AND l.server_port = s.server_port AND l.client_ip = s.client_ip
+ORDER BY s.protocol, s.server_ip, s.server_port, s.client_ip

@@ -1,0 +1,85 @@
+"""``mqpcap ask``: questions to the tables of an export."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import mqpcap
+from mqpcap.cli import main
+
+pytest.importorskip("duckdb", reason="duckdb is not installed (extra lake)")
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ask") / "tables"
+    assert run("export", "-q", PCAPS / "flymq" / "core.pcap", "--out", out).exit_code == 0
+    return out
+
+
+def test_without_a_question_all_are_listed() -> None:
+    lines = run("ask").stdout.splitlines()
+
+    assert len(lines) == 15
+    assert "slowest              Which single requests took longest, and which packets prove it?" in lines
+
+
+def test_answer_is_text_json_or_csv_with_equal_values(tables: Path) -> None:
+    text, objects, table = (
+        run("ask", "slowest", tables, "--set", "n=2", *form) for form in ((), ["--json"], ["--csv"])
+    )
+
+    rows = [json.loads(line) for line in objects.stdout.splitlines()]
+    assert len(rows) == 2 == len(text.stdout.splitlines()) - 1
+    assert rows[0]["latency_us"] >= rows[1]["latency_us"]
+    assert [row["op"] for row in csv.DictReader(table.stdout.splitlines())] == [row["op"] for row in rows]
+
+
+def test_call_gives_the_rows_of_the_command(tables: Path) -> None:
+    rows = [json.loads(line) for line in run("ask", "latency", tables, "--json").stdout.splitlines()]
+
+    assert [row["op"] for row in mqpcap.ask("latency", tables).to_pylist()] == [row["op"] for row in rows]
+
+
+def test_statement_is_printed_with_its_explanation() -> None:
+    statement = run("ask", "trust", "--sql").stdout
+
+    assert statement.startswith("-- How far can the capture be trusted?")
+    assert "FROM connections" in statement
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["slowst", "DIR"], 2, "mqpcap: there is no question 'slowst'; there are acks, "),
+        (["slowest"], 2, "mqpcap: name the directory of an export, too"),
+        (["slowest", "DIR", "--set", "n"], 2, "'n' is not NAME=VALUE"),
+        (["slowest", "DIR", "--set", "top=3"], 2, "mqpcap: slowest has no parameter top; it has n"),
+        (["slowest", "DIR", "--set", "n=0"], 2, "mqpcap: n is a number above 0, not 0"),
+        (["what_did", "DIR"], 2, "mqpcap: what_did needs the parameter client"),
+        (["what_did", "DIR", "--set", "client=a", "--set", "start=noon"], 2, "'noon' is not a time"),
+        (["slowest", "NOWHERE"], 1, "NOWHERE holds no tables of an export"),
+    ],
+)
+def test_wrong_words_are_one_line(tables: Path, words: list[str], code: int, line: str) -> None:
+    result = run("ask", *(str(tables) if word == "DIR" else word for word in words))
+
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (code, "", 1)
+    assert line in result.stderr
+
+
+def test_without_duckdb_the_line_says_what_to_install(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    result = run("ask", "trust", tables)
+
+    assert (result.exit_code, result.stderr) == (1, "mqpcap: DuckDB is not installed; pip install 'mqpcap[lake]'\n")
