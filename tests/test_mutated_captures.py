@@ -4,6 +4,7 @@
 """
 
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,11 @@ from mutated_captures import (
     stretch,
     tables,
 )
-from torture import read
+from torture import Segment, pcap, read
 
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
-from mqpcap.decode import columns
+from mqpcap.decode import columns, evidence
 from mqpcap.pipeline import dissect
 
 CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")
@@ -75,6 +76,52 @@ def test_a_login_of_fq_that_is_read_after_its_answer_names_the_connection_in_any
     assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
     with one_packet_windows():
         assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+
+
+@pytest.mark.parametrize("is_on_time", [True, False])
+def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp_path: Path, is_on_time: bool) -> None:
+    """The packet with the key comes behind the data connection that uses it, with its own time or a late one.
+
+    Its connection has later packets in front of it, so that it waits for bytes. The times do not matter: the grant has
+    that of its first byte.
+    """
+    data = (PCAPS / "fq" / "session.pcap").read_bytes()
+    packets = records(data)
+    grant = next(k for k, (_, _, body) in enumerate(packets) if len(body) == 66 + 127)
+    ts, wire, body = packets.pop(grant)
+    used = next(k for k, (_, _, other) in enumerate(packets) if other[66:] == body[66:])
+    packets.insert(used + 3, (ts if is_on_time else packets[used + 2][0], wire, body))
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], packets))
+
+    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    with one_packet_windows():
+        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+
+
+@pytest.mark.parametrize("before", [2, 30])
+def test_what_is_too_late_to_be_evidence_is_so_in_any_windows(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A BlipMQ connection whose begin is missing names its version behind so many messages, of which 10 may wait."""
+    monkeypatch.setattr(evidence, "MAX_UNRESOLVED_MESSAGES", 10)
+    publish = struct.pack(">IBQ", 9 + 9, 3, 7) + b"\0\0\x06orders"
+    hello, ack = struct.pack(">IBQ", 11, 1, 1) + b"\0\2", struct.pack(">IBQ", 17, 5, 1) + bytes(8)
+    bodies = [*[publish] * before, hello, *[publish] * 30]
+    ends = [5000, 6000]
+    segments = []
+    for body in bodies:
+        segments.append(Segment(body, ends[0], ends[1]))
+        ends[0] += len(body)
+        if body == hello:
+            segments.append(Segment(ack, ends[1], ends[0], from_server=True))
+            ends[1] += len(ack)
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(pcap(segments, 5555))
+
+    assert differences(capture) == {}
+    dialect = "v2" if before == 2 else "unknown"
+    assert {row["dialect"] for row in read(capture).messages} == {dialect}
 
 
 def test_a_copy_of_the_begin_of_a_message_is_a_copy_in_any_windows(tmp_path: Path) -> None:

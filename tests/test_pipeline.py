@@ -1,5 +1,6 @@
 """What the pipeline makes of a capture, table by table."""
 
+import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from mutated_captures import capture_bytes, one_packet_windows, records
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
@@ -61,6 +63,21 @@ def test_pairs_come_while_a_side_has_a_message_in_the_making(tmp_path: Path, mon
 
     assert len(late) > 2
     assert max(late) < 300
+
+
+def test_a_packet_of_an_earlier_time_does_not_take_reading_back(tmp_path: Path) -> None:
+    """The first packet comes again at the end."""
+    data = (PCAPS / "blipmq/qos1.pcap").read_bytes()
+    packets = records(data)
+    (tmp_path / "again.pcap").write_bytes(capture_bytes(data[:24], [*packets, packets[0]]))
+    seconds, microseconds = struct.unpack("<II", packets[-1][0])
+
+    with one_packet_windows():
+        run = CapturePipeline(captures([str(tmp_path / "again.pcap")]).captures[0], Options(), lambda output: None)
+        times = [run._behind().now_ns for _ in run.steps()]
+
+    assert times == sorted(times)
+    assert times[-1] == seconds * 10**9 + microseconds * 1000
 
 
 def as_set(rows: pa.Table) -> list[str]:

@@ -21,7 +21,7 @@ from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.decode.columns import ColumnReader, Records
 from mqpcap.decode.detection import DecodeAs, ProvenServer
-from mqpcap.decode.evidence import EvidenceCollector
+from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
@@ -131,6 +131,8 @@ class Pipeline:
         self._part_bytes = PART_BYTES
         self.span_ns = 0, 0
         """The times of the first and the last packet of the part of a window at hand."""
+        self.newest_ns = 0
+        """The latest time of a packet so far: later packets may be of earlier times."""
         self.read_ns = 0
         """Messages that were complete before this time are given out."""
         self._unrecognised: set[int] = set()
@@ -155,6 +157,7 @@ class Pipeline:
             ts_ns = window.ts_ns if two == len(end_bytes) else segments.ts_ns[one:two]
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
+                self.newest_ns = max(self.newest_ns, self.span_ns[1])
             yield self._framed(self.assembler.feed(segments.taken(np.s_[one:two])))
 
     def _dissected(self, window: Window) -> Segments:
@@ -199,16 +202,14 @@ class Pipeline:
     def last_messages(self) -> Iterator[tuple[Frames, Records]]:
         """What was still open at the end of the input."""
         found, _, _ = self.framer.feed(self._chunks(self.assembler.finish()), self.assembler.flows)
-        yield from self._read(found)
-        yield from self._read(self.framer.finish(self.assembler.flows))
-        yield from self._decoded(self.evidence.flush())
+        yield from self._read([*found, *self.framer.finish(self.assembler.flows)])
+        yield from self._decoded(self.evidence.flush(self._reader_of))
 
     def last_of(self, flows: NDArray[np.int64]) -> Iterator[tuple[Frames, Records]]:
         """What was still open of connections that are over."""
         found, _, _ = self.framer.feed(self._chunks(self.assembler.end(flows)), self.assembler.flows)
-        yield from self._read(found)
-        yield from self._read(self.framer.finish(self.assembler.flows, flows.tolist()))
-        yield from self._decoded(self.evidence.flush(flows.tolist()))
+        yield from self._read([*found, *self.framer.finish(self.assembler.flows, flows.tolist())])
+        yield from self._decoded(self.evidence.flush(self._reader_of, flows.tolist()))
 
     def behind(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for bytes, and since when (ns): from then on the other is ahead."""
@@ -234,11 +235,27 @@ class Pipeline:
     # -- frames to records ---------------------------------------------------------------------------------
 
     def _read(self, found: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        parts_by_protocol: dict[str, list[Frames]] = {}
+        parts_by_protocol: dict[str, list[Frames]] = {name: [] for name in self.evidence.waiting_protocols}
         for frames in found:
             parts_by_protocol.setdefault(frames.protocol, []).append(frames)
         for name, parts in sorted(parts_by_protocol.items()):
-            yield from self._decoded(self.evidence.resolved(self.reader(self.protocols[name]), parts))
+            yield from self._decoded(self.evidence.resolved(self._reader_of(name), parts, self._progress))
+
+    def _progress(self) -> Progress:
+        """How far the capture was read, without undecided connections of ports at which nobody asks for a fact."""
+        since_ns: dict[int, int] = {}
+        for (flow, _), ns in self.behind().items():
+            since_ns[flow] = min(ns, since_ns.get(flow, ns))
+        connections, ports = self.framer.connections, list(self.evidence.asked_ports)
+        undecided = [flow for flow in since_ns if flow not in connections or not connections[flow].decided]
+        if undecided and ports:
+            is_asked = np.isin(self.assembler.flows.columns(np.array(undecided)).port, ports).any(axis=1)
+            for i in np.flatnonzero(~is_asked).tolist():
+                del since_ns[undecided[i]]
+        return Progress(self.newest_ns, since_ns)
+
+    def _reader_of(self, protocol: str) -> ColumnReader:
+        return self.reader(self.protocols[protocol])
 
     def _wanted(self, frames: Frames) -> Frames:
         """The messages that are read: all, unless a face says otherwise."""
@@ -277,11 +294,11 @@ class Pipeline:
         return frozenset(self.evidence.unresolved_since_ns()).union(flow for flow, _ in self.assembler.stalled_sides())
 
     def early_messages(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
-        """The messages of these connections that wait, read with the evidence found so far."""
+        """The messages of these connections that wait, read with the evidence at that time."""
         late = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if late:
             yield from self._framed(self.assembler.flush_reordering(np.array(late, np.int64)))
-        yield from self._decoded(self.evidence.flush(flows, have_ended=False))
+        yield from self._decoded(self.evidence.flush(self._reader_of, flows, have_ended=False))
 
 
 class Tables(Pipeline):
@@ -339,7 +356,7 @@ class Tables(Pipeline):
                     server = end[0], end[1]
                     since_ns[server] = min(since_ns.get(server, since), since)
         sides = {(f, f in known and side == known[f].client): since for (f, side), since in behind.items()}
-        return Behind(sides, since_ns, self.span_ns[1])
+        return Behind(sides, since_ns, self.newest_ns)
 
     def _rows_made(
         self,

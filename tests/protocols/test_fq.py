@@ -528,6 +528,11 @@ def facts(*talks: Talk) -> list[tuple[str | None, str | None, str | None]]:
     for c, (ts_ns, layout, op, frame) in rows:
         direction = "s2c" if layout.endswith("s2c") else "c2s"
         observe(PROTOCOL, c, direction, layout, frame, int(op), ts_ns, shared)
+    assert PROTOCOL.evidence.answer is not None
+    for c, _ in talks:
+        if c.asked is not None:
+            fact = shared.lookup_fact(c.asked[0], c, c.asked[1])
+            PROTOCOL.evidence.answer(c, None if fact is None else fact[4])
     known = [PROTOCOL.evidence.resolve(c) for c, _ in talks]
     return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in known]
 

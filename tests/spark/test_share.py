@@ -121,11 +121,15 @@ def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() ->
     shared.add_fact(b"key", of(2), 200, "two")
     shared.add_fact(b"key", of(1), 300, "three")
 
-    assert [shared.lookup(b"key", of(1), ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
-    assert [shared.lookup(b"key", of(3), ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
-    assert shared.lookup(b"other", of(1), 400) is None
+    def value(port: int, ts_ns: int, key: bytes = b"key") -> object:
+        fact = shared.lookup_fact(key, of(port), ts_ns)
+        return None if fact is None else fact[4]
+
+    assert [value(1, ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
+    assert [value(3, ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
+    assert value(1, 400, b"other") is None
     shared.forget({1})
-    assert shared.lookup(b"key", of(1), 400) == "two"
+    assert value(1, 400) == "two"
 
 
 def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,9 +74,7 @@ def observe(
     assert not raw.flaw.any()
     shared = shared or SharedFacts()
     client = np.full(1, direction == "c2s")
-    protocol.evidence.observe(
-        Observation(raw, n, [connection], n, client, one * op, one * ts_ns, shared.tell, shared.find)
-    )
+    protocol.evidence.observe(Observation(raw, n, [connection], n, client, one * op, one * ts_ns, shared.add_fact))
 
 
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:

@@ -5,12 +5,16 @@ Called by: ``pipeline``, between `Framer` and `ColumnReader`.
 
 The rule observes the messages of a connection until its evidence is fixed: its dialect, its login. Until then messages
 that depend on the evidence are *unresolved* and wait, as copies, within the limits below. Beyond a limit, and when the
-connection ends, the evidence at that time decides. So rows do not depend on windows: they are observed in order of
-time, all of a connection before any of them is released.
+connection ends, the evidence at that time decides.
+
+Rows must not depend on windows. So the messages of a connection are observed in the order in which they were complete;
+while a side waits for bytes, those that the other side completed since then are *early* and wait unobserved. A
+connection may ask for a fact that another one shares (``Evidence.asked``). Without a fact of its own server it waits
+until ASK_NS more of the capture is read and no connection that may share one is behind.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +28,23 @@ from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
 
 MAX_UNRESOLVED_MESSAGES = 256
-"""Messages of a connection that wait for its evidence; beyond it the current evidence decides."""
+"""Messages of a connection, from the first that is evidence, that are observed; if there are more, these decide."""
 MAX_UNRESOLVED_BYTES = 1 << 20
 """The same limit in bytes of messages."""
+ASK_NS = 200_000_000
+"""So much of the capture after a connection asked, another one may still share the fact."""
+END_NS = (1 << 63) - 1
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
 """Bytes of unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
 _NO_FACTS = ConnectionFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the capture was read: the time of the newest packet, and since when connections wait for bytes."""
+
+    now_ns: int = END_NS
+    since_ns: Mapping[int, int] = field(default_factory=dict)
 
 
 class EvidenceCollector:
@@ -43,6 +58,9 @@ class EvidenceCollector:
         self.shared: dict[str, SharedFacts] = {}
         self._unresolved: dict[str, dict[int, list[Frames]]] = {}
         """By protocol and connection, in order of time."""
+        self._early: dict[str, dict[int, list[Frames]]] = {}
+        """Messages that are not observed yet."""
+        self._asking: dict[str, dict[int, None]] = {}
         self._unresolved_bytes = 0
 
     def of(self, flow: int) -> Evidence:
@@ -64,18 +82,68 @@ class EvidenceCollector:
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def resolved(self, reader: ColumnReader, parts: list[Frames]) -> Iterator[Frames]:
-        """The messages of a protocol in a window whose reading is final; those of a connection in order of time.
+    @property
+    def waiting_protocols(self) -> frozenset[str]:
+        """Protocols with messages that the next packets may release, also if none of theirs are among them."""
+        names = (name for by_protocol in (self._early, self._asking) for name, flows in by_protocol.items() if flows)
+        return frozenset(names)
 
-        ``parts`` are the messages in the window's buffer and in copies.
+    @property
+    def asked_ports(self) -> frozenset[int]:
+        """The server ports of the connections that ask."""
+        return frozenset(self.of(flow).server_port for flows in self._asking.values() for flow in flows)
+
+    def resolved(self, reader: ColumnReader, parts: list[Frames], progress: Callable[[], Progress]) -> Iterator[Frames]:
+        """The messages of one protocol in a window whose reading is final, each after earlier ones of its connection.
+
+        ``parts`` are the messages in the window's buffer and in copies. ``progress`` is asked if evidence is open.
         """
-        rule = reader.protocol.evidence
-        for frames in parts if rule is None else self._open_together(parts):
-            yield from [frames] if rule is None else self._release_resolved(reader, rule, frames)
+        rule, name = reader.protocol.evidence, reader.protocol.name
+        if rule is None:
+            yield from parts
+            return
+        parts = self._open_together(parts)
+        is_open = any(not self.of(flow).is_fixed for part in parts for flow in factorize(part.flow)[0].tolist())
+        if is_open or name in self.waiting_protocols:
+            parts = self._hold_early(name, parts, progress().since_ns)
+        for frames in parts:
+            yield from self._release_resolved(reader, rule, frames)
+        if self._asking.get(name):
+            yield from self._release(name, self._answered(name, rule, progress()))
+
+    def _hold_early(self, protocol: str, parts: list[Frames], since_ns: Mapping[int, int]) -> list[Frames]:
+        """The messages that can be observed: all that were complete before a side of their connection had to wait."""
+        early = self._early.setdefault(protocol, {})
+        if not early and not since_ns:
+            return parts
+        ready = []
+        for frames in parts:
+            flows, index = factorize(frames.flow)
+            is_held = np.array(
+                [f in early or (f in since_ns and not self.of(f).is_fixed) for f in flows.tolist()], np.bool_
+            )
+            for i in np.flatnonzero(is_held).tolist():
+                early.setdefault(int(flows[i]), []).append(frames.copied(np.flatnonzero(index == i)))
+                self._unresolved_bytes += len(early[int(flows[i])][-1].buffer)
+            ready.append(frames.taken(np.flatnonzero(~is_held[index])) if is_held.any() else frames)
+        released = []
+        for flow in list(early):
+            frames = Frames.merged(early.pop(flow))
+            self._unresolved_bytes -= len(frames.buffer)
+            is_free = self.of(flow).is_fixed or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
+            until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
+            is_early = frames.end_ts_ns >= until_ns
+            released.append(frames.copied(np.flatnonzero(~is_early)))
+            if is_early.any():
+                early[flow] = [frames.copied(np.flatnonzero(is_early))]
+                self._unresolved_bytes += len(early[flow][0].buffer)
+        if released:
+            ready.append(Frames.merged(released))
+        return [frames for frames in ready if len(frames.start)]
 
     def _open_together(self, parts: list[Frames]) -> list[Frames]:
-        """The messages of connections with open evidence as one part, in order of time; other messages unchanged."""
-        if len(parts) == 1:
+        """The messages of connections with open evidence as one part, in order of time; the others as they are."""
+        if len(parts) < 2:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
         is_open = [np.isin(part.flow, [f for f in flows if not self.of(f).is_fixed]) for part in parts]
@@ -89,19 +157,21 @@ class EvidenceCollector:
         flows, index = factorize(frames.flow)
         evidences = [self.of(flow) for flow in flows.tolist()]
         is_open = np.array([not evidence.is_fixed for evidence in evidences], np.bool_)
-        if is_open.any():
-            self._observe(reader, rule, frames, is_open[index])
         unresolved = self._unresolved.setdefault(reader.protocol.name, {})
         if not unresolved and not is_open.any():
             yield frames
             return
-        depends = np.bincount(index[_is_evidence(reader, rule, frames)], minlength=len(flows)) > 0
-        counts = np.bincount(index, minlength=len(flows)).tolist()
-        sizes = np.bincount(index, frames.end - frames.start, len(flows)).astype(np.int64).tolist()
+        is_evidence = _is_evidence(reader, rule, frames)
+        depends = np.bincount(index[is_evidence], minlength=len(flows)) > 0
+        is_beyond = self._beyond_limits(frames, index, flows, is_evidence & is_open[index], unresolved)
+        is_full = np.bincount(index[is_beyond], minlength=len(flows)) > 0
+        if is_open.any():
+            self._observe(reader, rule, frames, is_evidence & is_open[index] & ~is_beyond)
         waits = np.zeros(len(flows), np.bool_)
         for i, (flow, evidence) in enumerate(zip(flows.tolist(), evidences, strict=True)):
             if not evidence.is_fixed and (depends[i] or flow in unresolved):
-                evidence.is_fixed = self._is_full(unresolved.get(flow, ()), counts[i], sizes[i])
+                is_excess = self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
+                evidence.is_fixed = is_excess or (bool(is_full[i]) and evidence.asked is None)
                 waits[i] = not evidence.is_fixed
         yield from self._release(reader.protocol.name, [f for f in flows[~waits].tolist() if f in unresolved])
         if not waits.any():
@@ -113,15 +183,30 @@ class EvidenceCollector:
             unresolved.setdefault(int(flows[i]), []).append(part)
             self._unresolved_bytes += len(part.buffer)
 
-    def _is_full(self, buffered: Sequence[Frames], count: int, size_bytes: int) -> bool:
-        """Whether a connection cannot wait with further messages, by their number and size."""
-        count += sum(len(part.start) for part in buffered)
-        size_bytes += sum(len(part.buffer) for part in buffered)
-        return (
-            count > MAX_UNRESOLVED_MESSAGES
-            or size_bytes > MAX_UNRESOLVED_BYTES
-            or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
-        )
+    def _beyond_limits(
+        self,
+        frames: Frames,
+        index: NDArray[np.int64],
+        flows: Int64Array,
+        is_evidence: NDArray[np.bool_],
+        unresolved: Mapping[int, list[Frames]],
+    ) -> NDArray[np.bool_]:
+        """The messages too late to be evidence, by number or size, in the order in which they were complete."""
+        is_beyond = np.zeros(len(index), np.bool_)
+        sizes = frames.end - frames.start
+        totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
+        for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
+            buffered = unresolved.get(int(flows[i]), ())
+            count, size = sum(len(part.start) for part in buffered), sum(len(part.buffer) for part in buffered)
+            if totals[0][i] + count <= MAX_UNRESOLVED_MESSAGES and totals[1][i] + size <= MAX_UNRESOLVED_BYTES:
+                continue
+            rows = np.flatnonzero(index == i)
+            rows = rows[np.lexsort((frames.offset[rows], frames.last_packet[rows], frames.end_ts_ns[rows]))]
+            if not count:
+                rows = rows[int(np.argmax(is_evidence[rows])) :]
+            is_beyond[rows] = np.arange(1, len(rows) + 1) + count > MAX_UNRESOLVED_MESSAGES
+            is_beyond[rows] |= np.cumsum(sizes[rows]) + size > MAX_UNRESOLVED_BYTES
+        return is_beyond
 
     def _release(self, protocol: str, flows: Sequence[int]) -> Iterator[Frames]:
         """The unresolved messages of connections, which wait no longer."""
@@ -131,12 +216,26 @@ class EvidenceCollector:
         if parts:
             yield Frames.merged(parts)
 
-    def flush(self, flows: Collection[int] | None = None, have_ended: bool = True) -> Iterator[Frames]:
-        """The unresolved messages of connections (None: of all), to be read by the current evidence.
+    def flush(
+        self,
+        readers: Callable[[str], ColumnReader],
+        flows: Collection[int] | None = None,
+        have_ended: bool = True,
+    ) -> Iterator[Frames]:
+        """The unresolved messages of connections (None: of all), to be read by the evidence at that time.
 
-        If the connections have not ended, their later messages may be read otherwise.
+        If the connections have not ended, their later messages may be read otherwise. ``readers``: by protocol.
         """
+        for protocol, early in self._early.items():
+            parts = [part for flow in ([*early] if flows is None else flows) for part in early.pop(flow, ())]
+            self._unresolved_bytes -= sum(len(part.buffer) for part in parts)
+            reader = readers(protocol)
+            if parts and reader.protocol.evidence is not None:
+                yield from self._release_resolved(reader, reader.protocol.evidence, Frames.merged(parts))
         for protocol, unresolved in self._unresolved.items():
+            rule = readers(protocol).protocol.evidence
+            if have_ended and rule is not None:
+                self._answered(protocol, rule, Progress(), flows)
             released = [flow for flow in (unresolved if flows is None else flows) if flow in unresolved]
             for flow in released if have_ended else ():
                 self.of(flow).is_fixed = True
@@ -144,8 +243,11 @@ class EvidenceCollector:
 
     def unresolved_since_ns(self) -> dict[int, int]:
         """Connections with unresolved messages, and the time of the first of them."""
-        waiting = (connection for unresolved in self._unresolved.values() for connection in unresolved.items())
-        return {flow: int(parts[0].ts_ns[0]) for flow, parts in waiting}
+        waiting: dict[int, int] = {}
+        for by_protocol in (self._early, self._unresolved):
+            for flow, parts in (item for by_flow in by_protocol.values() for item in by_flow.items()):
+                waiting[flow] = min(int(parts[0].ts_ns[0]), waiting.get(flow, END_NS))
+        return waiting
 
     def with_layouts(self, reader: ColumnReader, frames: Frames) -> Frames:
         """The messages in the layouts that the evidence of their connections selects."""
@@ -160,9 +262,11 @@ class EvidenceCollector:
 
     # -- evidence ------------------------------------------------------------------------------------------
 
-    def _observe(self, reader: ColumnReader, rule: EvidenceRule, frames: Frames, is_open: NDArray[np.bool_]) -> None:
-        """Pass the rule the messages that are evidence, of connections whose evidence is open."""
-        is_observed = is_open & (frames.flaw == Flaw.NONE) & _is_evidence(reader, rule, frames)
+    def _observe(
+        self, reader: ColumnReader, rule: EvidenceRule, frames: Frames, is_evidence: NDArray[np.bool_]
+    ) -> None:
+        """Pass the rule the messages that are evidence."""
+        is_observed = is_evidence & (frames.flaw == Flaw.NONE)
         if rule.ops is not None:
             is_observed &= np.isin(frames.op, list(rule.ops))
         rows = np.flatnonzero(is_observed)
@@ -178,12 +282,53 @@ class EvidenceCollector:
         flows, index = factorize(frames.flow[rows])
         client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int8)
         shared = self.shared.setdefault(frames.protocol, SharedFacts())
+        evidences = [self.of(flow) for flow in flows.tolist()]
         rule.observe(
             Observation(
-                raw, sound, [self.of(flow) for flow in flows.tolist()], index, client[index] == frames.side[rows],
-                frames.op[rows], frames.ts_ns[rows], shared.add_fact, shared.lookup,
+                raw, sound, evidences, index, client[index] == frames.side[rows], frames.op[rows], frames.ts_ns[rows],
+                shared.add_fact,
             )
         )  # fmt: skip
+        for flow, evidence in zip(flows.tolist(), evidences, strict=True):
+            if evidence.asked is not None and not evidence.is_fixed and not self._answer(shared, rule, evidence, False):
+                self._asking.setdefault(frames.protocol, {})[flow] = None
+
+    def _answered(
+        self, protocol: str, rule: EvidenceRule, progress: Progress, flows: Collection[int] | None = None
+    ) -> list[int]:
+        """The connections (of ``flows``, None: of all) that need not wait any longer for the fact they asked for."""
+        asking, shared = self._asking.get(protocol, {}), self.shared.get(protocol, SharedFacts())
+        answered = []
+        for flow in [flow for flow in (asking if flows is None else flows) if flow in asking]:
+            evidence = self.of(flow)
+            assert evidence.asked is not None
+            until_ns = evidence.asked[1] + ASK_NS
+            is_last = until_ns < progress.now_ns and not any(
+                ns < until_ns and other != flow and self._may_share(other, protocol)
+                for other, ns in progress.since_ns.items()
+            )
+            if evidence.is_fixed or self._answer(shared, rule, evidence, is_last):
+                del asking[flow]
+                answered.append(flow)
+        return answered
+
+    def _answer(self, shared: SharedFacts, rule: EvidenceRule, evidence: Evidence, is_last: bool) -> bool:
+        """Give a connection the fact that it asked for; False if it is better to wait for one of its own server."""
+        assert evidence.asked is not None and rule.answer is not None
+        fact = shared.lookup_fact(evidence.asked[0], evidence, evidence.asked[1])
+        if not is_last and (fact is None or fact[1:3] != (evidence.server_ip, evidence.server_port)):
+            return False
+        rule.answer(evidence, None if fact is None else fact[4])
+        evidence.is_fixed = True
+        return True
+
+    def _may_share(self, flow: int, protocol: str) -> bool:
+        """Whether a connection may still share a fact with others of a protocol."""
+        connection = self._connections.get(flow)
+        if connection is None or not connection.decided:
+            return True
+        is_of_protocol = connection.protocol is not None and connection.protocol.name == protocol
+        return is_of_protocol and not self.of(flow).is_fixed and self.of(flow).asked is None
 
 
 def _is_evidence(reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> NDArray[np.bool_]:

@@ -40,13 +40,8 @@ class SharedFacts:
         if len(self._facts) > MAX_SHARED_KEYS:
             del self._facts[next(iter(self._facts))]
 
-    def lookup(self, key: bytes, evidence: Evidence, ts_ns: int) -> Any:
-        """The last fact of a key by that time, preferably at the connection's own server; None if there is none."""
-        fact = self.lookup_fact(key, evidence, ts_ns)
-        return None if fact is None else fact[4]
-
     def lookup_fact(self, key: bytes, evidence: Evidence, ts_ns: int) -> SharedFact | None:
-        """The last fact of a key by that time, with its connection and time."""
+        """The last fact of a key by that time, at the connection's own server if there is one; None without any."""
         hashed = _hashed(key)
         if len(self.lookups) < MAX_SHARED_KEYS:
             self.lookups.add(hashed)

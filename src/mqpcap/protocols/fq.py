@@ -297,25 +297,32 @@ def observe(observation: Observation) -> None:
     """The first login and its key; for a data connection, the login that was granted its key.
 
     Keys are random: a second login with the same key is the same traffic in another capture. The latest login wins;
-    a login at the connection's own address goes first, as a broker may have several. If the key is read before the
-    login (reordered or retransmitted), the connection waits for the login.
+    a login at the connection's own address goes first, as a broker may have several.
     """
     for evidence, direction, op, ts_ns, (user, queue, key) in observation.each("user", "queue", "client_key"):
         shown = evidence.shown
+        if evidence.asked is not None:
+            continue
         if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
             shown["user"], shown["queue"] = user, queue
         elif key is not None and "key" not in shown:
             shown["key"] = True
             if op == Code.AUTH_RESPONSE:
                 shown["granted"] = key, ts_ns
-            else:
+            elif "user" in shown:
                 evidence.is_fixed = True
-                if "user" not in shown and (login := observation.find(key, evidence, ts_ns)) is not None:
-                    shown["user"], shown["queue"] = login
+            else:
+                evidence.asked = key, ts_ns
         if "user" in shown and "granted" in shown:
             key, granted_ns = shown.pop("granted")
             observation.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
             evidence.is_fixed = True
+
+
+def answer(evidence: Evidence, login: tuple[str, str] | None) -> None:
+    """The login that a data connection's key was granted to."""
+    if login is not None:
+        evidence.shown["user"], evidence.shown["queue"] = login
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
@@ -474,7 +481,9 @@ PROTOCOL = MessageQueue(
         login=frozenset({CODE_NAMES[Code.AUTH]}),
         heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
     ),
-    evidence=EvidenceRule(frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, tells=True),
+    evidence=EvidenceRule(
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, tells=True, answer=answer
+    ),
     derived=(
         Derived("connection_kind", pa.string()),
         Derived("node_id", pa.string()),

@@ -171,6 +171,7 @@ class Evidence:
     - shown: data of the protocol; must stay small
     - layouts: the first layout of each direction, c2s first
     - is_fixed: no later message changes the facts: set by ``observe``, or at the end of the look-ahead
+    - asked: key and time of a fact that another connection may have shared by then: set by ``observe``
     """
 
     connection_id: int
@@ -180,6 +181,7 @@ class Evidence:
     shown: dict[str, Any] = field(default_factory=dict)
     layouts: list[str] = field(default_factory=lambda: ["", ""])
     is_fixed: bool = False
+    asked: tuple[bytes, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class EvidenceRule:
 
     - ops: operations (numbers) whose rows are evidence, None for all
     - observe: adds rows to ``shown`` of their connections, in capture order, before other columns of a window are read
+    - answer: adds the fact that a connection asked for, None without one; then its evidence is fixed
     - resolve: the facts of a connection
     - select_layout: the layout that reads the rows of a layout on this connection
     - layouts: layouts (as the framing names them) whose rows are evidence, None for all
@@ -202,6 +205,7 @@ class EvidenceRule:
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
     tells: bool = False
+    answer: Callable[[Evidence, Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +254,7 @@ class Observation:
     """Input of ``observe``: ``rows`` of ``raw``, all without a flaw, in capture order.
 
     connection_index (into ``evidence``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
-    ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key. ``find(key,
-    evidence, ts_ns)`` returns it, None if no connection shared it by that time.
+    ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key.
     """
 
     raw: Raw
@@ -262,7 +265,6 @@ class Observation:
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     tell: Callable[[bytes, Evidence, int, Any], None]
-    find: Callable[[bytes, Evidence, int], Any]
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""
