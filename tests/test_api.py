@@ -85,7 +85,7 @@ def test_messages_are_those_of_the_command_as_scapy_messages() -> None:
     printed = objects(run("show", "-q", "--json", "--op", "POLL", QOS1))
     assert [str(m.mq.stream_offset) for m in messages] == [str(row["stream_offset"]) for row in printed]
     assert {type(m).__name__ for m in messages} == {"BlipMQ"}
-    assert all((m.mq.reply is not None) == (row["exchange"]["state"] == "answered") for m, row in
+    assert all((m.mq.reply is not None) == (row["exchange"]["state"] in ("answered", "likely")) for m, row in
                zip(messages, printed, strict=True) if "exchange" in row)  # fmt: skip
 
 
@@ -163,4 +163,4 @@ def test_bytes_and_open_files_are_captures(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_docstrings_run() -> None:
-    assert doctest.testmod(api) == (0, 14)
+    assert doctest.testmod(api) == (0, 16)

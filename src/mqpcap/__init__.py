@@ -11,13 +11,13 @@ from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
     from mqpcap import protocols
-    from mqpcap.api import ask, diff, explain, export, extract, follow, info, messages, show, stats
+    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, messages, show, stats
     from mqpcap.recording import Recording, open, read
 
 __version__ = "0.1.0"
-_CALLS = ("ask", "diff", "explain", "export", "extract", "follow", "info", "messages", "show", "stats")
+_CALLS = ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats")
 __all__ = [
-    "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "follow",
+    "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields", "follow",
     "info", "messages", "open", "protocols", "read", "show", "stats",
 ]  # fmt: skip
 

@@ -35,8 +35,9 @@ from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.parallel_export import write_captures
 from mqpcap.protocols import protocols
-from mqpcap.query import EVERYTHING, Query, of_tree, query
+from mqpcap.query import EVERYTHING, Query, field_catalogue, of_tree, query
 from mqpcap.query import Comparison as Test
+from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
 from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes
 from mqpcap.recording import Paths, open_inputs
@@ -203,6 +204,16 @@ def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: A
         reports = [report_of(capture, inputs.outcome, progress, worker) for capture in inputs.captures]
     inputs.finish(None)
     return [report for report in reports if report is not None]
+
+
+def fields(name: str | None = None) -> Sequence[Field]:
+    """Every name that filters take, with type, unit, values and meaning; or those of a table or a protocol.
+
+    >>> import mqpcap
+    >>> [field.unit for field in mqpcap.fields("exchanges") if field.name == "latency_ns"]
+    ['ns']
+    """
+    return field_catalogue.fields(name)
 
 
 def show(

@@ -1,6 +1,7 @@
 """The command line: exit codes, what goes where, and that no secret is ever shown unasked."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +58,12 @@ def test_secrets_are_shown_when_asked() -> None:
 def test_help_of_every_command_ends_with_an_example_that_runs() -> None:
     for name, command in main.commands.items():
         said = run(name, "--help").stdout
-        example = re.search(r"Example: mqpcap (.+)\Z", said, re.DOTALL)  # may take two lines
-        assert example, name
+        examples = re.search(r"Examples?: mqpcap (.+)\Z", said, re.DOTALL)  # may take two lines
+        assert examples, name
         if name in ("export", "extract", "report", "spark"):
             continue  # tests/cli/test_readme.py, test_extract.py, test_report.py and tests/spark/test_job.py run them
-        assert run(*example[1].split()).exit_code == 0
+        for example in examples[1].split("mqpcap "):
+            assert run(*shlex.split(example)).exit_code == 0
         assert command.help
 
 

@@ -17,6 +17,7 @@ from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
 from mqpcap.cli.extract import extract
+from mqpcap.cli.fields import fields
 from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
 from mqpcap.cli.process import (
@@ -112,5 +113,5 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, stats, follow, extract, diff, report, info, protocols, explain, ask, spark):
+for _command in (export, show, stats, follow, extract, diff, report, info, protocols, fields, explain, ask, spark):
     main.add_command(_command)

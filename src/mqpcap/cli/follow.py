@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import coloured, metered, width_of
+from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.options import common, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Meter, Outcome, size_bytes
@@ -34,10 +35,21 @@ BODY_ITEMS = 100
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
+@field_options
 @utc_option
 @filter_options
 @common
-def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Query | None", choices: Choices) -> None:
+def follow(
+    capture: str,
+    raw: str | None,
+    as_json: bool,
+    field_names: tuple[str, ...],
+    header: bool,
+    as_csv: bool,
+    utc: bool,
+    wanted: "Query | None",
+    choices: Choices,
+) -> None:
     """Read one connection as a conversation, both sides, replies under their requests.
 
     Name the connection by --connection, or by a filter that selects messages of a single connection. The capture is
@@ -45,8 +57,9 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
     """
     from mqpcap.listing.connection_search import find_connection
 
-    if raw is not None and as_json:
-        raise click.UsageError("--raw writes bytes; it does not go with --json")
+    if raw is not None and (as_json or as_csv or field_names):
+        raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
+    fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     if wanted is None:
         raise click.UsageError("name the connection: --connection c7, IP:PORT or connection_id, or a filter for it")
     outcome = Outcome(choices)
@@ -63,21 +76,24 @@ def follow(capture: str, raw: str | None, as_json: bool, utc: bool, wanted: "Que
 
             write_raw(recording, connection, raw, outcome, meter)
         else:
-            _converse(recording, connection, as_json, utc, outcome, meter)
+            _converse(recording, connection, fields or as_json, utc, outcome, meter)
     finish(outcome)
 
 
 def _converse(
-    capture: "Capture", connection: "Chosen", as_json: bool, utc: bool, outcome: Outcome, meter: Meter
+    capture: "Capture", connection: "Chosen", form: "FieldWriter | bool", utc: bool, outcome: Outcome, meter: Meter
 ) -> None:
+    """Write the messages: the values of fields, JSON (True), or a conversation (False)."""
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
     from mqpcap.tables.schemas import NUMBER
 
-    if as_json:
-        only = Filter(connection.query(), left_out=[NUMBER, "ts"])
-        merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(json_line, rows)), meter)
+    if form:
+        text = json_line if form is True else form
+        write_heading(form)
+        only = Filter(connection.query(), left_out=[NUMBER, "ts"] if form is True else ["ts"])
+        merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
         return
     talk = Conversation(connection, utc, outcome.file_count > 1)
     sys.stdout.writelines(f"{line}\n" for line in talk.head())

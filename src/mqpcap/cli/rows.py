@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from mqpcap.cli.console import coloured, width_of
+from mqpcap.errors import QueryError
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.wording import shown
 
@@ -22,15 +23,24 @@ LONG_CELL = 40
 GAP = "  "
 ONCE = ("protocol", "server", "client", "name")
 """Columns that are written once above the rows if all rows have the same value and lines would not fit."""
-Form = Literal["text", "csv", "json"]
+Form = Literal["text", "csv", "tsv", "json"]
 
 
-def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False) -> None:
-    """Write the rows to stdout."""
+def chosen_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    """The columns of some names, in the order of the names, all columns without names; raises QueryError."""
+    by_name = {column.name: column for column in columns}
+    for name in names:
+        if name not in by_name:
+            raise QueryError(f"there is no column {name!r}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in names] or list(columns)
+
+
+def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False, header: bool = True) -> None:
+    """Write the rows to stdout; ``header``: tab-separated values have a line of names."""
     if form == "text":
         sys.stdout.writelines(f"{line}\n" for line in text_lines(columns, rows, utc, width_of(sys.stdout)))
     else:
-        (_csv if form == "csv" else _json)(columns, rows)
+        _json(columns, rows) if form == "json" else _separated(columns, rows, form, header or form == "csv")
 
 
 def _json(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
@@ -40,15 +50,18 @@ def _json(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
         sys.stdout.write(json_text(json_object({column.name: row.get(column.name) for column in columns})) + "\n")
 
 
-def _csv(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
+def _separated(columns: Sequence[Column], rows: Sequence[Cells], form: Form, header: bool) -> None:
+    """Values with commas or tabs between; those with tabs and on a terminal have no control characters."""
     import csv
 
-    plain = shown if sys.stdout.isatty() else str
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([column.name for column in columns])
+    plain = shown if form == "tsv" or sys.stdout.isatty() else str
+    by_comma = csv.writer(sys.stdout, lineterminator="\n").writerow
+    put = by_comma if form == "csv" else lambda values: sys.stdout.write("\t".join(values) + "\n")
+    if header:
+        put([column.name for column in columns])
     for row in rows:
         values = [row.get(column.name) for column in columns]
-        writer.writerow(["" if value is None else plain(str(value)) for value in values])
+        put(["" if value is None else plain(str(value)) for value in values])
 
 
 def text_lines(

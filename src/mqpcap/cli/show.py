@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.console import metered, say
+from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import color_option, common, filter_options, utc_option
 from mqpcap.cli.reading import finish
@@ -35,6 +36,7 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
+@field_options
 @utc_option
 @color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
@@ -48,6 +50,9 @@ def show(
     as_json: bool,
     verbose: bool,
     as_hex: bool,
+    field_names: tuple[str, ...],
+    header: bool,
+    as_csv: bool,
     utc: bool,
     color: str,
     count: int | None,
@@ -71,18 +76,23 @@ def show(
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
+    if (field_names or as_csv) and (verbose or as_hex or (as_csv and as_json)):
+        raise click.UsageError("--fields and --csv write values; they go with neither -v nor -x, --csv not with --json")
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
     needs_all_columns = as_json or verbose or as_hex
     outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    only = Filter(wanted or EVERYTHING, None if needs_all_columns else body_columns, left_out, outcome.tally)
+    fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
+    columns = fields.reader.columns if fields else None if needs_all_columns else body_columns
+    only = Filter(wanted or EVERYTHING, columns, ["ts"] if fields else left_out, outcome.tally)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
-        text = json_line if as_json else Lines(outcome, utc, color, verbose, as_hex)
+        text = fields or (json_line if as_json else Lines(outcome, utc, color, verbose, as_hex))
+        write_heading(text)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             merge(captures, only, outcome, _writer(text, count), meter, as_hex, end.is_over)
             outcome.is_whole = wanted is None

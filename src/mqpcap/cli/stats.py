@@ -7,9 +7,10 @@ import click
 
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import metered
+from mqpcap.cli.field_output import split_names
 from mqpcap.cli.options import common, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.cli.rows import Form, with_files, write
+from mqpcap.cli.rows import Form, chosen_columns, with_files, write
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural
 
@@ -64,6 +65,15 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--talkers", is_flag=True, help="Who talks to whom, of any protocol.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
+@click.option(
+    "--fields",
+    "field_names",
+    callback=split_names,
+    multiple=True,
+    metavar="NAMES",
+    help="Only these columns, tab-separated, as 'op,messages,latency_p95_ns': the names of --json.",
+)
+@click.option("--header", is_flag=True, help="With --fields: first a line with their names.")
 @utc_option
 @filter_options
 @common
@@ -75,6 +85,8 @@ def stats(
     top: int | None,
     slowest: int | None,
     form: Form | None,
+    field_names: tuple[str, ...],
+    header: bool,
     utc: bool,
     wanted: "Query | None",
     choices: Choices,
@@ -101,12 +113,15 @@ def stats(
         question = grouped(key_names, metrics, interval_ns, form, utc)
     else:
         question = ready_made(asked, key_names, slowest or 0)
+    with misuse_of("--fields"):
+        columns = chosen_columns(question.columns, field_names)
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         count_captures(captures, outcome, question.counters, meter, wanted)
     rows = question.rows()
-    write(with_files(question.columns, outcome.file_count), rows[:top], form or "text", utc)
+    form = form or ("tsv" if field_names else "text")
+    write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *question.notes()]

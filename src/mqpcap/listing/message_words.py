@@ -85,7 +85,7 @@ def _outcome(exchange: Exchange | None) -> tuple[str, str]:
     is expected."""
     if exchange is None or exchange.state == "not_expected":
         return "", ""
-    is_request, state, latency_ns, server_ns, packet, status, error_code, _, file = exchange
+    is_request, state, latency_ns, server_ns, packet, status, error_code, _, file, _ = exchange
     if state == "orphan":
         return "<= request not captured", ""
     if not is_request and packet is None:

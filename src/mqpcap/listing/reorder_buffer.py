@@ -34,7 +34,7 @@ SLICE_ROWS = 1024
 SLICE_BYTES = 1 << 22
 """The same in bytes; a row is made in any case."""
 _BEGIN = -(1 << 63)
-_KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "server_ns", "status", "error_code"]
+_KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "server_ns", "how", "status", "error_code"]
 _KNOWN += [f"{end}_{what}" for end in ("request", "reply") for what in ("packet", "offset", "ts_ns")]
 
 
@@ -51,6 +51,7 @@ class Exchange(NamedTuple):
     error_code: int | None
     offset: int | None
     file: str | None
+    how: str | None = None
 
 
 def exchange_object(exchange: Exchange) -> dict[str, Json]:
@@ -257,7 +258,8 @@ class HeldRows:
         if self._begins:
             own = part.messages["capture_file"].slice(start, n)
             files = map(self._other_file, own.to_pylist(), ts_ns.to_pylist())
-        return (None if row[0] is None else Exchange._make(row) for row in zip(*listed, files, strict=False))
+        how = known["how"].to_pylist()
+        return (None if row[0] is None else Exchange._make(row) for row in zip(*listed, files, how, strict=False))
 
     def _other_file(self, own: str, ts_ns: int | None) -> str | None:
         """The file of a packet, by its time, if it is not the message's."""

@@ -32,7 +32,10 @@ _ORDER_RELATIONS = (*_COMPARISONS, "in")
 RELATIONS_BY_KIND: Mapping[ValueKind, tuple[str, ...]] = {
     **dict.fromkeys((ValueKind.TEXT, ValueKind.WORD, ValueKind.BYTES), (*_ORDER_RELATIONS, "contains", "matches")),
     **dict.fromkeys((ValueKind.INTEGER, ValueKind.DURATION, ValueKind.TIME), _ORDER_RELATIONS),
-    **dict.fromkeys((ValueKind.TRUTH, ValueKind.ADDRESS, ValueKind.ENDPOINT, ValueKind.CONNECTION), ("==", "!=", "in")),
+    **dict.fromkeys(
+        (ValueKind.TRUTH, ValueKind.ADDRESS, ValueKind.ENDPOINT, ValueKind.CONNECTION, ValueKind.STREAM),
+        ("==", "!=", "in"),
+    ),
 }
 
 
@@ -88,7 +91,7 @@ class Condition:
         return [str(word) for word in array.unique().to_pylist() if word is not None and not isinstance(word, list)]
 
     def _source_mask(self, source: ColumnSource, rows: FilterInput, first_ns: int) -> pa.BooleanArray:
-        if source.kind in (ValueKind.ENDPOINT, ValueKind.CONNECTION):
+        if source.kind in (ValueKind.ENDPOINT, ValueKind.CONNECTION, ValueKind.STREAM):
             return self._endpoint_mask(source, rows)
         array = _load(source, rows)
         if self.relation == "exists" or (self.relation == "is" and source.kind is not ValueKind.TRUTH):

@@ -45,16 +45,26 @@ class FilterColumn:
         return frozenset(source.kind for source in self.sources)
 
 
-_WORD_COLUMNS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state")
+_WORD_COLUMNS = ("direction", "request_direction", "protocol", "dialect", "op", "status", "flaw", "state", "how")
 _KINDS = {
     "connection_id": ValueKind.CONNECTION, "ts": ValueKind.TIME, "latency_ns": ValueKind.DURATION,
+    "server_ns": ValueKind.DURATION,
     **dict.fromkeys(_WORD_COLUMNS, ValueKind.WORD),
 }  # fmt: skip
-_ALIASES = {"topic": "destination", "latency": "latency_ns", "connection": "connection_id"}
-"""``topic`` is ``destination``: the topic, queue, exchange or group. FlyMQ's field is ``flymq.topic``."""
+ALIASES = {
+    "topic": "destination", "latency": "latency_ns", "connection": "connection_id", "packet": "first_packet",
+    "frame.number": "first_packet", "frame.time": "ts", "ip.src": "src_ip", "ip.dst": "dst_ip",
+    "tcp.srcport": "src_port", "tcp.dstport": "dst_port",
+}  # fmt: skip
+"""Further names of columns, those of Wireshark among them.
+
+``topic`` is ``destination``: the topic, queue, exchange or group. FlyMQ's field is ``flymq.topic``.
+"""
 _EXCHANGE_COLUMNS = (
-    "state", "latency_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns", "status", "error_code",
+    "state", "how", "latency_ns", "server_ns", "request_packet", "reply_packet", "request_ts_ns", "reply_ts_ns",
+    "status", "error_code",
 )  # fmt: skip
+STREAM = "tcp.stream"
 PAYLOAD = "payload"
 """The name for user payload in any protocol: the fields that ``--bodies`` acts on."""
 
@@ -92,7 +102,8 @@ def _common_columns() -> Mapping[str, FilterColumn]:
             (f"{end}_port", ValueKind.INTEGER),
         ):
             source_by_name[name] = ColumnSource("messages", (name,), kind)
-    source_by_name |= {alias: source_by_name[name] for alias, name in _ALIASES.items()}
+    source_by_name |= {alias: source_by_name[name] for alias, name in ALIASES.items()}
+    source_by_name[STREAM] = ColumnSource("messages", ("connection_id",), ValueKind.STREAM)
     return {name: FilterColumn(name, (source,)) for name, source in source_by_name.items()}
 
 

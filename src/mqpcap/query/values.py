@@ -33,6 +33,8 @@ class ValueKind(Enum):
     """An address, with or without a port."""
     CONNECTION = auto()
     """A connection, by its id, its number, or the address and port of either end."""
+    STREAM = auto()
+    """A connection, by its number from 0, as Wireshark counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,7 @@ _READERS: dict[ValueKind, Callable[[str], Value]] = {
     ValueKind.ADDRESS: network,
     ValueKind.ENDPOINT: endpoint,
     ValueKind.CONNECTION: _connection,
+    ValueKind.STREAM: lambda word: ConnectionNumber(integer(word) + 1),
 }
 
 

@@ -1,0 +1,45 @@
+"""``mqpcap fields``: every name that filters, --fields and --by take, and every column of the tables."""
+
+import sys
+import textwrap
+
+import click
+
+from mqpcap.cli.console import put, width_of
+from mqpcap.errors import QueryError
+
+WIDTH = 100
+NAME_WIDTH = 26
+
+
+@click.command(epilog="Examples: mqpcap fields flymq\n\nmqpcap fields messages --json")
+@click.argument("name", required=False, metavar="[TABLE|PROTOCOL]")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per field.")
+def fields(name: str | None, as_json: bool) -> None:
+    """List the fields: names with type, unit, values and meaning.
+
+    Names of messages, exchanges and protocols are those of -Y, --fields and --by; a field of a protocol also goes
+    without its protocol: key for flymq.key. The meanings are in the Parquet files, too, as comments of columns.
+    """
+    from mqpcap import api
+    from mqpcap.tables.json_lines import json_object, json_text
+
+    try:
+        rows = api.fields(name)
+    except QueryError as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        put(json_text([json_object(field.as_json()) for field in rows]))
+        return
+    width, table = min(width_of(sys.stdout) or WIDTH, WIDTH), ""
+    for field in rows:
+        if field.table != table:
+            put(f"{chr(10) if table else ''}{field.table}{'' if field.in_filters else ' (columns of the table)'}")
+            table = field.table
+        notes = [field.meaning, f"in {field.unit}" if field.unit else ""]
+        notes += [f"values: {', '.join(field.values)}" if field.values else ""]
+        notes += [f"also {', '.join(field.aliases)}" if field.aliases else ""]
+        kind = field.type if len(field.type) <= 18 else field.type.split("<")[0]
+        head = f"  {field.name:<{NAME_WIDTH}} {kind:<18} "
+        text = "; ".join(filter(None, notes))
+        put(textwrap.fill(text or "-", width, initial_indent=head, subsequent_indent=" " * (NAME_WIDTH + 22)))

@@ -1,0 +1,104 @@
+"""The values of a message by the names that filters use: for ``--fields``, and for `MessageRow` in Python.
+
+In: names, and rows of `time_merge`. Out: a value for each name, null where the message has none. Called by: the
+commands and ``mqpcap.show``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.query.filter_columns import STREAM, ColumnSource, column
+from mqpcap.tables.json_lines import json_time
+from mqpcap.tables.schemas import NUMBER
+from mqpcap.wording import endpoint
+
+
+class FieldReader:
+    """Reads the values of names from messages. Raises QueryError for an unknown name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._sources = {name: column(name).sources for name in self.names}
+
+    def columns(self, protocol: str) -> tuple[str, ...]:
+        """The columns of a protocol's table that are read."""
+        return tuple({x.path[0] for sources in self._sources.values() for x in sources if x.table == protocol})
+
+    def values(self, row: MessageRow) -> list[object]:
+        """The value of each name; a list where a message has several."""
+        return [self._value(name, row) for name in self.names]
+
+    def _value(self, name: str, row: MessageRow) -> object:
+        if name in _COMPUTED:
+            return _COMPUTED[name](row)
+        for source in self._sources[name]:
+            value = _source_value(source, row)
+            if value is not None:
+                return value
+        return None
+
+
+def _source_value(source: ColumnSource, row: MessageRow) -> object:
+    if source.table == "messages":
+        return row.message[source.path[0]]
+    if source.table == "exchanges":
+        return _exchange_value(source.path[0], row)
+    return _nested(row.fields.get(source.path[0]), source.path[1:]) if source.table == row.protocol else None
+
+
+def _nested(value: object, path: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_nested(item, path) for item in value]
+    if path and isinstance(value, Mapping):
+        return _nested(value.get(path[0]), path[1:])
+    return value
+
+
+def _exchange_value(name: str, row: MessageRow) -> object:
+    exchange = row.exchange
+    if exchange is None:
+        return None
+    end, _, what = name.partition("_")
+    if end not in ("request", "reply"):
+        return not exchange.is_request if name == "is_reply" else getattr(exchange, name)
+    is_own = exchange.is_request == (end == "request")
+    if what == "packet":
+        return row.message["first_packet"] if is_own else exchange.packet
+    own_ns, latency_ns = int(str(row.message["ts_ns"])), exchange.latency_ns
+    if is_own or latency_ns is None:
+        return own_ns if is_own else None
+    return own_ns + latency_ns if exchange.is_request else own_ns - latency_ns
+
+
+def _end(row: MessageRow, end: str) -> tuple[object, object]:
+    """Address and port of the client or the server."""
+    side = "src" if (end == "client") == (row.message["direction"] == "c2s") else "dst"
+    return row.message[f"{side}_ip"], row.message[f"{side}_port"]
+
+
+def _time(row: MessageRow) -> object:
+    return json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+
+
+def _number(row: MessageRow) -> int:
+    return int(str(row.message[NUMBER]))
+
+
+@cache
+def _of_end(end: str, index: int) -> Callable[[MessageRow], object]:
+    return lambda row: _end(row, end)[index]
+
+
+_COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
+    "ts": _time,
+    "frame.time": _time,
+    "connection": lambda row: f"c{_number(row)}",
+    STREAM: lambda row: _number(row) - 1,
+    "client": lambda row: endpoint(*_end(row, "client")),
+    "server": lambda row: endpoint(*_end(row, "server")),
+    "client_ip": _of_end("client", 0),
+    "client_port": _of_end("client", 1),
+    "server_ip": _of_end("server", 0),
+    "server_port": _of_end("server", 1),
+}
