@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _CALLS = ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats")
 __all__ = [
-    "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields", "follow",
-    "info", "messages", "open", "protocols", "read", "show", "stats",
+    "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
+    "follow", "info", "messages", "open", "protocols", "read", "show", "stats",
 ]  # fmt: skip
 
 
