@@ -119,6 +119,38 @@ CASES = {
         insert(6, a(123_456_789, flags=SYN), b(5009, ack=1011)), "a connection opened by a challenge ACK"
     ),
     "stray SYN, higher": Case(insert(6, a(3_123_456_789, flags=SYN), b(5009, ack=1011)), "1.2 GB missing"),
+    "stray SYN, the challenge repeats the last acknowledgement": Case(
+        insert(5, a(123_456_789, flags=SYN), BASE[4]), "a packet captured twice"
+    ),
+    "stray SYN and its challenge twice": Case(
+        by_time(
+            challenged := insert(5, a(123_456_789, flags=SYN), BASE[4]),
+            [p.but(ts_ns=p.ts_ns + 300) for p in challenged],
+        ),
+        "a challenge counted as copy",
+        copies=(8, 6),
+    ),
+    "stray SYN and its challenge, a second tap later": Case(
+        [*challenged, *shifted(challenged, 1000 * MS)], "a challenge counted as copy", copies=(8, 6)
+    ),
+    "a last byte alone, a second tap later": Case(
+        [
+            *(
+                last := [
+                    *BASE[:7],
+                    BASE[7].but(body=b"reply"),
+                    b(5014, b"2", ack=1016, ts_ns=BASE[7].ts_ns + 9),
+                    *BASE[8:],
+                ]
+            ),
+            *shifted(last, 1000 * MS),
+        ],
+        "a keep-alive, retransmitted",
+        copies=(7, 6),
+    ),
+    "a SYN-ACK that acknowledges another number": Case(
+        insert(1, b(900_000, flags=SYN | ACK, ack=1001 - 5_505_023)), "5.5 MB missing"
+    ),
     "two SYN-ACKs, the first counts": Case(
         insert(2, b(900_000, flags=SYN | ACK, ack=1001)), "server bytes retransmitted"
     ),
@@ -311,6 +343,19 @@ def test_a_port_is_used_again_without_a_fin() -> None:
     assert [seen.side(0, flow.index) for flow in seen.flows] == [REQUESTS, REQUESTS]
     assert seen.flows[1].first_ts_ns == again[0].ts_ns
     assert [flow.packets for flow in seen.flows] == [(7, 5), (7, 5)]
+
+
+def test_a_port_used_again_within_the_hour_leaves_the_older_connection_its_last_time() -> None:
+    """The SYN, sent twice, is counted at the older connection until the server answers it."""
+    first = conversation()[:9]
+    again = conversation(70_000, 80_000, START + 3_590_000 * MS)
+    seen = read([*first, again[0].but(ts_ns=again[0].ts_ns - 1000 * MS, ident=7), *again])
+
+    assert [(flow.first_ts_ns, flow.last_ts_ns) for flow in seen.flows] == [
+        (first[0].ts_ns, first[-1].ts_ns),
+        (again[0].ts_ns - 1000 * MS, again[-1].ts_ns),
+    ]
+    assert [flow.packets for flow in seen.flows] == [(5, 4), (8, 5)]
 
 
 def test_a_reset_that_its_sender_ignores_is_none_and_a_refusal_is_one() -> None:

@@ -15,6 +15,8 @@ from mqpcap.tcp.flags import ACK
 
 NONE = -(1 << 62)
 """No stream offset."""
+CHALLENGED = -1
+"""`SideRecord.empty_flags` of a side that may repeat its last packet: a SYN challenged it (RFC 5961, section 4)."""
 
 Wide = Annotated[int, ctypes.c_int64]
 Flag = Annotated[int, ctypes.c_int16]

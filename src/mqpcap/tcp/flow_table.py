@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import cython
 import numpy as np
 
-from mqpcap.tcp.flow_records import FLOW, NONE, PIECE, SIDE, FlowRecord, PieceRecord, SideRecord
+from mqpcap.tcp.flow_records import CHALLENGED, FLOW, NONE, PIECE, SIDE, FlowRecord, PieceRecord, SideRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,6 +59,7 @@ HASH_KEY = np.frombuffer(os.urandom(11 * 8), np.uint64)
 
 # The constants for C.
 _NONE = cython.declare(cython.longlong, NONE)
+_CHALLENGED = cython.declare(cython.longlong, CHALLENGED)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
 _MAX_CHECKSUM_BALANCE = cython.declare(cython.longlong, MAX_CHECKSUM_BALANCE)
@@ -836,9 +837,10 @@ class FlowTable:
     ) -> cython.longlong:
         """Count a packet without payload as duplicate if it repeats the last one, identity included.
 
-        An acknowledgement that a receiver repeats has another IP identification, or comes later than a copy.
+        An acknowledgement that a receiver repeats has another IP identification, answers a SYN, or comes later than a
+        copy.
         """
-        is_old: cython.bint = off <= self._sides[q].known_end
+        is_old: cython.bint = off <= self._sides[q].known_end and self._sides[q].empty_flags != _CHALLENGED
         if ack >= 0:
             is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
         if flag & _FIN:

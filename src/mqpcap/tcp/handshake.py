@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp.flags import ACK, RST, SYN
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
+from mqpcap.tcp.flow_records import CHALLENGED, NONE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, STALE_NS, FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import ahead, unwrapped, wrapped
@@ -37,6 +37,12 @@ class PendingSyn(NamedTuple):
     ack: int
     ts_ns: int
     number: int
+    packets: int = 0
+    """How often it was captured; so far all are counted at the living connection."""
+    duplicates: int = 0
+    last_ts_ns: int = 0
+    earlier_ns: int = 0
+    """The latest time of the living connection without the SYN."""
 
 
 class Fit(NamedTuple):
@@ -192,12 +198,15 @@ class Handshakes:
             peer_record.packets == 0 and side_record.syn_seen and not side_record.bytes and not packet.flags & ACK
         )
         pending = self._pending.get(side >> 1)
-        base = wrapped(packet.seq + 1)
+        is_pending = pending is not None and (pending.side, pending.base) == (side, wrapped(packet.seq + 1))
+        if is_pending and side_record.has_copies:
+            return STRAY
         if is_over or is_unanswered or (pending is not None and self._answers(packet, side, pending)):
             return NEW
-        if pending is None or (pending.side, pending.base) != (side, base):
-            ack = packet.ack if packet.flags & ACK else -1
-            self._pending[side >> 1] = PendingSyn(side, base, ack, packet.ts_ns, packet.number)
+        if not is_pending:
+            self._pending[side >> 1] = PendingSyn(
+                side, wrapped(packet.seq + 1), packet.sent_ack, packet.ts_ns, packet.number
+            )
         return STRAY
 
     def _syn_verdict(self, packet: Segment, side: int) -> bool | None:
@@ -251,7 +260,27 @@ class Handshakes:
             return False
         if packet.flags & SYN:
             return pending.ack < 0
+        if pending.ack >= 0 and not 0 <= ahead(packet.seq, pending.ack) <= SYN_NEAR_BYTES:
+            return False  # the SYN-ACK was damaged: its sender did not ask for these bytes
         return bool(packet.flags & RST) or fit.level < 4 or -fit.hole > distance
+
+    def note_stray(self, packet: Segment, side: int) -> None:
+        """Note a packet that fits no connection. The receiver of a SYN may repeat its last packet: a challenge."""
+        pending, flow = self._pending.get(side >> 1), self._table.flows[side >> 1]
+        is_copy = bool(self._table.is_same_empty(side, packet.flags, packet.ts_ns, packet.ident))
+        if packet.flags & SYN and pending is not None and pending.base == wrapped(packet.seq + 1):
+            is_copy |= pending.packets > 0 and bool(self._table.sides[side].has_copies)
+            is_latest = pending.packets > 0 and flow.last_ts_ns == pending.last_ts_ns
+            self._pending[side >> 1] = pending._replace(
+                packets=pending.packets + 1,
+                duplicates=pending.duplicates + is_copy,
+                last_ts_ns=max(packet.ts_ns, flow.last_ts_ns),
+                earlier_ns=pending.earlier_ns if is_latest else flow.last_ts_ns,
+            )
+        self._table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
+        self._table.sides[side].duplicates += is_copy
+        if packet.flags & SYN and not is_copy:
+            self._table.sides[side ^ 1].empty_flags = CHALLENGED
 
     def note_copy(self, packet: Segment, side: int) -> None:
         """Count a SYN as duplicate if its side has sent it before and would not send it again."""
@@ -304,14 +333,27 @@ class Handshakes:
         queue = self._out_of_order.queues.get(side)
         if queue is not None and queue.start_unknown:
             # Empty segments in front of the SYN (a split handshake, a refusal) are no bytes.
-            queue.lowest = (
-                ahead(base, side_record.base_seq)
-                if not queue.buffered
-                else min(queue.lowest, ahead(base, side_record.base_seq))
-            )
+            offset = ahead(base, side_record.base_seq)
+            queue.lowest = min(queue.lowest, offset) if queue.buffered else offset
+            if not queue.buffered:
+                side_record.known_end = offset
             if side_record.fin_offset != NONE and side_record.fin_offset < queue.lowest:
                 side_record.fin_offset = NONE
             self._out_of_order.release_start(side, queue)
+
+    def start_other(self, side: int, seq: int, ack: int) -> None:
+        """Fix the start of a server whose packets were recorded first, by the client's acknowledgement of its SYN-ACK.
+
+        As `FlowTable.begin_other`; the number must be that of the first byte that was captured.
+        """
+        side_record: SideRecord = self._table.sides[side]
+        peer_record: SideRecord = self._table.sides[side ^ 1]
+        queue = self._out_of_order.queues.get(side ^ 1)
+        if queue is None or not queue.start_unknown or not side_record.syn_seen or side_record.base_seq != seq:
+            return
+        if ahead(ack, peer_record.base_seq) == queue.lowest and side_record.first_ack < 0:
+            self._start_at(side ^ 1, ack)
+            peer_record.base_known = 1
 
     def _swap_sides(self, flow: int) -> bool:
         """Exchange the sides of a flow; False if it has emitted bytes, which makes that impossible."""
@@ -340,9 +382,14 @@ class Handshakes:
             return
         client = pending.side if pending.ack < 0 else pending.side ^ 1
         new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.number)
-        self._table.sides[pending.side].packets -= 1
+        self._table.sides[pending.side].packets -= pending.packets
+        self._table.sides[pending.side].duplicates -= pending.duplicates
+        if self._table.flows[side >> 1].last_ts_ns == pending.last_ts_ns:
+            self._table.flows[side >> 1].last_ts_ns = pending.earlier_ns
+        self._table.flows[new].last_ts_ns = max(pending.last_ts_ns, pending.ts_ns)
         side_record: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
-        side_record.base_seq, side_record.base_known, side_record.syn_seen, side_record.packets = pending.base, 1, 1, 1
+        side_record.base_seq, side_record.base_known, side_record.syn_seen = pending.base, 1, 1
+        side_record.packets, side_record.duplicates = pending.packets, pending.duplicates
         side_record.last_packet = pending.number
         if pending.ack >= 0:
             client_record: SideRecord = self._table.sides[new * 2]

@@ -106,6 +106,13 @@ class ReorderQueue:
         index = bisect_right(self.snaps, offset, key=lambda hole: hole[1])
         return index < len(self.snaps) and self.snaps[index][0] <= offset
 
+    def differs(self, offset: int, body: bytes) -> bool:
+        """Whether other bytes are buffered from an offset on."""
+        index = _first_ending_after(self.buffered, offset)
+        if index == len(self.buffered) or self.buffered[index].offset > offset:
+            return False
+        return self.buffered[index].part(offset, offset + len(body)).body != body
+
     def rebase(self, delta: int) -> None:
         """Move offset 0 to the offset delta."""
         self.buffered = [entry._replace(offset=entry.offset - delta) for entry in self.buffered]

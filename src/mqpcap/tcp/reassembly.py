@@ -35,7 +35,7 @@ from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.handshake import NEW, STRAY, Handshakes
 from mqpcap.tcp.headers import Segments
 from mqpcap.tcp.history import History
-from mqpcap.tcp.out_of_order import OutOfOrder
+from mqpcap.tcp.out_of_order import OutOfOrder, ReorderQueue
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
 from mqpcap.tcp.unconsumed import UnconsumedBytes
 
@@ -196,8 +196,8 @@ class Reassembler:
             self._apply_reset(packet, side)
             return True
         if is_stray:
+            handshakes.note_stray(packet, side)
             self._count(packet, side)
-            table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
             out_of_order.update(side >> 1)
             return True
         seq = packet.seq
@@ -210,6 +210,8 @@ class Reassembler:
             ack = packet.ack = -1
         if table.sides[side ^ 1].base_seq < 0:
             table.begin_other(side >> 1, side, seq, ack)
+        elif ack >= 0 and not table.sides[side ^ 1].base_known:
+            handshakes.start_other(side, seq, ack)
         self._count(packet, side)
         table.note_checksum(side, packet.checksum)
         self._take_segment(packet, side, seq)
@@ -274,14 +276,11 @@ class Reassembler:
         start_unknown = queue is not None and queue.start_unknown
         body = self._history.window[packet.start : packet.start + packet.length]
         high, wire_high, expected = offset + packet.length, offset + packet.wire_length, side_record.next_offset
+        if packet.wire_length == 1 and self._is_probe(packet, side, offset, queue):
+            return
         if queue is not None and start_unknown:
             queue.lowest = min(queue.lowest, offset)
         elif offset < expected:
-            if packet.wire_length == 1 and offset + 1 == expected and not self._history.has_sent(packet, side, offset):
-                # The probe that keeps a connection alive.
-                is_acked = self._table.sides[side ^ 1].ack == wrapped(side_record.base_seq + expected)
-                side_record.retransmitted += 0 if is_acked else packet.length
-                return
             cut = min(high, expected) - offset
             if packet.is_damaged:
                 side_record.retransmitted += min(cut, packet.length)
@@ -309,6 +308,23 @@ class Reassembler:
             queue = queue or out_of_order.open_queue(side, packet.ts_ns)
             queue.add_snapped(high if start_unknown else max(high, side_record.next_offset), wire_high)
             side_record.known_end = max(side_record.known_end, wire_high)
+
+    def _is_probe(self, packet: Segment, side: int, offset: int, queue: ReorderQueue | None) -> bool:
+        """Whether a byte that came before asks if the connection is alive: it is alone, and often garbage."""
+        side_record: SideRecord = self._table.sides[side]
+        other_ack = self._table.sides[side ^ 1].ack
+        is_acked = other_ack >= 0 and unwrapped(other_ack, side_record.base_seq, side_record.next_offset) > offset
+        if queue is not None and (queue.start_unknown or offset >= side_record.next_offset):
+            return is_acked and queue.differs(offset, bytes(self._history.window[packet.start :][: packet.length]))
+        is_last = offset + 1 == side_record.next_offset
+        is_known = is_last or (is_acked and side_record.lowest_offset <= offset < side_record.next_offset)
+        gaps = self._gaps.by_side.get(side)
+        is_missing = gaps is not None and gaps.first(offset, offset + 1) is not None
+        is_closed = bool(self._table.flows[side >> 1].is_closed)
+        if not is_known or is_missing or is_closed or self._history.has_sent(packet, side, offset):
+            return False
+        side_record.retransmitted += 0 if is_acked else packet.length
+        return True
 
     def _take_repeated(self, packet: Segment, side: int, offset: int, body: bytes) -> None:
         """Count late bytes that fall in gaps, and compare retransmitted bytes with the first copy."""
