@@ -17,6 +17,7 @@ MOST = {
     "queries": (2.0, 0.5),
     "query": (0.6, 0.0),
     "scapy": (0.0, 0.0),
+    "sample_captures": (0.0, 0.0),
     "schema": (6.2, 0.9),
     "spark": (2.0, 0.1),
     "statistics": (3.1, 0.6),

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from mqpcap import protocols
     from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, messages, show, stats
     from mqpcap.recording import Recording, open, read
+    from mqpcap.sample_captures import samples
 
 __version__ = "0.1.0"
 _CALLS = ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats")
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
-    "follow", "info", "messages", "open", "protocols", "read", "show", "stats",
+    "follow", "info", "messages", "open", "protocols", "read", "samples", "show", "stats",
 ]  # fmt: skip
 
 
@@ -31,6 +32,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("mqpcap.protocols")
+    if name == "samples":
+        from mqpcap.sample_captures import samples
+
+        return samples
     if name in ("Recording", "open", "read"):
         from mqpcap import recording
 

@@ -31,6 +31,7 @@ from mqpcap.cli.process import (
 )
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.report import report
+from mqpcap.cli.samples import samples
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
 from mqpcap.cli.stats import stats
@@ -113,5 +114,20 @@ def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
 
 
-for _command in (export, show, stats, follow, extract, diff, report, info, protocols, fields, explain, ask, spark):
+for _command in (
+    export,
+    show,
+    stats,
+    follow,
+    extract,
+    diff,
+    report,
+    info,
+    protocols,
+    fields,
+    explain,
+    ask,
+    samples,
+    spark,
+):
     main.add_command(_command)
