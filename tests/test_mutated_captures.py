@@ -165,3 +165,24 @@ def test_rows_paired_in_pieces_are_the_same(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(columns, "BATCH_ROWS", 50)
 
     assert tables(dissect(capture)) == expected
+
+
+def test_a_reply_that_acknowledges_too_much_settles_no_request_in_any_windows(tmp_path: Path) -> None:
+    """It waits for bytes that never come, so the request after the pause says nothing of what was open before.
+
+    BlipMQ's second POLL of a queue (packet 149) comes last, with its own time: its reply is before it.
+    """
+    data = (PCAPS / "blipmq" / "qos1.pcap").read_bytes()
+    packets = records(data)
+    ts, wire, reply = packets[149]
+    ack_at = 34 + 8
+    ack = int.from_bytes(reply[ack_at : ack_at + 4], "big") + 4096
+    packets[149] = ts, wire, reply[:ack_at] + ack.to_bytes(4, "big") + reply[ack_at + 4 :]
+    packets.append(packets.pop(148))
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], packets))
+
+    assert differences(capture) == {}
+    exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
+    exchanges = [row for row in exchanges if row["request_packet"] == len(packets)]
+    assert [(row["op"], row["state"], row["reply_packet"]) for row in exchanges] == [("POLL", "answered", 149)]

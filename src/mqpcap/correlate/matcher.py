@@ -502,6 +502,7 @@ class TcpOrder:
             ):
                 self._reply(replies.popleft())
             elif q is not None and (r is not None or all_of_them):  # each waits for the other: acknowledged later
+                q.in_hole = q.in_hole or r is not None  # what the waiting reply answers is not known
                 self._request(requests.popleft())
             elif all_of_them:
                 self._reply(replies.popleft())
