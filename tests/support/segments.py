@@ -26,6 +26,7 @@ class Packet:
     wire_length: int = -1
     ident: int = 0
     checksum: int = 0
+    window: int = 0
 
     def but(self, **changes: object) -> "Packet":
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -81,6 +82,7 @@ def segments(packets: Sequence[Packet], first: int = 0) -> Segments:
         number=numbers,
         ident=np.array([packet.ident for packet in packets], np.int64),
         checksum=np.array([packet.checksum for packet in packets], np.int32),
+        window=np.array([packet.window for packet in packets], np.int32),
         file=np.zeros(n, np.int32),
         key=(src + sport * 7) + (dst + dport * 7),
         counts={},

@@ -98,6 +98,25 @@ def test_mapped_ipv4_has_one_text_in_every_python():
     assert address_text(6, 0, 0xC000020A) == "::c000:20a"
 
 
+@pytest.mark.parametrize(
+    ("flags", "options", "captured", "upper"),
+    [
+        ("S", [("WScale", 7)], 99, 9),
+        ("SA", [("MSS", 1460), ("NOP", None), ("WScale", 0), ("SAckOK", b"")], 99, 2),
+        ("S", [("MSS", 1460), ("SAckOK", b"")], 99, 1),
+        ("S", [], 99, 1),
+        ("S", [("WScale", 200)], 99, 16),  # RFC 7323: 14 at most
+        ("S", [("MSS", 1460), ("NOP", None), ("WScale", 7)], 14 + 20 + 24, 0),
+        ("A", [("WScale", 7)], 99, 0),
+    ],
+)
+def test_window_and_its_scale(flags, options, captured, upper):
+    frame = bytes(Ether() / IP() / TCP(flags=flags, options=options, window=512))
+    found = segments(frame[:captured], wirelen=[len(frame)])
+
+    assert found.window.tolist() == [upper << 16 | 512]
+
+
 def test_key_is_the_same_for_both_directions_and_differs_between_connections():
     back = IP(src="192.168.0.254", dst="10.1.2.3") / TCP(sport=9092, dport=40000)
     swapped_ports = V4 / TCP(sport=9092, dport=40000)

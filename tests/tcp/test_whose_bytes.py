@@ -358,6 +358,45 @@ def test_a_port_used_again_within_the_hour_leaves_the_older_connection_its_last_
     assert [flow.packets for flow in seen.flows] == [(5, 4), (8, 5)]
 
 
+NO_SCALE, SCALE_7 = 1 << 16 | 256, 9 << 16 | 65_535
+"""Windows of a SYN: `Segments.window`."""
+
+
+@pytest.mark.parametrize(
+    ("client_syn", "server_syn", "window", "distance", "is_gap"),
+    [
+        (NO_SCALE, NO_SCALE, 256, 100_000, False),
+        (NO_SCALE, NO_SCALE, 256, 60_000, True),
+        (SCALE_7, SCALE_7, 12_759, 1_048_576, True),
+        (SCALE_7, SCALE_7, 12_759, 12_759 * 128 + 1, False),
+        (SCALE_7, NO_SCALE, 12_759, 1_048_576, False),  # both SYNs must have the option
+        (0, SCALE_7, 12_759, 1_048_576, True),  # the options of a SYN are cut off: nothing is known
+    ],
+)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_no_gap_is_larger_than_the_windows(
+    client_syn: int, server_syn: int, window: int, distance: int, is_gap: bool, is_empty: bool
+) -> None:
+    """A segment beyond what its receiver allows, and nothing that acknowledges it: its bytes count as late ones."""
+    handshake = [a(999, flags=SYN, window=client_syn), b(4999, flags=SYN | ACK, ack=1000, window=server_syn)]
+    handshake += [a(1000, ack=5000, window=window), b(5000, ack=1000, window=window)]
+    far = a(1000 + distance, b"" if is_empty else b"far away", ack=5000, window=window)
+    seen = read([*handshake, far])
+
+    assert len(seen.flows) == 1
+    assert seen.flows[0].missing == (distance if is_gap else 0, 0)
+    assert seen.late() == ([] if is_gap or is_empty else [(0, 0, distance, 8)])
+
+
+def test_an_acknowledged_gap_may_be_larger_than_the_window() -> None:
+    """Packets of both sides are lost between two that were captured."""
+    packets = [a(999, flags=SYN, window=NO_SCALE), b(4999, flags=SYN | ACK, ack=1000, window=NO_SCALE)]
+    packets += [a(1000, ack=5000), a(1_001_000, b"after", ack=5000), b(5000, ack=1_001_005)]
+    seen = read(packets)
+
+    assert (seen.flows[0].missing, seen.side()) == ((1_000_000, 0), [(1_000_000, b"after")])
+
+
 def test_a_reset_that_its_sender_ignores_is_none_and_a_refusal_is_one() -> None:
     assert read([*BASE[:6], b(5009, flags=RST)]).flows[0].end_state == "reset"
     assert read([*BASE[:6], b(5009 + 1000, flags=RST)]).flows[0].end_state == "reset"

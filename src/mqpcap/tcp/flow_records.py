@@ -103,6 +103,8 @@ class SideRecord(ctypes.Structure):
     """Number of the packet with the byte before next_offset, or with the SYN; 0 none."""
     last_piece: Wide
     """Index of its last piece."""
+    window: Wide
+    """The largest window it advertised, not scaled; in the upper bits what its SYN says, as `Segments.window`."""
     checksum_balance: Small
     """Segments with a right checksum minus those with a wrong checksum, up to MAX_CHECKSUM_BALANCE."""
     ended: Small
@@ -159,6 +161,7 @@ class Segment:
     file: int
     ident: int = 0
     checksum: int = 0
+    window: int = 0
     is_damaged: bool = field(default=False, init=False)  # its checksum is wrong on a side whose checksums are right
 
     @property

@@ -115,6 +115,7 @@ _Side = cython.struct(
     resume_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
+    window=cython.longlong,
     checksum_balance=cython.schar,
     ended=cython.schar,
     syn_seen=cython.short,
@@ -231,6 +232,7 @@ class FlowTable:
     _file: cython.const[cython.int][::1]
     _ident: cython.const[cython.longlong][::1]
     _checksum: cython.const[cython.int][::1]
+    _window: cython.const[cython.int][::1]
 
     def __init__(self) -> None:
         self.opened_count = self.piece_count = self.piece_first = self.ended_count = 0
@@ -288,6 +290,7 @@ class FlowTable:
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
         self._number, self._file = memoryview(segments.number), memoryview(segments.file)
         self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
+        self._window = memoryview(segments.window)
         self._rows = len(segments.key)
         self.reserve(self._rows)
 
@@ -585,6 +588,7 @@ class FlowTable:
             self._see(q, off)
         self._count(flow, q, self._ts_ns[i])
         self.note_checksum(q, self._checksum[i])
+        self.note_window(q, self._window[i])
         if flag & _FIN and self._sides[q].fin_offset == _NONE:
             off += length
             self._sides[q].fin_offset = off
@@ -821,6 +825,18 @@ class FlowTable:
         balance: cython.longlong = self._sides[q].checksum_balance + checksum
         if -_MAX_CHECKSUM_BALANCE <= balance <= _MAX_CHECKSUM_BALANCE:
             self._sides[q].checksum_balance = cython.cast(cython.schar, balance)
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def note_window(self, q: cython.longlong, window: cython.longlong) -> cython.longlong:
+        """Remember the largest window of a side; that of a SYN (over 16 bits) is never scaled."""
+        largest: cython.longlong = self._sides[q].window & 0xFFFF
+        if window > 0xFFFF:
+            self._sides[q].window = (window & ~0xFFFF) | largest
+        elif window > largest:
+            self._sides[q].window += window - largest
         return 0
 
     @cython.ccall

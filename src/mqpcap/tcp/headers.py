@@ -77,6 +77,7 @@ _IPV4 = cython.declare(cython.longlong, wrappings.IPV4)
 _IPV6 = cython.declare(cython.longlong, wrappings.IPV6)
 _IP_PROTOCOL = cython.declare(cython.longlong, wrappings.IP_PROTOCOL)
 _MASK_32 = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFF)
+_SYN = cython.declare(cython.const[cython.longlong], 2)
 _TCP_PROTOCOL = cython.declare(cython.const[cython.longlong], 6)
 _SWAP = cython.declare(cython.ulonglong, 256 if sys.byteorder == "little" else 1)
 _TCP_KIND = cython.declare(cython.longlong, wrappings.TCP)
@@ -102,6 +103,8 @@ class Segments(ColumnBatch):
     in the low 16 bits, the IPv4 identification in the next 16 (0 without one).
     ``checksum``: 1 if it is right, -1 if it is wrong. It is 0 if the segment is not captured whole, or if its sender or
     receiver left the checksum to the network card.
+    ``window``: the advertised window, not scaled, in the low 16 bits. The upper bits of a SYN: its window scale plus 2,
+    or 1 without that option, or 0 if its options are not captured.
     ``ts_ns``, ``number``, ``file``: of the packet.
     ``key``: equal for both directions of a connection.
     ``counts``: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
@@ -125,6 +128,7 @@ class Segments(ColumnBatch):
     wire_length: NDArray[np.int64]
     ident: NDArray[np.int64]
     checksum: NDArray[np.int32]
+    window: NDArray[np.int32]
     ts_ns: NDArray[np.int64]
     number: NDArray[np.int64]
     file: NDArray[np.int32]
@@ -190,6 +194,7 @@ class _Walk:
     flags: cython.longlong
     ident: cython.longlong
     checksum: cython.int
+    window: cython.longlong
 
     @cython.cfunc
     @cython.nogil
@@ -477,11 +482,34 @@ class _Walk:
         self.flags = self.buf[p + 13]
         self.position = p + head
         self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
+        self.window = self._u16(p + 14)
+        if self.flags & _SYN:
+            self.window |= self._window_scale(p + 20, p + head) << 16
         self.checksum = self._compare_checksum(p) if self.end == self.wire_end else 0
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
         if self.end < self.position:
             self.end = self.position
         return _TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _window_scale(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+        """From the TCP options of a SYN: the window scale plus 2, 1 without that option, 0 if options are cut off."""
+        size: cython.longlong
+        while p < end and p < self.end and self.buf[p] != 0:
+            if self.buf[p] == 1:
+                p += 1
+                continue
+            if p + 3 > self.end:
+                break
+            size = self.buf[p + 1]
+            if self.buf[p] == 3 and size == 3:
+                return 2 + (self.buf[p + 2] if self.buf[p + 2] < 14 else 14)
+            if size < 2:
+                break
+            p += size
+        return 1 if self.end >= end else 0
 
     @cython.cfunc
     @cython.nogil
@@ -578,6 +606,7 @@ def _walk_packets(
                 narrow[2, row] = cython.cast(cython.int, walk.dport)
                 narrow[3, row] = cython.cast(cython.int, walk.flags)
                 narrow[4, row] = walk.checksum
+                narrow[5, row] = cython.cast(cython.int, walk.window)
                 row += 1
             elif result == _FRAGMENT:
                 with cython.gil:
@@ -594,7 +623,7 @@ def _walk_packets(
 
 
 WIDE = ("src_hi", "src_lo", "dst_hi", "dst_lo", "seq", "ack", "start", "length", "wire_length", "ident", "packet")
-NARROW = ("version", "sport", "dport", "flags", "checksum")
+NARROW = ("version", "sport", "dport", "flags", "checksum", "window")
 """Columns of a row in 64 and in 32 bits: those of Segments, and the index of the row's packet."""
 
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")

@@ -14,7 +14,7 @@ from collections import deque
 from typing import NamedTuple
 
 from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.flow_table import MAX_HOLE, FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.history import History, Original
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, ahead, unwrapped, wrapped
@@ -27,6 +27,8 @@ SEGMENT_OVERHEAD = 192
 """Memory for a buffered segment in addition to its bytes."""
 SETTLE_PACKETS = 32
 """Packets of the connection to wait for after an acknowledgement covers a hole: captures are a bit out of order."""
+UNSCALED_WINDOW = 0xFFFF
+"""Largest window without a scale, also that of a SYN."""
 START_BYTES = 256 * 1024
 START_SEGMENTS = 64
 START_PACKETS = 256
@@ -252,7 +254,7 @@ class OutOfOrder:
                 queue.last_ack = ack
                 queue.acks.append((self.packets(side >> 1), ack))
 
-    def _resolve_holes(self, side: int, queue: ReorderQueue, give_up: bool = False) -> None:
+    def _resolve_holes(self, side: int, queue: ReorderQueue, give_up: bool = False, is_end: bool = False) -> None:
         """Release the segments in order, and turn due holes, or all holes, into gaps."""
         self._note_ack(side, queue)
         packet_count = self.packets(side >> 1)
@@ -276,6 +278,9 @@ class OutOfOrder:
                 if queue.bytes <= MAX_BUFFERED_BYTES and len(queue.buffered) <= MAX_BUFFERED_SEGMENTS:
                     break
                 self._counts["reorder_cap"] += 1
+            if is_end and head.offset > max(queue.last_ack, self._sendable_end(side)):
+                self._drop_unsent(side, queue)
+                break
             self._give_up(side, queue)
             self._release_in_order(side, queue)
         self._close_if_in_order(side, queue)
@@ -380,7 +385,7 @@ class OutOfOrder:
         peer_record: SideRecord = self._table.sides[side ^ 1]
         queue = self.queues.get(side)
         if queue is not None:
-            self._resolve_holes(side, queue, give_up=True)
+            self._resolve_holes(side, queue, give_up=True, is_end=True)
             self.queues.pop(side, None)
         if side_record.ended:
             return
@@ -388,7 +393,7 @@ class OutOfOrder:
             # No packet of this side: the bytes that the other side acknowledged were never captured.
             side_record.base_seq = peer_record.first_ack
         if side_record.base_seq >= 0:
-            low, high = side_record.next_offset, self._known_end(side_record, peer_record)
+            low, high = side_record.next_offset, self._known_end(side)
             if high > low:
                 snapped = queue is not None and any(start <= low < end for start, end in queue.snaps)
                 side_record.missing += high - low
@@ -397,14 +402,45 @@ class OutOfOrder:
                 self._gaps.trailing.add(side)
         self._table.end(side)
 
-    def _known_end(self, side_record: SideRecord, peer_record: SideRecord) -> int:
+    def _known_end(self, side: int) -> int:
         """The stream offset after the last byte that a side is known to have sent."""
+        side_record: SideRecord = self._table.sides[side]
         low, high = side_record.next_offset, side_record.known_end
+        acked = self._acked_end(side)
         if NONE < side_record.fin_offset < low + MAX_WINDOW:
-            return int(side_record.fin_offset)
-        ack = unwrapped(peer_record.ack, side_record.base_seq, low) if peer_record.ack >= 0 else low
-        # An acknowledgement of one byte more probably covers a FIN that was not captured.
-        return ack if high + 1 < ack < low + MAX_WINDOW else int(high)
+            high = side_record.fin_offset
+        elif high + 1 < acked:
+            # An acknowledgement of one byte more probably covers a FIN that was not captured.
+            high = acked
+        return int(high) if high <= self._sendable_end(side) else acked
+
+    def _acked_end(self, side: int) -> int:
+        """The offset up to which the other side acknowledged bytes, at least that of the next byte in order."""
+        side_record: SideRecord = self._table.sides[side]
+        raw = self._table.sides[side ^ 1].ack
+        acked = unwrapped(raw, side_record.base_seq, side_record.next_offset) if raw >= 0 else NONE
+        return max(int(side_record.next_offset), acked)
+
+    def _sendable_end(self, side: int) -> int:
+        """The offset up to which a side may have sent bytes, by the acknowledgements and windows of the other side.
+
+        Windows are scaled if both SYNs say so; if a SYN is not captured, the limit is MAX_HOLE.
+        """
+        scale, other_scale = (self._table.sides[each].window >> 16 for each in (side, side ^ 1))
+        if not scale or not other_scale:
+            return self._acked_end(side) + MAX_HOLE
+        window = (self._table.sides[side ^ 1].window & 0xFFFF) << (
+            other_scale - 2 if min(scale, other_scale) > 1 else 0
+        )
+        return self._acked_end(side) + max(window, UNSCALED_WINDOW)
+
+    def _drop_unsent(self, side: int, queue: ReorderQueue) -> None:
+        """Count segments beyond all windows of their receiver as late bytes: they belong to another stream."""
+        for segment in queue.buffered:
+            self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
+            self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
+        queue.buffered.clear()
+        queue.bytes = 0
 
 
 def _first_ending_after(buffered: list[BufferedSegment], offset: int) -> int:

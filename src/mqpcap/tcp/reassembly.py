@@ -214,6 +214,7 @@ class Reassembler:
             handshakes.start_other(side, seq, ack)
         self._count(packet, side)
         table.note_checksum(side, packet.checksum)
+        table.note_window(side, packet.window)
         self._take_segment(packet, side, seq)
         if ack >= 0:
             table.acknowledge(side, ack)
@@ -592,6 +593,7 @@ def _packet(segments: Segments, row: int) -> Segment:
     columns = (
         segments.seq, segments.ack, segments.flags, segments.start, segments.length, segments.wire_length,
         segments.ts_ns, segments.number, segments.file, segments.ident, segments.checksum,
+        segments.window,
     )  # fmt: skip
     return Segment(*(int(column[row]) for column in columns))
 
