@@ -10,8 +10,9 @@ import pytest
 from torture import ACK, FIN, RST, SYN, Segment, broken_laws, pcap, read_bytes
 
 from mqpcap.capture import captures, windows
-from mqpcap.correlate import Closing
+from mqpcap.correlate import Batch, Behind, Closing, Correlation
 from mqpcap.correlate.batch import NO_OFFSET
+from mqpcap.hooks import StageHooks
 from mqpcap.pipeline import CapturePipeline, Options
 
 Q = bytes.fromhex("af011200 00000010 000e") + b"topic of fifty"
@@ -44,21 +45,25 @@ def given(segments: list[Segment], tmp_path: Any) -> tuple[list[tuple[int, ...]]
     rows: list[tuple[int, ...]] = []
     ends: list[Closing] = []
 
-    class Recorder(CapturePipeline):
-        def _closing(self, numbers: Any) -> Closing:
-            ends.append(super()._closing(numbers))
-            return ends[-1]
+    def record(protocol: str, correlation: Correlation) -> None:
+        feed, close = correlation.feed, correlation.close
 
-        def _correlated(self, batches: Any, behind: Any, files: Any) -> None:
-            for batch in (x for parts in batches.values() for x in parts):
-                columns = "from_client", "offset", "first_ack", "last_ack", "started", "acked_from"
+        def record_batch(batch: Batch | None, behind: Behind) -> Any:
+            columns = "from_client", "offset", "first_ack", "last_ack", "started", "acked_from"
+            if batch is not None:
                 rows.extend(zip(*(getattr(batch, name).tolist() for name in columns), strict=True))
-            super()._correlated(batches, behind, files)
+            return feed(batch, behind)
+
+        def record_end(closing: Closing) -> Any:
+            ends.append(closing)
+            return close(closing)
+
+        correlation.feed, correlation.close = record_batch, record_end  # type: ignore[method-assign]
 
     path = tmp_path / "capture.pcap"
     path.write_bytes(pcap(segments, 9092))
     (capture,) = captures([str(path)]).captures
-    Recorder(capture, Options(), lambda output: None).run()
+    CapturePipeline(capture, Options(), lambda output: None, hooks=StageHooks(correlation=record)).run()
     return sorted(rows, reverse=True), ends
 
 

@@ -9,7 +9,7 @@ from torture import broken_laws, made
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
-from mqpcap.pipeline import Options, Tables, dissect
+from mqpcap.pipeline import Options, Pipeline, dissect
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [
@@ -33,14 +33,13 @@ def tables(name: str) -> Rows:
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of connections that left memory before the end."""
     numbers: list[int] = []
-    close = Tables.close
+    end = Pipeline.end
 
-    def note(run: Tables, flows: np.ndarray, files: list[str], of_others: bool) -> None:
-        if of_others:
-            numbers.extend(flows.tolist())
-        close(run, flows, files, of_others)
+    def note(run: Pipeline, flows: np.ndarray) -> None:
+        numbers.extend(flows.tolist())
+        end(run, flows)
 
-    monkeypatch.setattr(Tables, "close", note)
+    monkeypatch.setattr(Pipeline, "end", note)
     return numbers
 
 
@@ -53,7 +52,7 @@ def test_connections_that_closed_may_leave_memory_at_once(
     assert closed == []
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
-    monkeypatch.setattr(pipeline, "CLOSED_SHARE", Options().max_memory_bytes)
+    monkeypatch.setattr(pipeline, "CLOSED_DIVISOR", Options().max_memory_bytes)
 
     assert tables(name) == whole
     assert len(closed) == len(set(closed))
@@ -69,7 +68,7 @@ def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeyp
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
     monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
-    monkeypatch.setattr(pipeline, "CLOSED_SHARE", 4)
+    monkeypatch.setattr(pipeline, "CLOSED_DIVISOR", 4)
     after = made(dissect(capture_of(name)))
 
     assert broken_laws(after) == []
@@ -95,7 +94,7 @@ def test_a_connection_that_nobody_recognised_may_leave_after_the_last_packet(
 ) -> None:
     whole = tables(name)
 
-    monkeypatch.setattr(pipeline, "CLOSED_SHARE", Options().max_memory_bytes)
+    monkeypatch.setattr(pipeline, "CLOSED_DIVISOR", Options().max_memory_bytes)
 
     assert tables(name) == whole
     assert closed

@@ -17,8 +17,9 @@ import traffic
 
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
-from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options, Output
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.tables import problems
+from mqpcap.tables.output import Output
 
 PCAPS = Path(__file__).parent.parent / "pcaps"
 
@@ -59,7 +60,7 @@ def test_pairs_come_while_a_side_has_a_message_in_the_making(tmp_path: Path, mon
         given[output.table] += output.rows.num_rows
 
     run = CapturePipeline(captures([str(tmp_path / "pushes.pcap")]).captures[0], Options(), take)
-    late = [given["messages"] - 2 * given["exchanges"] for _ in run.steps() if run.behind()]
+    late = [given["messages"] - 2 * given["exchanges"] for _ in run.steps() if run.stages.progress.stalled_sides()]
 
     assert len(late) > 2
     assert max(late) < 300
@@ -132,7 +133,7 @@ def test_problems_of_a_live_connection_do_not_pile_up(tmp_path: Path, monkeypatc
         given += output.rows.num_rows * (output.table == "problems")
 
     run = CapturePipeline(captures([str(tmp_path / "conflicts.pcap")]).captures[0], Options(), take)
-    waiting = [run.assembler.unreported_count for _ in run.steps()]
+    waiting = [run.stages.assembler.unreported_count for _ in run.steps()]
 
     assert given > 32 * 400 // 2  # and one for the bytes that are none of ours
     assert len(waiting) > 5
@@ -157,7 +158,7 @@ def test_a_window_of_tiny_messages_is_read_in_parts(tmp_path: Path, monkeypatch:
 
 def test_a_part_has_a_byte_for_each_message_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that were held come with the few bytes that decided what their connection speaks."""
-    run = pipeline.Pipeline(Options())
+    run = pipeline.Pipeline(Options(), lambda output: None)
     window = next(captures([str(PCAPS / "fq/session.pcap")]).captures[0].windows())
     chunks = run.assembler.feed(run.dissector.segments(window))
     found = run.framer.feed(chunks, run.assembler.flows)

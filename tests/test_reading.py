@@ -7,8 +7,7 @@ from message_rows import capture_of
 from running import ROOT
 
 from mqpcap.capture import Capture
-from mqpcap.pipeline import caps
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.reading import Choices, Outcome, limit_notes, size_bytes
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -25,7 +24,7 @@ def test_parts_of_an_export_add_up() -> None:
 
 
 def test_a_bound_that_bit_is_told_with_its_count() -> None:
-    assert caps("a.pcap", {"reorder_cap": 0, "too_deep": 7, "tcp": 9}) == [
+    assert limit_notes("a.pcap", {"reorder_cap": 0, "too_deep": 7, "tcp": 9}) == [
         "a.pcap: 7 packets: too many headers, not read"
     ]
 

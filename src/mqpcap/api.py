@@ -27,9 +27,9 @@ from mqpcap.listing.explained_messages import (
     explain_bytes,
     explain_captured,
 )
+from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.extraction import ExtractSummary, created_file, find_packets, write_packets
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.time_merge import merged_rows

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from mqpcap.background import Background
     from mqpcap.capture import Capture
-    from mqpcap.pipeline import CapturePipeline, Emit, Output
+    from mqpcap.pipeline import CapturePipeline
     from mqpcap.tables.export import Export
+    from mqpcap.tables.output import Emit, Output
 
 _Task: TypeAlias = "tuple[list[Capture], Choices, Path]"
 """A group, and the folder where it is to be written."""
@@ -77,7 +78,7 @@ def _pipeline(
     choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
-    from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, NumberedPipeline
+    from mqpcap.listing.extra_columns import OTHER_PROTOCOL
     from mqpcap.query import Selection, Tally
     from mqpcap.tables.schemas import NUMBER
 
@@ -95,7 +96,7 @@ def _pipeline(
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)
-    pipeline = NumberedPipeline(capture, options, take, worker)
+    pipeline = CapturePipeline(capture, options, take, worker)
     return pipeline, selection.finish
 
 

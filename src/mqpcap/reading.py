@@ -20,14 +20,26 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.decode.detection import DecodeAs
-    from mqpcap.pipeline import CapturePipeline, Options, Output
+    from mqpcap.pipeline import CapturePipeline, Options
     from mqpcap.query import Query, Tally
+    from mqpcap.tables.output import Output
 
 SMALL_BYTES = 1 << 20
 """Captures below this are read sooner than a thread and its modules are loaded."""
 READ_FOR_NOTES = frozenset({"protocol", "flaw"})
 """The columns of ``messages`` that notes are made of where no Decode As was asked for."""
 
+
+_LIMIT_NOTES = {
+    "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
+    "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
+    "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
+    "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
+    "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
+}
+"""By count: the note on a limit that was reached."""
 
 Meter = Callable[[int], None]
 """Progress: called with a number of bytes that were read."""
@@ -206,16 +218,27 @@ def find_captures(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     return result.captures
 
 
+def limit_notes(name: str, counts: Mapping[str, int]) -> list[str]:
+    """Notes on a capture: limits that were reached, and packets that were not read."""
+    from mqpcap.tcp.wrappings import unread_text
+
+    notes = [
+        words.format(f"{count / 1e6:.3f}" if key.endswith("_ns") else count)
+        for key, words in _LIMIT_NOTES.items()
+        if (count := counts.get(key, 0))
+    ]
+    return [f"{name}: {note}" for note in (*notes, unread_text(counts)) if note]
+
+
 def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:
     """Reads a capture window by window; what the user has to know of it is the outcome's."""
-    from mqpcap.pipeline import caps
-
     name, failure = pipeline.capture.files[0], None
     try:
         yield from pipeline.steps(meter)
         failure = pipeline.failure
-        notes = *map(str, pipeline.capture.notes), *caps(name, pipeline.counts), *pipeline.server_notes()
-        outcome.notes += notes
+        outcome.notes += map(str, pipeline.capture.notes)
+        outcome.notes += limit_notes(name, pipeline.stages.counts)
+        outcome.notes += pipeline.stages.server_notes()
     except CaptureError as error:
         failure = error
     if failure is not None:

@@ -27,9 +27,9 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
 from mqpcap.errors import CaptureError
-from mqpcap.listing.numbered_pipeline import LAYOUT, VARIANT
-from mqpcap.listing.packet_locator import LocatingPipeline, PacketLocator
-from mqpcap.pipeline import OPTIONAL_TABLES, NamedTables, Options, Output
+from mqpcap.listing.extra_columns import LAYOUT, VARIANT
+from mqpcap.listing.packet_locator import PacketLocator
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
 from mqpcap.reading import checked_choices, checked_protocol
@@ -39,6 +39,7 @@ from mqpcap.spilled_rows import SpilledRows
 from mqpcap.statistics.capture_quality import (
     Report,  # what the command says is what Python says; only there is it counted
 )
+from mqpcap.tables.output import NamedTables, Output
 from mqpcap.tables.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -226,15 +227,16 @@ class _Index:
                 selection.add(output, pipeline.first_ns or 0)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            pipeline = LocatingPipeline(capture, options, take, Background(pool))
+            locator = PacketLocator(capture)
+            pipeline = CapturePipeline(capture, options, take, Background(pool), locator.hooks())
             for _ in pipeline.steps():
                 while ready:
                     yield ready.popleft()
         if selection is not None:
             selection.finish()
             yield from ready
-        report.end(capture, pipeline.counts, pipeline.server_notes())
-        self._contents = _Contents(pipeline.locator, messages.table(), dict(report.as_json()))
+        report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
+        self._contents = _Contents(locator, messages.table(), dict(report.as_json()))
 
     def contents(self) -> _Contents:
         """The contents; the first call reads the capture, unless a table was read before."""

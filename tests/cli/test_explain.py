@@ -72,9 +72,10 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
     names = ["pcaps/blipmq/errors.pcap", "pcaps/fq/session.pcap", "pcaps/flymq/core.pcap"]
     from mqpcap.capture import captures
     from mqpcap.listing.explanation import explanation
-    from mqpcap.listing.numbered_pipeline import BytesPipeline
-    from mqpcap.pipeline import Options, Output
+    from mqpcap.listing.extra_columns import WITH_BYTES
+    from mqpcap.pipeline import CapturePipeline, Options
     from mqpcap.protocols import protocols
+    from mqpcap.tables.output import Output
 
     wrong = []
 
@@ -86,7 +87,7 @@ def test_explanation_and_tables_agree_on_every_message() -> None:
                 wrong.append((message["protocol"], message["op"], message["flaw"], told.best and told.best.why))
 
     for capture in captures(names).captures:
-        BytesPipeline(capture, Options(), look).run()
+        CapturePipeline(capture, Options(), look, hooks=WITH_BYTES).run()
 
     assert wrong == []
 

@@ -70,8 +70,8 @@ import sys
 {first}
 from mqpcap.capture import captures
 from mqpcap.cli import main
-from mqpcap.listing.numbered_pipeline import BytesPipeline
-from mqpcap.pipeline import Options
+from mqpcap.listing.extra_columns import WITH_BYTES
+from mqpcap.pipeline import CapturePipeline, Options
 
 seen = set()
 
@@ -85,7 +85,7 @@ def look(output):
             main.main(words, standalone_mode=False)
 
 for capture in captures(sys.argv[1:]).captures:
-    BytesPipeline(capture, Options(), look).run()
+    CapturePipeline(capture, Options(), look, hooks=WITH_BYTES).run()
 print(len(seen), "scapy" in sys.modules, file=sys.stderr)
 """
 

@@ -358,11 +358,12 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.cli.explain import ExplainStyle, ExplanationWriter
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import ExplainedMessage
-    from mqpcap.listing.numbered_pipeline import BytesPipeline
+    from mqpcap.listing.extra_columns import WITH_BYTES
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.row_bytes import explanation_of, row_secrets
-    from mqpcap.pipeline import Output
+    from mqpcap.pipeline import CapturePipeline
     from mqpcap.reading import Choices, Outcome
+    from mqpcap.tables.output import Output
 
     rules = [re.fullmatch(r"tcp.port==(\d+),(\w+)", option) for option in options[1::2]]
     outcome = Outcome(Choices(decode_as=tuple(DecodeAs(int(x[1]), x[2]) for x in rules if x), quiet=True))
@@ -381,7 +382,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
 
     with redirect_stdout(said):
         for capture in captures([str(path)]).captures:
-            BytesPipeline(capture, outcome.choices.dissection(), tell).run()
+            CapturePipeline(capture, outcome.choices.dissection(), tell, hooks=WITH_BYTES).run()
     return said.getvalue().encode()
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
-from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.tables.output import Output
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 
@@ -23,10 +24,10 @@ def read(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, in
     pipeline = CapturePipeline(captures([str(PCAPS / name)]).captures[0], Options(), take)
     most_messages = most_bytes = 0
     for _ in pipeline.steps():
-        for parts in pipeline.evidence._unresolved.get("blipmq", {}).values():
+        for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values():
             most_messages = max(most_messages, sum(len(part.start) for part in parts))
-        most_bytes = max(most_bytes, pipeline.evidence._unresolved_bytes)
-    assert pipeline.evidence._unresolved_bytes == 0
+        most_bytes = max(most_bytes, pipeline.stages.evidence._unresolved_bytes)
+    assert pipeline.stages.evidence._unresolved_bytes == 0
     return dialects, most_messages, most_bytes
 
 

@@ -9,9 +9,9 @@ from running import objects, run
 
 from mqpcap.errors import MqpcapError
 from mqpcap.listing.connection_search import Chosen, ChosenConnections, read_again
-from mqpcap.pipeline import Output
 from mqpcap.query import query
 from mqpcap.reading import Choices, Outcome
+from mqpcap.tables.output import Output
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 

@@ -13,10 +13,11 @@ from torture import SYN, Segment, pcap
 
 from mqpcap.capture import captures
 from mqpcap.listing.extraction import Extraction, write_packets
-from mqpcap.pipeline import Dissection, Options, dissect
+from mqpcap.pipeline import Options, dissect
 from mqpcap.query import Query, query
 from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.output import Dissection
 from mqpcap.tables.schemas import KEYS
 
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark on PATH")

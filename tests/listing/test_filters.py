@@ -3,8 +3,9 @@
 from message_rows import capture_of
 
 from mqpcap.listing.filters import Filter
-from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.query import query
+from mqpcap.tables.output import Output
 
 
 def test_columns_that_neither_the_list_nor_the_filter_uses_are_dropped() -> None:

@@ -12,8 +12,9 @@ from torture import ACK, CLIENT_PORT, SYN, Segment, packet, pcap, toy_layer
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
 from mqpcap.listing import packet_locator
-from mqpcap.listing.packet_locator import CapturedPacket, LocatingPipeline, PacketLocator, window_of
-from mqpcap.pipeline import Options, Output
+from mqpcap.listing.packet_locator import CapturedPacket, PacketLocator, window_of
+from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.tables.output import Output
 
 PORT = 5000
 START_NS, MS = 1_700_000_000_000_000_000, 1_000_000
@@ -42,9 +43,9 @@ def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[Packet
             ids.extend(output.rows["connection_id"].to_pylist())
 
     with toy_layer():
-        pipeline = LocatingPipeline(capture, Options(), take)
-        pipeline.run()
-    return pipeline.locator, ids[0]
+        locator = PacketLocator(capture)
+        CapturePipeline(capture, Options(), take, hooks=locator.hooks()).run()
+    return locator, ids[0]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -14,7 +14,7 @@ from table_rows import rows_of
 
 from mqpcap.listing import reorder_buffer
 from mqpcap.listing.filters import Filter
-from mqpcap.pipeline import Output
+from mqpcap.tables.output import Output
 
 TRUTH = ROOT / "tests" / "truth"
 CORE = "pcaps/flymq/core.pcap"

@@ -15,9 +15,9 @@ from mqpcap.listing import reorder_buffer, time_merge
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.time_merge import merge
-from mqpcap.pipeline import Output
 from mqpcap.query import query
 from mqpcap.reading import Choices, Outcome
+from mqpcap.tables.output import Output
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 

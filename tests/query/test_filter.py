@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mqpcap.capture import captures
 from mqpcap.errors import QueryError, one_line
-from mqpcap.pipeline import Dissection, dissect
+from mqpcap.pipeline import dissect
 from mqpcap.query import FilterInput, exchanges_of, names, query
+from mqpcap.tables.output import Dissection
 from mqpcap.tables.schemas import EXCHANGES, TABLES
 
 ROWS: list[dict[str, object]] = [

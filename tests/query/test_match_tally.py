@@ -8,8 +8,8 @@ import pyarrow.dataset as ds
 import pytest
 from running import ROOT, run
 
-from mqpcap.pipeline import Output
 from mqpcap.query import Tally, match_tally, query
+from mqpcap.tables.output import Output
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 CORE = "pcaps/flymq/core.pcap"

@@ -10,10 +10,13 @@ from capture_files import pcap
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
-from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.query import FilterInput, Query, exchanges_of, prefilter, query
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.output import Output
 from mqpcap.tcp import exclusion
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.headers import Segments
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
@@ -26,6 +29,7 @@ class Counted(CapturePipeline):
 
     def __init__(self, capture: Capture, options: Options) -> None:
         super().__init__(capture, options, self.collect)
+        self._feed, self.stages.assembler.feed = self.stages.assembler.feed, self.count_and_feed  # type: ignore[method-assign]
         self.messages_: list[Output] = []
         self.exchanges: list[pa.Table] = []
 
@@ -36,10 +40,9 @@ class Counted(CapturePipeline):
         elif output.table == "exchanges":
             self.exchanges.append(output.rows)
 
-    def _segments(self, segments):  # type: ignore[no-untyped-def]
-        left = super()._segments(segments)
-        self.segment_count += len(left.key)
-        return left
+    def count_and_feed(self, segments: Segments) -> StreamChunks:
+        self.segment_count += len(segments.key)
+        return self._feed(segments)
 
 
 def rows(asked: Query, path: str, preselected: bool) -> tuple[list[dict[str, object]], Counted]:
@@ -117,7 +120,7 @@ def test_keys_that_collide_leave_no_wanted_connection_out(monkeypatch: pytest.Mo
         self._keys = self._all
 
     (capture,) = captures([str(ROOT / path)]).captures
-    dissector = CapturePipeline(capture, Options(), lambda output: None).dissector
+    dissector = CapturePipeline(capture, Options(), lambda output: None).stages.dissector
     keys = {key for window in capture.windows() for key in dissector.segments(window).key.tolist()}
     monkeypatch.setattr(exclusion.ExcludedConnections, "_all", pa.array(sorted(keys)).to_numpy(), raising=False)
     monkeypatch.setattr(exclusion.ExcludedConnections, "add", all_keys)
@@ -151,7 +154,7 @@ def test_only_what_every_row_must_meet_counts(text: str, says: bool) -> None:
 def test_reading_may_end_with_the_time_that_is_asked_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In windows of few packets, without a margin: every message that began before is there."""
     monkeypatch.setattr(windows, "WINDOW_BYTES", max((ROOT / path).stat().st_size // 10, 500))
-    monkeypatch.setattr(pipeline, "DISORDER_NS", 0)
+    monkeypatch.setattr(pipeline, "MAX_DISORDER_NS", 0)
     (capture,) = captures([str(ROOT / path)]).captures
     whole = Counted(capture, Options())
     whole.run()

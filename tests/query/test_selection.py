@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from mqpcap.capture import captures, windows
-from mqpcap.pipeline import CapturePipeline, Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.query import Query, Selection, query, selection
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.output import Output
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, object]

@@ -896,8 +896,8 @@ def test_closed_connections_leave_a_session(monkeypatch: pytest.MonkeyPatch) -> 
     found = [m for _ in range(len(packets)) for m in session.recv(source)]
 
     (kept,) = session._sources.values()
-    assert len(kept.assembler.live) < 50
-    assert len(kept.framer.connections) < 50
+    assert len(kept._pipeline.assembler.live) < 50
+    assert len(kept._pipeline.framer.connections) < 50
     assert [bytes(m) for m in [*found, *session.flush()]] == [HELLO] * 200
 
 

@@ -41,11 +41,11 @@ def captured(name: str) -> tuple[Frame, ...]:
     """(layout, bytes) of a protocol's captured messages, whole and broken ones."""
     found: dict[tuple[str, int], list[Frame]] = {}
     for capture in captures([str(ROOT / "pcaps" / name)], sys.stdin.buffer).captures:
-        pipeline = Pipeline(Options())
+        pipeline = Pipeline(Options(), lambda output: None)
         for window in capture.windows():
             for part in pipeline.messages(window):
                 _take(pipeline, part, found)
-        _take(pipeline, pipeline.last_messages(), found)
+        _take(pipeline, pipeline._last_messages(pipeline.assembler.finish(), None), found)
     return tuple(frame for frames in found.values() for frame in frames)
 
 

@@ -130,7 +130,7 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
     forget = Reassembler.forget
     monkeypatch.setattr(Reassembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
     monkeypatch.setattr(windows, "WINDOW_BYTES", 4096)
-    monkeypatch.setattr(dissection, "CLOSED_SHARE", Options().max_memory_bytes)
+    monkeypatch.setattr(dissection, "CLOSED_DIVISOR", Options().max_memory_bytes)
 
     job.export(None, of_twenty.captures, str(tmp_path / "tables"), Options(), share_count=share_count)
 

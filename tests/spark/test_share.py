@@ -10,7 +10,7 @@ from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.decode.shared_facts import SharedFacts
-from mqpcap.pipeline import Dissection, Options, dissect
+from mqpcap.pipeline import Options, dissect
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
@@ -18,6 +18,7 @@ from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.share import Share, SharedKnowledge
 from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.output import Dissection
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))
@@ -33,8 +34,8 @@ def read(
     capture: Capture, share: int, share_count: int, heard: SharedKnowledge | None = None
 ) -> tuple[Share, Dissection]:
     made = Dissection(capture)
-    one = Share(capture, Options(), made.take, heard, share=share, plan=SharePlan(share_count))
-    one.run()
+    one = Share(capture, Options(), made.add, heard, share=share, plan=SharePlan(share_count))
+    one.pipeline.run()
     return one, made
 
 
@@ -98,7 +99,7 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
     path = PCAPS / "fq/session.pcap"
     (capture,) = captures([str(merged([path, moved(path, tmp_path / "b", 8765, 8766)], tmp_path / "x.pcap"))]).captures
     shares = [read(capture, k, 7)[0] for k in range(7)]
-    told = [share.knowledge_of(one) for one in shares]
+    told = [share.knowledge_of(one.pipeline.stages) for one in shares]
     everything = share.collect_knowledge(capture, Options())
 
     asking = [

@@ -169,7 +169,7 @@ def test_state_does_not_grow_with_connections_ever_seen(files: Files, table: str
         found.append(reader.batch(1))
         kept, size = reader.kept()
         sizes.append(size)
-        assert (len(kept.assembler.live), len(kept.framer.connections)) == (150, 150)
+        assert (len(kept.pipeline.assembler.live), len(kept.pipeline.framer.connections)) == (150, 150)
     files.short(client(9999), 9999)
     files.rotate(after_us=2 * HOUR_US)
     files.short(client(10_000), 10_000)
@@ -223,7 +223,7 @@ def test_publish_is_found_when_its_connection_is_long_forgotten(files: Files) ->
     (found,) = reader.rest().to_pylist()
 
     assert 0 < found["latency_ns"] - 3 * HOUR_US * 1000 < HOUR_US * 1000
-    assert len(reader.kept()[0].assembler.live) == 2  # those that closed in the last minute
+    assert len(reader.kept()[0].pipeline.assembler.live) == 2  # those that closed in the last minute
 
 
 def test_half_open_connections_are_forgotten(files: Files) -> None:
@@ -234,7 +234,7 @@ def test_half_open_connections_are_forgotten(files: Files) -> None:
             files.packet(client(k), True, SYN)
         files.rotate(after_us=10 * SECOND_US)
         reader.batch(1)
-        assert len(reader.kept()[0].assembler.live) == 700 * (turn + 1)
+        assert len(reader.kept()[0].pipeline.assembler.live) == 700 * (turn + 1)
     for turn in range(300):
         files.sent[client(9999)] = [turn << 20, 0]
         files.packet(client(9999), True, SYN)
@@ -249,7 +249,7 @@ def test_half_open_connections_are_forgotten(files: Files) -> None:
     assert clients(soon) == Counter({client(9999): 299})
     assert clients(rows) == Counter([*map(client, range(2100)), *[client(9999)] * 300, client(9998)])
     assert len({*rows["connection_id"].to_pylist()}) == rows.num_rows
-    assert len(reader.kept()[0].assembler.live) == 1
+    assert len(reader.kept()[0].pipeline.assembler.live) == 1
 
 
 def test_flood_is_forgotten_after_an_hour_beside_connections_that_spoke(files: Files) -> None:
@@ -272,7 +272,7 @@ def test_flood_is_forgotten_after_an_hour_beside_connections_that_spoke(files: F
     held = []
     for _ in range(4):
         told.append(clients(reader.batch(1)))
-        held.append(len(reader.kept()[0].assembler.live))
+        held.append(len(reader.kept()[0].pipeline.assembler.live))
 
     assert told == [Counter(), Counter(), Counter(flood), Counter([*spoke, *later[:2]])]
     assert held == [520, 521, 22, 1]
@@ -493,8 +493,8 @@ def test_login_stays_as_long_as_a_data_connection_needs_it(tmp_path: Path) -> No
 
     assert of_data["client_name"].to_pylist() == ["alice"] * 4
     assert of_data["group_name"].to_pylist() == ["inbox"] * 4
-    assert len(kept.framer.connections) == 1
-    assert kept.evidence.shared["fq"].facts() == []
+    assert len(kept.pipeline.framer.connections) == 1
+    assert kept.pipeline.evidence.shared["fq"].facts() == []
 
     files.packet(data, True, RST)
     files.rotate()
@@ -502,7 +502,7 @@ def test_login_stays_as_long_as_a_data_connection_needs_it(tmp_path: Path) -> No
     files.rotate()
     reader.rest()
 
-    assert reader.kept()[0].framer.connections == {}
+    assert reader.kept()[0].pipeline.framer.connections == {}
 
 
 def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path) -> None:
@@ -518,8 +518,8 @@ def test_servers_stay_known_when_their_connections_are_forgotten(tmp_path: Path)
     reader.rest()
 
     kept, _ = reader.kept()
-    assert set(kept.framer.detector.servers) == {("blipmq", "10.9.0.1", 7777)}
-    assert len(kept.framer.connections) == 1
+    assert set(kept.pipeline.framer.detector.servers) == {("blipmq", "10.9.0.1", 7777)}
+    assert len(kept.pipeline.framer.connections) == 1
 
 
 def test_clock_that_is_wrong_for_one_file_harms_no_other(files: Files) -> None:
@@ -541,7 +541,7 @@ def test_clock_that_is_wrong_for_one_file_harms_no_other(files: Files) -> None:
     assert len({*rows["connection_id"].to_pylist()}) == 1
 
 
-@pytest.mark.parametrize("content", [pickle.dumps({}), b"", STATE_HEADER.replace(b"1", b"0") + pickle.dumps({})])
+@pytest.mark.parametrize("content", [pickle.dumps({}), b"", STATE_HEADER[:-2] + b"0\n" + pickle.dumps({})])
 def test_state_of_another_release_is_refused(content: bytes) -> None:
     with pytest.raises(CaptureError, match="another release") as refusal:
         load_state(content)

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from mqpcap.capture import FileFacts
-from mqpcap.pipeline import Output
 from mqpcap.statistics.capture_quality import Report
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import NUMBER
 
 

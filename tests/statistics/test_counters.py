@@ -7,8 +7,8 @@ from table_rows import rows_of
 from torture import Segment, pcap, toy_layer, toy_message
 
 from mqpcap.capture import captures
-from mqpcap.pipeline import Options
-from mqpcap.statistics.counters import Counters, SegmentPipeline
+from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.statistics.counters import Counters
 from mqpcap.tcp.headers import Segments
 
 
@@ -99,6 +99,6 @@ def test_segments_are_counted_as_they_are_captured(tmp_path: Path) -> None:
     counter = OfSegments()
     with toy_layer():
         (capture,) = captures([str(path)]).captures
-        SegmentPipeline(capture, Options(), lambda _: None, None, Counters(counter)).run()
+        CapturePipeline(capture, Options(), lambda _: None, hooks=Counters(counter).hooks()).run()
 
     assert counter.lengths == [len(body) for body in sent]

@@ -15,7 +15,8 @@ from typing import Any
 from torture import broken_laws, made
 
 from mqpcap.capture import captures, windows
-from mqpcap.pipeline import Dissection, dissect
+from mqpcap.pipeline import dissect
+from mqpcap.tables.output import Dissection
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 STRETCH = 60

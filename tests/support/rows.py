@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from mqpcap.pipeline import Dissection
+from mqpcap.tables.output import Dissection
 
 Rows = dict[str, list[str]]
 

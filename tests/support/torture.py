@@ -18,7 +18,8 @@ from typing import Any
 
 from mqpcap import protocols
 from mqpcap.capture import Capture, captures
-from mqpcap.pipeline import Dissection, Options, dissect
+from mqpcap.pipeline import Options, dissect
+from mqpcap.tables.output import Dissection
 
 CLIENT, SERVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 CLIENT_PORT = 40000

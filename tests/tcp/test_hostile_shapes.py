@@ -138,11 +138,11 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
     hello = struct.pack(">IBQH", 11, 1, 1, 1)
     said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK), a(1000, hello, ack=5000)]
     said += [a(1015 + at, message[at : at + 100], ack=5000) for at in range(0, len(message), 100)]
-    pipeline, found = Pipeline(Options()), []
+    pipeline, found = Pipeline(Options(), lambda output: None), []
     for i, packet in enumerate(said):
         monkeypatch.setattr(pipeline.dissector, "segments", lambda window: window)
         found += chain.from_iterable(pipeline.messages(segments([packet], i)))
-    found += pipeline.last_messages()
+    found += pipeline._last_messages(pipeline.assembler.finish(), None)
 
     assert sum(len(frames.start) for frames, _ in found) == 2
     assert sum(shown) < 5 * len(message)

@@ -13,12 +13,14 @@ from mqpcap.arrays import constant, unify_dictionaries
 from mqpcap.capture import Capture
 from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.errors import MqpcapError
-from mqpcap.listing.numbered_pipeline import NumberedPipeline
-from mqpcap.pipeline import Emit, Options, Output
+from mqpcap.hooks import StageHooks
+from mqpcap.listing.extra_columns import NUMBERED
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, Tally, of_tree
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.wording import endpoint, plural
 
@@ -70,9 +72,9 @@ class ChosenConnections:
         capture: Capture,
         query: Query,
         keep: Callable[[Output], None] | None = None,
-        pipeline: Callable[[Capture, Options, Emit], NumberedPipeline] = NumberedPipeline,
+        hooks: StageHooks = NUMBERED,
     ) -> None:
-        self.capture, self.query, self._pipeline = capture, query, pipeline
+        self.capture, self.query, self._hooks = capture, query, hooks
         self.tally = Tally(query)
         self.connection_count = 0
         self._keep = keep
@@ -95,8 +97,8 @@ class ChosenConnections:
                 self._rows.append(output.rows)
             selected.add(output, first_ns)
 
-        pipeline = self._pipeline(self.capture, options, take)
-        pipeline.evidence.shared.update(self._asked)
+        pipeline = CapturePipeline(self.capture, options, take, hooks=self._hooks)
+        pipeline.stages.evidence.shared.update(self._asked)
         read(pipeline, outcome, meter)
         if not self.connection_count:
             return []
@@ -130,7 +132,7 @@ class ChosenConnections:
 
 
 class _Asked(SharedFacts):
-    """What connections tell each other, with who told it: ``tellers`` by the connection that asked."""
+    """Shared facts with their sources: ``tellers`` maps a connection that looked up a fact to its sender."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,8 +18,8 @@ from mqpcap.listing.explanation import (
     holds_secrets,
     secret_spans,
 )
+from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.message_search import PacketSearch, PlaceSearch
-from mqpcap.listing.numbered_pipeline import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.reorder_buffer import MessageRow, exchange_object
 from mqpcap.listing.row_bytes import explanation_of, row_secrets
 from mqpcap.reading import Choices, Meter, Outcome

@@ -8,7 +8,7 @@ import heapq
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import BinaryIO
@@ -22,12 +22,13 @@ from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.connection_search import Chosen, ChosenConnections
+from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.message_words import content_words
-from mqpcap.listing.numbered_pipeline import NumberedPipeline
-from mqpcap.pipeline import Emit, Options, Output
 from mqpcap.query import Query, query
 from mqpcap.reading import Meter, Outcome
+from mqpcap.tables.output import Output
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
 from mqpcap.wording import endpoint
@@ -50,16 +51,13 @@ class Extraction:
 
     def __init__(self, capture: Capture, asked: Query, whole_connections: bool) -> None:
         self._capture, self._asked, self._whole = capture, asked, whole_connections
+        self._notes = _PacketNotes(whole_connections)
         self._messages: list[pa.Table] = []
         self._packets: Int64Array = np.zeros(0, np.int64)
         """The places of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
         self.note: str | None = None
         """Why nothing was found."""
-
-    def _noting(self, capture: Capture, options: Options, emit: Emit) -> NumberedPipeline:
-        self._notes = _NotingPipeline(capture, options, emit, self._whole)
-        return self._notes
 
     @property
     def packet_count(self) -> int:
@@ -74,7 +72,7 @@ class Extraction:
             self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
             self.message_count += output.rows.num_rows
 
-        choice = ChosenConnections(self._capture, self._asked, keep, self._noting)
+        choice = ChosenConnections(self._capture, self._asked, keep, self._notes.hooks())
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
         if not (self._messages or (self._whole and connections)):
@@ -113,7 +111,7 @@ class Extraction:
 class ExtractSummary:
     """What an extraction wrote: packets and their bytes, of how many messages of how many connections.
 
-    context_count: other connections that were added, by which these are recognised or named.
+    context_count: connections that were added because they prove a server or carry a login of these.
     """
 
     packet_count: int
@@ -177,46 +175,42 @@ def _places(window: Window, numbers: NDArray[np.integer]) -> Int64Array:
     return numbers.astype(np.int64) | window.file << _FILE_SHIFT
 
 
-class _NotingPipeline(NumberedPipeline):
-    """A pipeline that notes packets: the connection and the time of each, or (not ``whole``) which bytes it brought."""
+class _PacketNotes:
+    """Notes of packets: connection and time of each, or the bytes that it brought (not ``whole_connections``)."""
 
-    def __init__(self, capture: Capture, options: Options, emit: Emit, whole_connections: bool) -> None:
-        super().__init__(capture, options, emit)
+    def __init__(self, whole_connections: bool) -> None:
         self._whole = whole_connections
         self._notes: list[tuple[NDArray[np.integer], ...]] = []
-        """Places; keys of connections, or numbers of their sides; what begins there, a time or bytes; and how much."""
+        """Packets; keys of connections, or numbers of their sides; starts (a time, or an offset), and lengths."""
         self._clients: dict[int, tuple[int, int]] = {}
         """By flow its connection_id, and the side that is the client."""
         self._keys: dict[int, int] = {}
         """By connection_id the key of its segments."""
         self.fragments: Int64Array = np.zeros(0, np.int64)
-        """The places of packets that are fragments."""
+        """The packets that are fragments."""
 
-    def _dissected(self, window: Window) -> Segments:
-        segments = super()._dissected(window)
+    def hooks(self) -> StageHooks:
+        """Callbacks that take the notes."""
+        chunks = None if self._whole else self._note_chunks
+        return replace(NUMBERED, packets=self._note_packets, chunks=chunks, ended=self._note_ended)
+
+    def _note_packets(self, window: Window, segments: Segments) -> None:
         if segments.counts.get("fragment"):
             numbers = window.number[connections_of(window)[2]]
             self.fragments = np.union1d(self.fragments, _places(window, numbers))
         if self._whole:
             places, moments = _places(window, segments.number), np.ones(len(segments.key), np.int8)
             self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
-        return segments
 
-    def _chunks(self, chunks: StreamChunks) -> StreamChunks:
-        if not self._whole:
-            side = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
-            places = chunks.piece_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
-            self._notes.append((places, side, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
-        return super()._chunks(chunks)
+    def _note_chunks(self, chunks: StreamChunks) -> None:
+        sides = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
+        places = chunks.piece_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
+        self._notes.append((places, sides, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
 
-    def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
-        """Connections are over."""
-        ids = self.assembler.flows.columns(flows).connection_ids().tolist()
-        self._keys.update(zip(ids, self.assembler.flows.anchors(flows)[0].tolist(), strict=True))
-        for flow, connection_id in zip(flows.tolist(), ids, strict=True):
-            state = self.framer.connections.get(flow)
-            self._clients[flow] = connection_id, 0 if state is None else state.client
-        super().close(flows, files, of_others)
+    def _note_ended(self, ended: EndedConnections) -> None:
+        ids = ended.flows.columns(ended.numbers).connection_ids().tolist()
+        self._keys.update(zip(ids, ended.flows.anchors(ended.numbers)[0].tolist(), strict=True))
+        self._clients.update(zip(ended.numbers.tolist(), zip(ids, ended.client.tolist(), strict=True), strict=True))
 
     def of_connections(self, connections: Sequence[Chosen]) -> Int64Array:
         """The packets of whole connections: those between their ends, and not of another there."""

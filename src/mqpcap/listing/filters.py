@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mqpcap.pipeline import Output
 from mqpcap.query import EVERYTHING, Query, Tally
+from mqpcap.tables.output import Output
 
 if TYPE_CHECKING:
     pass

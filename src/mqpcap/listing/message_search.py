@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
@@ -13,14 +14,15 @@ from numpy.typing import NDArray
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import Capture
 from mqpcap.decode.foreign_protocols import TLS
+from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinder, PacketPayload
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, BytesPipeline, PacketPayload
 from mqpcap.listing.reorder_buffer import HeldRows, MessageRow
-from mqpcap.pipeline import Output
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows
 from mqpcap.reading import Meter, Outcome, steps
 from mqpcap.schema.protocol import Direction
+from mqpcap.tables.output import Output
 
 
 class _Search(ABC):
@@ -36,8 +38,11 @@ class _Search(ABC):
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
         options = outcome.choices.dissection(only=frozenset({"exchanges"}))
-        pipeline = BytesPipeline(capture, options, self._take, self.packet)
-        self.places = pipeline.places
+        hooks = WITH_BYTES
+        if self.packet is not None:
+            finder = PacketFinder(self.packet)
+            self.places, hooks = finder.payloads, replace(WITH_BYTES, packets=finder.add)
+        pipeline = CapturePipeline(capture, options, self._take, hooks=hooks)
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 for output in self._waiting:

@@ -1,7 +1,7 @@
 """Index of a capture's packets and messages: reads single ones again without a second pass.
 
-In: the windows of a capture, through `LocatingPipeline`. Out: `PacketLocator`, which reads single packets and gathers
-the bytes of a range of a stream from the packets that carried it. Called by: ``recording``.
+In: the windows of a capture, through `PacketLocator.hooks`. Out: `PacketLocator`, which reads single packets and
+gathers the bytes of a range of a stream from the packets that carried it. Called by: ``recording``.
 
 In memory it keeps about 50 bytes per packet: the position in its file and the key of its connection. It also keeps the
 sequence numbers where the streams of each connection begin. As in the tables, the first copy of a byte wins.
@@ -13,29 +13,24 @@ read again.
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, file_text
-from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import PeekableStream, plain_bytes
-from mqpcap.decode.columns import Records
-from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError
-from mqpcap.listing.numbered_pipeline import NumberedPipeline
-from mqpcap.pipeline import Emit, Options
+from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.listing.extra_columns import WITH_LAYOUTS
 from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.tcp.flags import SYN
 from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, endpoints
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
 
-SYN = 2
-"""A SYN takes a sequence number before the first byte of the stream."""
 COPY_BYTES = 1 << 20
 """Bytes of a compressed file that are unpacked at a time."""
 FIRST_STEP = 16
@@ -92,7 +87,11 @@ class PacketLocator:
         self._lock = threading.RLock()
         """Held while columns are joined and while files are read: threads share the position in an unpacked file."""
 
-    def take(self, window: Window, segments: Segments) -> None:
+    def hooks(self) -> StageHooks:
+        """Callbacks that fill the index; ``messages`` has the columns LAYOUT and VARIANT."""
+        return replace(WITH_LAYOUTS, packets=self.add_packets, ended=self.add_connections)
+
+    def add_packets(self, window: Window, segments: Segments) -> None:
         """Adds the packets of a window."""
         key = np.zeros(len(window.number), np.int64)
         key[np.searchsorted(window.number, segments.number)] = segments.key
@@ -109,11 +108,13 @@ class PacketLocator:
         }
         self._windows.append(columns)
 
-    def close(
-        self, ids: Int64Array, keys: Int64Array, bases: Int64Array, senders: Int64Array, clients: Int64Array
-    ) -> None:
-        """Adds ended connections; ``bases`` and ``senders`` have a row per connection and a column per side."""
-        self._closed.append((ids, keys, bases, senders, clients))
+    def add_connections(self, ended: EndedConnections) -> None:
+        """Adds ended connections: their ids, the keys of their segments, and of each side its base and sender."""
+        columns, (keys, bases) = ended.flows.columns(ended.numbers), ended.flows.anchors(ended.numbers)
+        senders = [
+            endpoints(columns.hi[:, side].copy(), columns.lo[:, side].copy(), columns.port[:, side]) for side in (0, 1)
+        ]
+        self._closed.append((columns.connection_ids(), keys, bases, np.column_stack(senders), ended.client))
 
     def _table(self) -> dict[str, Int64Array]:
         """The packets of all files as columns, in order. Raises LookupError if there are none."""
@@ -185,6 +186,7 @@ class PacketLocator:
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_], Int64Array]:
         """The bytes, a mask of the captured bytes, and the indexes of the packets that have any of them."""
         segments = self._segments(rows)
+        # A SYN takes a sequence number before the first byte of the stream.
         is_syn = ((segments.flags & SYN) // SYN).astype(np.int64)
         begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
         is_sent = (segments.key == side.key) & (endpoint_pairs(segments)[0] == side.sender) & (segments.length > 0)
@@ -249,33 +251,3 @@ def _plain_bytes(file: BinaryIO) -> PeekableStream:
     size = file.seek(0, 2)
     file.seek(0)
     return plain_bytes(file, size)
-
-
-class LocatingPipeline(NumberedPipeline):
-    """Makes the tables of one capture and an index of its packets; ``messages`` has the columns LAYOUT and VARIANT.
-
-    ``locator`` is complete when the capture is read.
-    """
-
-    def __init__(self, capture: Capture, options: Options, emit: Emit, background: Background | None = None) -> None:
-        super().__init__(capture, options, emit, background)
-        self.locator = PacketLocator(capture)
-
-    def _dissected(self, window: Window) -> Segments:
-        segments = super()._dissected(window)
-        self.locator.take(window, segments)
-        return segments
-
-    def more_columns(self, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-        """The columns LAYOUT and VARIANT, in addition to those of the base class."""
-        return {**super().more_columns(frames, records), **self.read_as(frames, records)}
-
-    def close(self, flows: Int64Array, files: Sequence[str], of_others: bool) -> None:
-        """Adds ended connections to the index."""
-        flow_columns, (keys, bases) = self.assembler.flows.columns(flows), self.assembler.flows.anchors(flows)
-        hi, lo, port = flow_columns.hi, flow_columns.lo, flow_columns.port
-        senders = [endpoints(hi[:, x].copy(), lo[:, x].copy(), port[:, x]) for x in (0, 1)]
-        states = [self.framer.connections.get(number) for number in flows.tolist()]
-        clients = np.array([state.client if state else 0 for state in states], np.int64)
-        self.locator.close(flow_columns.connection_ids(), keys, bases, np.column_stack(senders), clients)
-        super().close(flows, files, of_others)

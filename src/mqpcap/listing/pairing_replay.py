@@ -15,13 +15,13 @@ from mqpcap.correlate import Correlation
 from mqpcap.correlate.replay import ANY, MAX_STEPS, MISSING, Replay, Step
 from mqpcap.listing.connection_search import Chosen, find_connection
 from mqpcap.listing.explained_messages import PacketName
-from mqpcap.listing.numbered_pipeline import NumberedPipeline
-from mqpcap.pipeline import Emit, Options, Output
+from mqpcap.listing.extra_columns import NUMBERED
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Query
 from mqpcap.reading import Meter, Outcome, read
-from mqpcap.schema.protocol import MessageQueue
 from mqpcap.schema.requests import Evidence
 from mqpcap.tables.json_lines import Json
+from mqpcap.tables.output import Output
 from mqpcap.wording import plural, shown
 
 MAX_LINES = 200
@@ -204,24 +204,20 @@ def _shapes(steps: "Sequence[Step | list[Step]]") -> list[tuple[str, int, int]]:
     return [(x.kind, x.offset, x.size) for x in steps if isinstance(x, Step)]
 
 
-class _ReplayPipeline(NumberedPipeline):
+class _Recorder:
     """Records how one connection's messages are paired."""
 
-    def __init__(self, capture: Capture, options: Options, emit: Emit, connection: Chosen, keeps_span: bool) -> None:
-        super().__init__(capture, options, emit)
+    def __init__(self, connection: Chosen, keeps_span: bool) -> None:
         self.replays: list[Replay] = []
         self.target: Key | None = None
         self._connection, self._keeps_span = connection, keeps_span
 
-    def correlation(self, protocol: MessageQueue) -> Correlation:
-        """The exchanges of a protocol, watched if it is the connection's."""
-        is_new = protocol.name not in self.correlations
-        correlation = super().correlation(protocol)
-        if is_new and protocol.name == self._connection.row["protocol"]:
+    def watch(self, protocol: str, correlation: Correlation) -> None:
+        """Watch the connection, if it is of this protocol."""
+        if protocol == self._connection.row["protocol"]:
             self.replays = correlation.watch(self._connection.id)
             for replay in self.replays:
                 replay.keeps_span, replay.target = self._keeps_span, self.target
-        return correlation
 
     def set_target(self, message: Key) -> None:
         """Keep only the span of one message."""
@@ -243,6 +239,7 @@ def replay_pairing(
         return None
     outcome.notes.clear()  # those of the second reading are the same
     capture, connection = match
+    recorder = _Recorder(connection, packet is not None)
     messages: dict[Key, MessageName] = {}
     states: dict[Key, tuple[str, str | None]] = {}
 
@@ -258,16 +255,16 @@ def replay_pairing(
             messages[key] = MessageName(row["first_packet"], row["op"], row["destination"])
             if len(messages) > MAX_MESSAGES:
                 del messages[key if packet is None else next(iter(messages))]
-            if pipeline.target is None and packet is not None and _is_in(packet, row):
-                pipeline.set_target(key)
+            if recorder.target is None and packet is not None and _is_in(packet, row):
+                recorder.set_target(key)
 
     options = outcome.choices.dissection(only=frozenset({"exchanges"}))
     options = replace(options, connections=connection.query().connections)
-    pipeline = _ReplayPipeline(capture, options, take, connection, packet is not None)
-    read(pipeline, outcome, meter)
-    if packet is not None and pipeline.target is None:
+    hooks = replace(NUMBERED, correlation=recorder.watch)
+    read(CapturePipeline(capture, options, take, hooks=hooks), outcome, meter)
+    if packet is not None and recorder.target is None:
         raise LookupError(f"no message of c{connection.number} begins in packet {packet.number}")
-    return PairingReplay(connection, pipeline.replays, messages, states)
+    return PairingReplay(connection, recorder.replays, messages, states)
 
 
 def _is_in(packet: PacketName, row: Mapping[str, object]) -> bool:

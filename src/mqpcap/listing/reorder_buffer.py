@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
+from mqpcap.listing.extra_columns import BYTES
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.listing.numbered_pipeline import BYTES
-from mqpcap.pipeline import Output
 from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import KEYS, MESSAGES
 
 LOOKAHEAD_NS = 1_000_000_000

@@ -11,7 +11,7 @@ from mqpcap.listing.explanation import (
     holds_secrets,
     secret_spans,
 )
-from mqpcap.listing.numbered_pipeline import LAYOUT, VARIANT
+from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.protocols import protocols
 from mqpcap.reading import Choices

@@ -19,11 +19,12 @@ from operator import attrgetter
 
 from mqpcap.capture import Capture, InputWait
 from mqpcap.errors import CaptureError
+from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.numbered_pipeline import BytesPipeline, NumberedPipeline
 from mqpcap.listing.reorder_buffer import LIVE_NS, HeldRows, MessageRow
-from mqpcap.pipeline import Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.reading import Meter, Outcome, size_bytes, steps
+from mqpcap.tables.output import Output
 
 HURRY_NS = LIVE_NS // 2
 """A message of a live capture waits at most twice as long until its connection's dialect or login is known."""
@@ -54,7 +55,7 @@ class Source:
         """Our own time and that of the capture when it was first looked at."""
         self._heard_ns = self._hurried_ns = 0
         self._waited = frozenset[int]()
-        self._pipeline: NumberedPipeline | None = None
+        self._pipeline: CapturePipeline | None = None
         self.windows: Generator[None] = (_ for _ in ())
         """What is left to read, begun or not."""
 
@@ -70,12 +71,12 @@ class Source:
             outcome.look(output)
             self.held.take(output, pipeline.first_ns or 0)
 
-        kind = BytesPipeline if with_bytes else NumberedPipeline
-        pipeline = self._pipeline = kind(self.capture, options, take)
+        hooks = WITH_BYTES if with_bytes else NUMBERED
+        pipeline = self._pipeline = CapturePipeline(self.capture, options, take, hooks=hooks)
         now_ns = _BEGIN
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
-                now_ns = max(now_ns, pipeline.read_ns)
+                now_ns = max(now_ns, pipeline.stages.read_ns)
                 if not self._is_small or self.held.are_many:
                     is_live = self._is_live(now_ns)
                     if is_live:
@@ -99,10 +100,11 @@ class Source:
         if self._pipeline is None or time.monotonic_ns() - self._hurried_ns < HURRY_NS:
             return
         self._hurried_ns = time.monotonic_ns()
-        early = self._waited & self._pipeline.waiting_flows()
+        stages = self._pipeline.stages
+        early = self._waited & stages.progress.unresolved_flows()
         if early:
-            self._pipeline.take(self._pipeline.early_messages(sorted(early)), self.capture.files)
-        self._waited = self._pipeline.waiting_flows()
+            stages.flush_unresolved(sorted(early))
+        self._waited = stages.progress.unresolved_flows()
 
     def idle(self) -> None:
         """There is nothing more at hand for now."""

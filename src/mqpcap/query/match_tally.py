@@ -7,9 +7,9 @@ from functools import partial
 
 import pyarrow.compute as pc
 
-from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
+from mqpcap.tables.output import Output
 from mqpcap.wording import clock, endpoint, plural
 
 MOST_WORDS = 12

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, single_array, true_mask, unify_dictionaries
-from mqpcap.pipeline import Output
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
 from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_BUFFERED_BATCHES = 64

@@ -29,14 +29,16 @@ from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
 from scapy.utils import EDecimal, GenericRawPcapWriter
 
-from mqpcap.decode.columns import Records
-from mqpcap.decode.frames import Frames
+from mqpcap.capture import Window
+from mqpcap.hooks import StageHooks
+from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT, layouts_and_variants, message_bytes
 from mqpcap.listing.packet_locator import CapturedPacket, window_of
-from mqpcap.pipeline import FLOW_BYTES, OPEN_SHARE, Options, Output, Tables
+from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Options, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, above
-from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
+from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
@@ -52,7 +54,6 @@ MAX_PACKET_BYTES = 4 * MTU
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
 
-_NO_FILE_NAMES = ("",)
 _EXCHANGE_COLUMNS = ["connection_id", "request_direction", "request_offset", "reply_offset"]
 
 Key = tuple[int, Direction, int]
@@ -226,11 +227,12 @@ class MqSession(DefaultSession):
         return [message for source in sources.values() for message in source.finished()]
 
 
-class _Source(Tables):
+class _Source:
     """Runs the packets of a source through the stages, and makes messages of the rows."""
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
-        super().__init__(options, self._add_output)
+        hooks = StageHooks(packets=self._note_endpoints, message_columns=(message_bytes, layouts_and_variants))
+        self._pipeline = Pipeline(options, self._add_output, file_name=lambda file: "", hooks=hooks)
         self.sock = sock  # referenced, so that no other object gets its id
         # A file can be read in batches; a live capture must not wait for further packets.
         self.is_file = bool(getattr(sock, "nonblocking_socket", False))
@@ -250,8 +252,7 @@ class _Source(Tables):
             numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
             self._packets_by_number.update(zip(numbers.tolist(), captured, strict=True))
             self.packet_count += len(packets)
-            for batch in self.messages(window_of(captured, numbers)):
-                self.take(batch, _NO_FILE_NAMES)
+            self._pipeline.feed(window_of(captured, numbers))
             self._evict(self.packet_count - len(packets))
         return self._release(MAX_BUFFERED_MESSAGES if self.is_file else 0)
 
@@ -259,40 +260,31 @@ class _Source(Tables):
         """Every BATCH_PACKETS packets, forgets ended connections and old packets."""
         if self.packet_count // BATCH_PACKETS == previous_count // BATCH_PACKETS:
             return
-        max_open = max(MAX_CLOSED_CONNECTIONS, self.options.max_memory_bytes // FLOW_BYTES // OPEN_SHARE)
-        ended = self.assembler.eviction_candidates(MAX_CLOSED_CONNECTIONS, max_open)
-        if len(ended):
-            self.take(self.last_of(ended), _NO_FILE_NAMES)
-            self.close(ended, _NO_FILE_NAMES, of_others=True)
-            self.assembler.forget(ended)
+        capacity = self._pipeline.options.max_memory_bytes // FLOW_BYTES
+        self._pipeline.evict(MAX_CLOSED_CONNECTIONS, max(MAX_CLOSED_CONNECTIONS, capacity // OPEN_DIVISOR))
         for by_number in (self._packets_by_number, self.ends):
             for number in list(by_number)[: max(0, len(by_number) - MAX_BUFFERED_PACKETS)]:
                 del by_number[number]
 
     def finished(self) -> list[Packet]:
         """The open messages, at the end of the source."""
-        self.take(self.last_messages(), _NO_FILE_NAMES)
-        self.close(self.assembler.live, _NO_FILE_NAMES, of_others=False)
+        for _ in self._pipeline.finish():
+            pass
         for pair in self._pairs.values():
             pair.resolve(None)
         return self._release(0)
 
-    def _segments(self, segments: Segments) -> Segments:
+    def _note_endpoints(self, window: Window, segments: Segments) -> None:
         for i in np.flatnonzero(segments.length).tolist():
             version, number = int(segments.version[i]), int(segments.number[i])
             self.ends[number] = (
                 address_text(version, int(segments.src_hi[i]), int(segments.src_lo[i])), int(segments.sport[i]),
                 address_text(version, int(segments.dst_hi[i]), int(segments.dst_lo[i])), int(segments.dport[i]),
             )  # fmt: skip
-        return super()._segments(segments)
-
-    def _rows_made(self, protocol: MessageQueue, frames: Frames, records: Records, *arguments: Any) -> None:
-        self._batch = protocol, frames, records
-        super()._rows_made(protocol, frames, records, *arguments)
 
     def _add_output(self, output: Output) -> None:
         if output.table == "messages":
-            for packet in self._packets(output.rows.select(COLUMNS).to_pylist(), *self._batch):
+            for packet in self._packets(output):
                 heappush(self._buffered, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
         elif output.table == "exchanges":
             for row in output.rows.select(_EXCHANGE_COLUMNS).to_pylist():
@@ -305,15 +297,11 @@ class _Source(Tables):
         """The earliest buffered messages; ``buffered_count`` messages stay."""
         return [heappop(self._buffered)[-1] for _ in range(len(self._buffered) - buffered_count)]
 
-    def _packets(
-        self, rows: list[dict[str, Any]], protocol: MessageQueue, frames: Frames, records: Records
-    ) -> Iterator[Packet]:
-        program = self.reader(protocol).program
-        for i, row in enumerate(rows):
-            layout = protocol.layout(program.layouts[int(frames.layout[i])].name)
-            raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            mq = Seen(**row, packets_raw=self._packets_of(row))
-            packet = message(layout, raw, program.variant_class[records.variant[i]], mq)
+    def _packets(self, output: Output) -> Iterator[Packet]:
+        protocol = self._pipeline.protocols[output.protocol or ""]
+        columns = (output.rows[name].to_pylist() for name in (BYTES, LAYOUT, VARIANT))
+        for row, raw, layout, variant in zip(output.rows.select(COLUMNS).to_pylist(), *columns, strict=True):
+            packet = message(protocol.layout(layout), raw, variant, Seen(**row, packets_raw=self._packets_of(row)))
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
 
@@ -404,7 +392,7 @@ def top(header: type[Message]) -> type[Message]:
     return [cls for cls in above(header) if "dispatch_hook" not in cls.__dict__][-1]
 
 
-def message(layout: Layout, raw: bytes, body_class: str, mq: Seen) -> Message:
+def message(layout: Layout, raw: bytes, body_class: str | None, mq: Seen) -> Message:
     """A captured message as a Scapy packet; ``body_class`` is the name of its body's class."""
     if mq.flaw:
         packet = _flawed(layout, raw)

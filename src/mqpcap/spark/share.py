@@ -7,20 +7,22 @@ connection, so a share alone cannot compute them: servers proved by another conn
 to `mqpcap.spark.delivery_keys`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
-from mqpcap.decode.columns import Records
 from mqpcap.decode.detection import ProvenServer, ServerProtocol
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.shared_facts import SharedFact, SharedFacts
-from mqpcap.pipeline import CapturePipeline, Emit, Options, Output, Pipeline
+from mqpcap.hooks import StageHooks
+from mqpcap.pipeline import CapturePipeline, Options, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.spark.partitions import SharePlan
+from mqpcap.tables.output import Emit, Output
 from mqpcap.tcp.headers import Segments
 
 TASK_MEMORY_BYTES = 192 << 20
@@ -64,9 +66,9 @@ def knowledge_of(pipeline: Pipeline) -> SharedKnowledge:
 def collect_knowledge(capture: Capture, options: Options) -> SharedKnowledge:
     """The shared knowledge of all connections of a capture, found without decoding messages into rows."""
     nobody = replace(options, optional_tables=frozenset(), connections=lambda ips, *_: np.zeros(len(ips), np.bool_))
-    listener = CapturePipeline(capture, nobody, lambda output: None)
-    listener.run()
-    return knowledge_of(listener)
+    pipeline = CapturePipeline(capture, nobody, lambda output: None)
+    pipeline.run()
+    return knowledge_of(pipeline.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,14 @@ class TableNeeds:
     from_ns: int = NS.min
     until_ns: int = NS.max
 
-    def select(self, frames_by_layout: Sequence[Frames]) -> list[Frames]:
-        """The messages of the protocols needed."""
-        return [frames for frames in frames_by_layout if self.protocols is None or frames.protocol in self.protocols]
+    @property
+    def is_range(self) -> bool:
+        """Whether the range of time has a bound."""
+        return (self.from_ns, self.until_ns) != (NS.min, NS.max)
+
+    def in_range(self, frames: Frames) -> NDArray[np.bool_]:
+        """The messages that begin in the range of time."""
+        return (frames.ts_ns >= self.from_ns) & (frames.ts_ns <= self.until_ns)
 
 
 def table_needs(table: str) -> TableNeeds:
@@ -99,8 +106,8 @@ def drain(outputs: list[Output], table: str) -> Iterator[pa.Table]:
             yield output.fields
 
 
-class Share(CapturePipeline):
-    """One share of a capture: share number ``share`` of the plan.
+class Share:
+    """One share of a capture: share number ``share`` of the plan. ``pipeline`` reads it.
 
     ``knowledge``: servers and facts of other shares. ``needs``: messages that do not match are not decoded.
     """
@@ -114,52 +121,49 @@ class Share(CapturePipeline):
         needs: TableNeeds | None = None,
         share: int = 0,
         plan: SharePlan | None = None,
+        hooks: StageHooks | None = None,
     ) -> None:
-        knowledge = knowledge or SharedKnowledge()
-        super().__init__(capture, replace(options, servers=options.servers | knowledge.servers), emit)
+        knowledge, needs = knowledge or SharedKnowledge(), needs or TableNeeds()
+        self.share, self.plan = share, plan or SharePlan(1)
+        options = replace(options, servers=options.servers | knowledge.servers, protocols=needs.protocols)
+        hooks = replace(
+            hooks or StageHooks(),
+            segments=None if self.is_whole else self._of_share,
+            frames=needs.in_range if needs.is_range else None,
+        )
+        self.pipeline = CapturePipeline(capture, options, emit, hooks=hooks)
         for name, facts in knowledge.facts.items():
-            shared = self.evidence.shared[name] = SharedFacts()
+            shared = self.pipeline.stages.evidence.shared[name] = SharedFacts()
             for fact in sorted(facts, key=lambda fact: fact[3]):
                 shared.add(fact)
-        self.needs = needs or TableNeeds()
-        self.share, self.plan = share, plan or SharePlan(1)
 
     @property
     def is_whole(self) -> bool:
         """Whether the share has all connections of the capture."""
         return self.plan.share_count == 1
 
-    def _segments(self, segments: Segments) -> Segments:
-        if not self.is_whole:
-            segments = segments.taken(np.flatnonzero(self.plan.shares(segments.key) == self.share))
-        return super()._segments(segments)
-
-    def _read(self, frames_by_layout: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        return super()._read(self.needs.select(frames_by_layout))
-
-    def _wanted(self, frames: Frames) -> Frames:
-        frames, needs = super()._wanted(frames), self.needs
-        keep = (frames.ts_ns >= needs.from_ns) & (frames.ts_ns <= needs.until_ns)
-        return frames if keep.all() else frames.taken(np.flatnonzero(keep))
+    def _of_share(self, segments: Segments) -> NDArray[np.bool_]:
+        return np.asarray(self.plan.shares(segments.key) == self.share)
 
     @property
     def lookup_keys(self) -> list[tuple[str, str]]:
         """Protocol and key of each fact that a connection looked up."""
-        return sorted((name, key) for name, shared in self.evidence.shared.items() for key in shared.lookups)
+        shared = self.pipeline.stages.evidence.shared
+        return sorted((name, key) for name, facts in shared.items() for key in facts.lookups)
 
     @property
     def missing_servers(self) -> list[ServerProtocol]:
         """Servers that a connection needed and that no connection of the share proved."""
-        return sorted(self.framer.detector.missing_servers)
+        return sorted(self.pipeline.stages.framer.detector.missing_servers)
 
     def rows(self, table: str) -> Iterator[pa.Table]:
-        """The rows of one table as they become final.
+        """The rows of one table as they become final; ``emit`` gets none.
 
         If the capture cannot be read to its end, raises CaptureError after the last row.
         """
         outputs: list[Output] = []
-        self.emit = outputs.append
-        for _ in self.steps():
+        self.pipeline.emit = outputs.append
+        for _ in self.pipeline.steps():
             yield from drain(outputs, table)
-        if self.failure is not None:
-            raise self.failure
+        if self.pipeline.failure is not None:
+            raise self.pipeline.failure

@@ -223,7 +223,7 @@ class CaptureReader(DataSourceReader):
                     if share_pipeline.missing_servers or share_pipeline.lookup_keys
                     else SharedKnowledge()
                 )
-                if knowledge.minus(share.knowledge_of(share_pipeline)).is_relevant(
+                if knowledge.minus(share.knowledge_of(share_pipeline.pipeline.stages)).is_relevant(
                     share_pipeline.missing_servers, share_pipeline.lookup_keys
                 ):
                     tables_read = self._rows(self._share(unit, capture, options, knowledge))

@@ -22,9 +22,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -35,83 +33,58 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.file_sets import rotated_name
-from mqpcap.correlate import Batch
 from mqpcap.correlate.rules import request_groups
-from mqpcap.decode.columns import Records
-from mqpcap.decode.frames import Frames
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.pipeline import OPTIONAL_TABLES, Options, Output, Tables
+from mqpcap.pipeline import OPTIONAL_TABLES, Options, Pipeline
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import MessageQueue
 from mqpcap.spark import partitions, schemas
 from mqpcap.spark.partitions import MISSING
 from mqpcap.spark.share import drain, table_needs
 from mqpcap.spark.source import Reading
 from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
-from mqpcap.tables.messages import BatchConnections
+from mqpcap.tables.output import Output
 
-STATE_HEADER = b"mqpcap stream state 2\n"
+STATE_HEADER = b"mqpcap stream state 3\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 STATES_KEPT = 4
 """Batches whose states are kept. Spark may repeat the last two batches."""
 
 
-class StreamState(Tables):
+class StreamState:
     """The state of one file set for one table, kept from batch to batch; files have numbers.
 
     capture: name of the first file. name_of: maps the number of a file to its name while a batch is read.
     """
 
     def __init__(self, options: Options, table: str, capture: str) -> None:
-        super().__init__(replace(options, optional_tables=OPTIONAL_TABLES & {table}), lambda output: None)
-        self.table, self.capture = table, capture
-        self.needs = table_needs(table)
+        options = replace(options, optional_tables=OPTIONAL_TABLES & {table}, protocols=table_needs(table).protocols)
+        self.pipeline = Pipeline(options, lambda output: None, capture)
+        self.table = table
         self.name_of: Callable[[int], str] = str
 
     def __getstate__(self) -> dict[str, object]:
-        return super().__getstate__() | {"name_of": str}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, background=Background())
+        return self.__dict__ | {"name_of": str}
 
     def rows(self, capture: Capture, number: int) -> Iterator[pa.Table]:
         """The rows that become final with this file."""
         outputs: list[Output] = []
-        self.emit = outputs.append
+        pipeline = self.pipeline
+        pipeline.emit, pipeline.file_name = outputs.append, self.name_of
         for window in capture.windows():
-            for part in self.messages(replace(window, file=number)):
-                self.take(part, [self.capture])
+            pipeline.feed(replace(window, file=number))
             yield from drain(outputs, self.table)
         # Messages whose dialect is still unknown are decoded with the evidence available at the end of the file.
-        self.take(self.early_messages(self.waiting_flows()), [self.capture])
-        self._close(self.assembler.expired())
-        yield from drain(outputs, self.table)
-
-    def _close(self, ended_flows: NDArray[np.int64]) -> None:
-        """Emit the last rows of connections that ended, and drop their state."""
-        self.take(self.last_of(ended_flows), [self.capture])
-        self.close(ended_flows, [self.capture], of_others=True)
-        ids = {*self.assembler.flows.columns(ended_flows).connection_ids().tolist()}
-        for shared in self.evidence.shared.values():
+        pipeline.flush_unresolved(pipeline.progress.unresolved_flows())
+        ended_flows = pipeline.assembler.expired()
+        ids = {*pipeline.assembler.flows.columns(ended_flows).connection_ids().tolist()}
+        pipeline.end(ended_flows)
+        for shared in pipeline.evidence.shared.values():
             shared.forget(ids)
-        self.assembler.forget(ended_flows)
-        self.framer.detector.missing_servers.clear()
-
-    def _read(self, frames_by_layout: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
-        return super()._read(self.needs.select(frames_by_layout))
-
-    def _rows_made(
-        self, protocol: MessageQueue, frames: Frames, records: Records, connections: BatchConnections,
-        files: Sequence[str], batches: dict[str, list[Batch]],
-    ) -> None:  # fmt: skip
-        numbers, index = np.unique(frames.first_file, return_inverse=True)
-        names = [*files, *map(self.name_of, numbers.tolist())]
-        frames = replace(frames, first_file=index.reshape(-1) + len(files))
-        super()._rows_made(protocol, frames, records, connections, names, batches)
+        pipeline.framer.detector.missing_servers.clear()
+        yield from drain(outputs, self.table)
 
 
 @cache

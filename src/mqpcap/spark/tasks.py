@@ -22,8 +22,9 @@ from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import ServerProtocol
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.pipeline import Options, Output, caps, with_capture
-from mqpcap.schema.protocol import MessageQueue
+from mqpcap.hooks import StageHooks
+from mqpcap.pipeline import Options
+from mqpcap.reading import limit_notes
 from mqpcap.spark import delivery_keys, distribute
 from mqpcap.spark.delivery_keys import KeyWriter
 from mqpcap.spark.distribute import FileRange, RangeResult
@@ -33,6 +34,7 @@ from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
 from mqpcap.tables.messages import fingerprints
+from mqpcap.tables.output import Output, with_capture
 from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, by_date, parquet_writer
 from mqpcap.tcp.headers import Dissector
 
@@ -207,47 +209,48 @@ def _describe(task: Describe, files: TaskFiles, result: Result) -> None:
     result.notes = [*map(str, task.capture.notes)]
 
 
-class _TaskShare(Share):
+class _TaskShare:
     """Dissects one capture of a task, or its share of one, to tables; a share writes only the keys of deliveries."""
 
     def __init__(self, task: Dissect, capture: Capture, options: Options, files: TaskFiles, result: Result) -> None:
-        unit = task.unit
+        unit, hooks = task.unit, StageHooks()
         if unit.plan.share_count > 1:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
-        super().__init__(capture, options, self._take, task.knowledge, share=unit.number, plan=unit.plan)
+            hooks = StageHooks(correlation=self._write_keys)
+        self._share = Share(
+            capture, options, self._add_output, task.knowledge, share=unit.number, plan=unit.plan, hooks=hooks
+        )
         self._files, self._result = files, result
+
+    def _write_keys(self, protocol: str, correlation: Correlation) -> None:
+        """A share writes the keys of deliveries for a join instead of pairing them."""
+        if correlation.deliveries is not None:
+            prints = fingerprints(self._share.pipeline.stages.options.policy.seeds)
+            correlation.deliveries = KeyWriter(protocol, prints, self._files.write)
 
     def dissect(self, number: int) -> None:
         """Read the capture, write its rows and fill the result."""
-        result, name = self._result, self.capture.files[0]
+        result, share, pipeline = self._result, self._share, self._share.pipeline
+        capture, stages, failure = pipeline.capture, pipeline.stages, None
         try:
-            self.run()
+            pipeline.run()
+            failure = pipeline.failure
         except CaptureError as error:
-            self.failure = error
+            failure = error
             return
         finally:
-            if self.failure is not None:
-                read = {facts.file for facts in self.capture.facts if self.is_whole}
-                unread = [file for file in self.capture.files if file not in read]
-                result.failed.append((number, one_line(self.failure), unread))
-        if self.is_whole:
-            result.notes += [*map(str, self.capture.notes), *self.server_notes()]
+            if failure is not None:
+                read = {facts.file for facts in capture.facts if share.is_whole}
+                unread = [file for file in capture.files if file not in read]
+                result.failed.append((number, one_line(failure), unread))
+        if share.is_whole:
+            result.notes += [*map(str, capture.notes), *stages.server_notes()]
         else:
-            result.knowledge = knowledge_of(self)
-            result.missing_servers, result.lookup_keys = self.missing_servers, self.lookup_keys
-        result.notes += caps(name, self.counts)
+            result.knowledge = knowledge_of(stages)
+            result.missing_servers, result.lookup_keys = share.missing_servers, share.lookup_keys
+        result.notes += limit_notes(capture.files[0], stages.counts)
 
-    def correlation(self, protocol: MessageQueue) -> Correlation:
-        """The correlation of a protocol; a share writes the keys of deliveries for a join instead of pairing them."""
-        is_new = protocol.name not in self.correlations
-        correlation = super().correlation(protocol)
-        if is_new and correlation.deliveries is not None and not self.is_whole:
-            correlation.deliveries = KeyWriter(
-                protocol.name, fingerprints(self.options.policy.seeds), self._files.write
-            )
-        return correlation
-
-    def _take(self, output: Output) -> None:
+    def _add_output(self, output: Output) -> None:
         rows, result = output.rows, self._result
         if output.table == "messages":
             _count(result.flaws, *rows["flaw"].value_counts().flatten())

@@ -19,10 +19,11 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
 from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
-from mqpcap.listing.numbered_pipeline import OTHER_PROTOCOL, NumberedPipeline
-from mqpcap.pipeline import Emit, Output, caps
-from mqpcap.reading import Meter, Outcome, read
+from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
+from mqpcap.pipeline import CapturePipeline
+from mqpcap.reading import Meter, Outcome, limit_notes, read
 from mqpcap.tables.json_lines import Json
+from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.tcp.headers import COUNTS
 from mqpcap.tcp.wrappings import foreign, unread
@@ -90,7 +91,7 @@ class Report:
         self.packets = {name: count for name, count in counts.items() if name in COUNTS}
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
-        self.notes = [*map(str, capture.notes), *caps(capture.files[0], counts), *server_notes]
+        self.notes = [*map(str, capture.notes), *limit_notes(capture.files[0], counts), *server_notes]
         self.notes += self._twin_notes()
         self.unknown_pairs[NO_EVIDENCE] += self._unknown.total()
         self.unknown_pairs = +self.unknown_pairs
@@ -390,10 +391,11 @@ def report_of(
         report.take(output)
         also(output)
 
-    pipeline = NumberedPipeline(capture, outcome.choices.dissection(only=tables | {"exchanges"}), take, worker)
+    options = outcome.choices.dissection(only=tables | {"exchanges"})
+    pipeline = CapturePipeline(capture, options, take, worker, NUMBERED)
     if not read(pipeline, outcome, meter):
         return None
-    report.end(capture, pipeline.counts, pipeline.server_notes())
+    report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
     return report
 
 

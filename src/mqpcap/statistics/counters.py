@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
+from mqpcap.hooks import StageHooks
+from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.listing.numbered_pipeline import NumberedPipeline
-from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Emit, Options, Output
+from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline
 from mqpcap.query import Query, Selection, Tally
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, size_bytes
+from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
 
 MAX_OPEN = 1 << 21
@@ -60,6 +61,10 @@ class Counters:
         for take in self._takes(table):
             take(rows)
 
+    def hooks(self) -> StageHooks:
+        """Callbacks that count the segments of packets."""
+        return StageHooks(packets=lambda window, segments: self.count("segments", segments))
+
     def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
         """All rows of a capture were counted; ``files``: its files, in order of time."""
         for counter, _ in self._counters:
@@ -67,20 +72,6 @@ class Counters:
                 counter.end_of_capture()
             if hasattr(counter, "take_files"):
                 counter.take_files(files)
-
-
-class SegmentPipeline(CapturePipeline):
-    """A pipeline whose counters are given the segments, too."""
-
-    def __init__(
-        self, capture: Capture, options: Options, emit: Emit, background: Background | None, counters: Counters
-    ) -> None:
-        super().__init__(capture, options, emit, background)
-        self._counters = counters
-
-    def _segments(self, segments: Segments) -> Segments:
-        self._counters.count("segments", segments)
-        return super()._segments(segments)
 
 
 def selected_counts(tally: Tally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
@@ -127,10 +118,9 @@ def count_captures(
 
     with background(outcome.choices, size_bytes(captures)) as worker:
         for capture in captures:
-            if outcome.tally is None:
-                pipeline: CapturePipeline = SegmentPipeline(capture, options, noted, worker, counters)
-            else:
-                pipeline = NumberedPipeline(capture, options, noted, worker)
+            hooks = counters.hooks() if outcome.tally is None else NUMBERED
+            pipeline = CapturePipeline(capture, options, noted, worker, hooks)
+            if outcome.tally is not None:
                 take = selected_counts(outcome.tally, counters, pipeline)
             read(pipeline, outcome, meter)
             counters.end_of_capture(capture.facts)

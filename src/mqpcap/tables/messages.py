@@ -124,21 +124,22 @@ def message_rows(
     frames: Frames,
     records: Records,
     connections: BatchConnections,
-    files: Sequence[str],
+    capture: str,
+    file_name: Callable[[int], str],
     policy: RowPolicy,
-    pairs_up: bool,
+    pairs_requests: bool,
 ) -> tuple[MessageTables, Batch | None]:
     """Rows of ``messages`` and of the protocol's table; also a batch for ``correlate`` if the protocol has a rule.
 
-    Rows are in the order of the frames. ``files`` are the names of the capture's files; the first names the capture.
+    Rows are in the order of the frames. ``file_name`` maps the index of a file to its name.
     """
     index, n = connections.index, len(frames.start)
     from_client: NDArray[np.bool_] = np.asarray(connections.client[index] == frames.side)
     if policy.needs(protocol.envelope.derives) or any(k.op_names is not None for k in connections.facts):
         policy = policy.with_columns(READ_BY_DERIVE)
     makers: dict[str, Callable[[], pa.Array]] = {
-        "capture": lambda: constant(file_text(files[0]), n),
-        "capture_file": lambda: _coded([file_text(name) for name in files], pa.string(), frames.first_file),
+        "capture": lambda: constant(file_text(capture), n),
+        "capture_file": lambda: _file_names(frames.first_file, file_name),
         "connection_id": lambda: pa.array(connections.flows.connection_ids()[index]),
         "direction": lambda: _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": lambda: pa.array(frames.offset),
@@ -176,7 +177,7 @@ def message_rows(
     fields_schema = pa.schema([*keys, *(described.field(name).with_type(fields[name].type) for name in fields)])
     fields |= {field.name: columns[field.name] for field in keys}
     chunk = MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
-    if not pairs_up:
+    if not pairs_requests:
         return chunk, None
     return chunk, _batch(protocol, columns, records.table, frames, from_client, connections)
 
@@ -281,6 +282,11 @@ def _coded(values: Sequence[str | int | None], type_: pa.DataType, rows: NDArray
     return pa.DictionaryArray.from_arrays(pa.array(indices, mask=null), pa.array(distinct, type_), safe=False)
 
 
+def _file_names(files: Int64Array, file_name: Callable[[int], str]) -> pa.DictionaryArray:
+    indexes, row_codes = factorize(files)
+    return _coded([file_text(file_name(index)) for index in indexes.tolist()], pa.string(), row_codes)
+
+
 def _operations(
     protocol: MessageQueue, program: Program, frames: Frames, records: Records, policy: RowPolicy
 ) -> dict[str, pa.Array]:
@@ -333,14 +339,14 @@ def _envelope(
     return {name: single_array(array) for name, array in arrays.items()}
 
 
-def fields_read(protocol: MessageQueue, policy: RowPolicy, pairs_up: bool) -> frozenset[str] | None:
+def fields_read(protocol: MessageQueue, policy: RowPolicy, pairs_requests: bool) -> frozenset[str] | None:
     """The protocol's columns that the rows are built from; None: all."""
     if policy.columns is None:
         return None
     envelope, rule = protocol.envelope, protocol.rule
     names = ("body" if name == "body_len" else name for name in policy.columns & ENVELOPE_TYPES.keys() - {"status"})
     named = (getattr(envelope, name) for name in names)
-    paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_up else ()
+    paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_requests else ()
     read = envelope.reads if policy.needs(envelope.derives) else ()
     return frozenset(read).union(paired, protocol.spare, *map(_names, named))
 

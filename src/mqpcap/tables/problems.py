@@ -1,6 +1,6 @@
 """Stretches of stream that became no message to rows of the table ``problems``.
 
-``decode.side`` finds what was captured and is no message, ``pipeline.not_read`` what never came to it.
+``decode.side`` finds captured bytes that are not a message, `undelivered_ranges` bytes that never reached it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,9 @@ from mqpcap.decode.frames import Problem
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
+from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.flows import Flows
+from mqpcap.tcp.reassembly import Reassembler
 
 BLOCK_ROWS = 1 << 14
 """Rows that are made at a time: a retransmission with other bytes alone may have dozens."""
@@ -61,3 +63,16 @@ def _block(capture: str, stretches: Sequence[Problem], flows: Flows, states: Map
         "first_packet": pa.array([p.first_packet for p in stretches], pa.int64()),
     }
     return pa.table(columns, PROBLEMS)
+
+
+def undelivered_ranges(assembler: Reassembler, gaps: Sequence[StreamRange]) -> list[Problem]:
+    """Ranges that never reached a reader: gaps, and late and conflicting bytes that were not reported before."""
+    return [
+        Problem(r.flow, r.side, r.offset, r.length, kind, "snap length" if r.snapped else reason, r.ts_ns, r.packet)
+        for kind, reason, ranges in (
+            ("gap", "lost", gaps),
+            ("conflict", "retransmitted with other bytes", assembler.conflicts()),
+            ("undecoded", "late", assembler.late()),
+        )
+        for r in ranges
+    ]

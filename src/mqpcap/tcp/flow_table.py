@@ -69,6 +69,7 @@ _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _STALE_NS = cython.declare(cython.longlong, STALE_NS)
 _CLOSED_TIMEOUT_NS = cython.declare(cython.longlong, CLOSED_TIMEOUT_NS)
 _COPY_NS = cython.declare(cython.longlong, COPY_NS)
+# C constants: the bits in tcp.flags.
 _FIN = cython.declare(cython.const[cython.longlong], 1)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
 _RST = cython.declare(cython.const[cython.longlong], 4)

@@ -8,24 +8,27 @@ from torture import ACK, SYN, Segment, blipmq_message, pcap
 from truths import streams
 
 from mqpcap.capture import captures
-from mqpcap.listing.numbered_pipeline import (
+from mqpcap.hooks import StageHooks
+from mqpcap.listing.extra_columns import (
     BYTES,
     LAYOUT,
+    NUMBERED,
     OTHER_PROTOCOL,
     VARIANT,
-    BytesPipeline,
-    NumberedPipeline,
+    WITH_BYTES,
+    PacketFinder,
     PacketPayload,
 )
-from mqpcap.pipeline import Options, Output
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.protocols import protocols
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import NUMBER
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 Rows = list[dict[str, Any]]
 
 
-def read(path: Path, kind: type[NumberedPipeline] = NumberedPipeline) -> tuple[Rows, Rows]:
+def read(path: Path, hooks: StageHooks = NUMBERED) -> tuple[Rows, Rows]:
     """The rows of ``messages`` and of ``connections``."""
     rows: dict[str, Rows] = {"messages": [], "connections": []}
 
@@ -33,7 +36,7 @@ def read(path: Path, kind: type[NumberedPipeline] = NumberedPipeline) -> tuple[R
         rows.get(output.table, []).extend(output.rows.to_pylist())
 
     (capture,) = captures([str(path)]).captures
-    kind(capture, Options(), take).run()
+    CapturePipeline(capture, Options(), take, hooks=hooks).run()
     return rows["messages"], rows["connections"]
 
 
@@ -66,7 +69,7 @@ def test_bytes_are_those_of_the_stream() -> None:
     }
     layouts = {layout.name for layout in protocols()["blipmq"].layouts}
 
-    messages, _ = read(path, BytesPipeline)
+    messages, _ = read(path, WITH_BYTES)
 
     for row in messages:
         client = row["src_port"] if row["direction"] == "c2s" else row["dst_port"]
@@ -93,7 +96,7 @@ def test_of_a_message_with_a_hole_there_are_the_bytes_in_front_of_it(tmp_path: P
     hole = FIRST + 15, SECOND - 2
     path = session(tmp_path, (0, hole[0]), (hole[1], len(STREAM)))
 
-    messages, _ = read(path, BytesPipeline)
+    messages, _ = read(path, WITH_BYTES)
 
     rows = {row["stream_offset"]: row for row in messages}
     assert rows[0][BYTES] == MESSAGES[0]
@@ -105,13 +108,13 @@ def test_of_a_message_with_a_hole_there_are_the_bytes_in_front_of_it(tmp_path: P
 def test_a_packet_is_where_it_is(packet: int, length: int | None, tmp_path: Path) -> None:
     """Packets are a millisecond apart; there is no fifth."""
     (capture,) = captures([str(session(tmp_path, (0, 10), (10, len(STREAM))))]).captures
-    pipeline = BytesPipeline(capture, Options(), lambda output: None, packet)
+    finder = PacketFinder(packet)
 
-    pipeline.run()
+    CapturePipeline(capture, Options(), lambda output: None, hooks=StageHooks(packets=finder.add)).run()
 
     ts_ns = 1_700_000_000_000_000_000 + (packet - 1) * 1_000_000
     place = PacketPayload(0, ts_ns, "10.0.0.1", 40000, "10.0.0.2", 5555, length or 0)
-    assert pipeline.places == ([] if length is None else [place])
+    assert finder.payloads == ([] if length is None else [place])
 
 
 def test_a_packet_without_tcp_has_no_ports(tmp_path: Path) -> None:
@@ -120,8 +123,8 @@ def test_a_packet_without_tcp_has_no_ports(tmp_path: Path) -> None:
     data[24 + 16 + 14 + 9] = 17  # the first packet's IP header says UDP
     path.write_bytes(data)
     (capture,) = captures([str(path)]).captures
-    pipeline = BytesPipeline(capture, Options(), lambda output: None, 1)
+    finder = PacketFinder(1)
 
-    pipeline.run()
+    CapturePipeline(capture, Options(), lambda output: None, hooks=StageHooks(packets=finder.add)).run()
 
-    assert pipeline.places == [PacketPayload(0, 1_700_000_000_000_000_000)]
+    assert finder.payloads == [PacketPayload(0, 1_700_000_000_000_000_000)]

@@ -1,0 +1,82 @@
+"""Ended connections to the facts that decide their open requests.
+
+In: ranges of streams without messages, the records of ended connections. Out: `Closing`, a protocol each.
+Called by: ``pipeline``.
+"""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.arrays import Int64Array
+from mqpcap.correlate.batch import NO_OFFSET, Closing
+from mqpcap.decode.frames import Problem
+from mqpcap.decode.framing import ConnectionState
+from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
+from mqpcap.tcp.flows import FlowColumns
+
+NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER)
+"""Reasons of undecoded ranges that hide no message: the last bytes of a side, and a header before the first."""
+
+
+class Closings:
+    """Where each live connection has bytes without a message; ``connections``: those of the `Framer`."""
+
+    def __init__(self, connections: Mapping[int, ConnectionState]) -> None:
+        self._connections = connections
+        self._missing_at: dict[int, list[int]] = {}
+        """By connection the last stream offset of client and server where bytes hold no message, -1 if all do."""
+
+    def add_problems(self, problems: Collection[Problem]) -> None:
+        """Add ranges of streams without messages."""
+        for problem in problems:
+            is_harmless = problem.kind == "undecoded" and problem.reason in NO_MESSAGE
+            state = self._connections.get(problem.flow)
+            if problem.kind == "conflict" or is_harmless or state is None:
+                continue
+            side = int(problem.side != state.client)
+            offsets = self._missing_at.setdefault(problem.flow, [-1, -1])
+            offsets[side] = max(offsets[side], problem.offset)
+
+    def forget(self, flows: Int64Array) -> None:
+        """Drop ended connections."""
+        for flow in self._missing_at.keys() & {*flows.tolist()}:
+            del self._missing_at[flow]
+
+    def by_protocol(self, flows: Int64Array, columns: FlowColumns) -> list[tuple[str, Closing]]:
+        """How connections ended, for each protocol with a rule for requests; ``columns``: their records."""
+        rows_by_protocol: dict[str, list[int]] = {}
+        for row, flow in enumerate(flows.tolist()):
+            state = self._connections.get(flow)
+            if state is not None and state.protocol is not None and state.protocol.rule is not None:
+                rows_by_protocol.setdefault(state.protocol.name, []).append(row)
+        return [
+            (protocol, self._closing(flows[rows], columns, np.array(rows, np.int64)))
+            for protocol, rows in rows_by_protocol.items()
+        ]
+
+    def _closing(self, flows: Int64Array, columns: FlowColumns, row: NDArray[np.int64]) -> Closing:
+        client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int64)
+        server = 1 - client
+        fin, server_fin = columns.fin_offset[row, client], columns.fin_offset[row, server]
+        acked = columns.acked[row, client]
+        is_reset, has_server_fin = columns.rst[row].any(1), server_fin != NO_OFFSET
+        end = np.where(fin == NO_OFFSET, columns.end_offset[row, client], fin)
+        is_orderly = has_server_fin & (fin != NO_OFFSET) & (columns.fin_acked[row, server] == fin + 1) & ~is_reset
+        missing = np.full((len(flows), 2), -1)
+        for i in np.flatnonzero(np.isin(flows, list(self._missing_at))).tolist():
+            missing[i] = self._missing_at[int(flows[i])]
+        return Closing(
+            flow=flows,
+            ended=is_reset | has_server_fin,
+            covered=has_server_fin & (acked != NO_OFFSET) & (acked >= end),
+            requests_missing_at=missing[:, 0],
+            replies_missing_at=missing[:, 1],
+            last_ns=columns.last_ts_ns[row],
+            orderly=is_orderly,
+            requests_extent=columns.extent[row, client],
+            replies_extent=columns.extent[row, server],
+            requests_fin=fin,
+            replies_fin=server_fin,
+        )
