@@ -7,10 +7,10 @@ The rule observes the messages of a connection until its evidence is fixed: its 
 that depend on the evidence are *unresolved* and wait, as copies, within the limits below. Beyond a limit, and when the
 connection ends, the evidence at that time decides.
 
-Rows must not depend on windows. So the messages of a connection are observed in the order in which they were complete;
-while a side waits for bytes, those that the other side completed since then are *early* and wait unobserved. A
-connection may ask for a fact that another one shares (``Evidence.asked``). Without a fact of its own server it waits
-until ASK_NS more of the capture is read and no connection that may share one is behind.
+Rows must not depend on windows. So the messages of a connection are observed in the order in which they were complete.
+While a side waits for bytes, later messages of the other side are *early*: they wait unobserved. A connection may ask
+for a fact of another connection (``Evidence.asked``). If its own server shared no fact, it waits until ASK_NS more of
+the capture was read, and no connection that may share the fact is stalled.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ MAX_UNRESOLVED_MESSAGES = 256
 MAX_UNRESOLVED_BYTES = 1 << 20
 """The same limit in bytes of messages."""
 ASK_NS = 200_000_000
-"""So much of the capture after a connection asked, another one may still share the fact."""
+"""Time in the capture after a connection asked for a fact, in which another connection may still share the fact."""
 END_NS = (1 << 63) - 1
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
 """Bytes of unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
@@ -94,7 +94,7 @@ class EvidenceCollector:
         return frozenset(self.of(flow).server_port for flows in self._asking.values() for flow in flows)
 
     def resolved(self, reader: ColumnReader, parts: list[Frames], progress: Callable[[], Progress]) -> Iterator[Frames]:
-        """The messages of one protocol in a window whose reading is final, each after earlier ones of its connection.
+        """The messages of a window whose reading is final, in order within each connection.
 
         ``parts`` are the messages in the window's buffer and in copies. ``progress`` is asked if evidence is open.
         """
@@ -142,7 +142,7 @@ class EvidenceCollector:
         return [frames for frames in ready if len(frames.start)]
 
     def _open_together(self, parts: list[Frames]) -> list[Frames]:
-        """The messages of connections with open evidence as one part, in order of time; the others as they are."""
+        """The messages of connections with open evidence as a part of their own, in order of time."""
         if len(parts) < 2:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
@@ -191,7 +191,7 @@ class EvidenceCollector:
         is_evidence: NDArray[np.bool_],
         unresolved: Mapping[int, list[Frames]],
     ) -> NDArray[np.bool_]:
-        """The messages too late to be evidence, by number or size, in the order in which they were complete."""
+        """The messages that complete too late to be evidence, by number or size."""
         is_beyond = np.zeros(len(index), np.bool_)
         sizes = frames.end - frames.start
         totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
@@ -313,7 +313,7 @@ class EvidenceCollector:
         return answered
 
     def _answer(self, shared: SharedFacts, rule: EvidenceRule, evidence: Evidence, is_last: bool) -> bool:
-        """Give a connection the fact that it asked for; False if it is better to wait for one of its own server."""
+        """Give a connection the fact that it asked for; False if a fact of its own server may still come."""
         assert evidence.asked is not None and rule.answer is not None
         fact = shared.lookup_fact(evidence.asked[0], evidence, evidence.asked[1])
         if not is_last and (fact is None or fact[1:3] != (evidence.server_ip, evidence.server_port)):
@@ -323,7 +323,7 @@ class EvidenceCollector:
         return True
 
     def _may_share(self, flow: int, protocol: str) -> bool:
-        """Whether a connection may still share a fact with others of a protocol."""
+        """Whether a connection may still share a fact of a protocol."""
         connection = self._connections.get(flow)
         if connection is None or not connection.decided:
             return True
