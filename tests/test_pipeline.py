@@ -75,7 +75,7 @@ def test_a_packet_of_an_earlier_time_does_not_take_reading_back(tmp_path: Path) 
 
     with one_packet_windows():
         run = CapturePipeline(captures([str(tmp_path / "again.pcap")]).captures[0], Options(), lambda output: None)
-        times = [run._behind().now_ns for _ in run.steps()]
+        times = [run.stages.newest_ns for _ in run.steps()]
 
     assert times == sorted(times)
     assert times[-1] == seconds * 10**9 + microseconds * 1000
