@@ -146,11 +146,12 @@ def broken_laws(result: Result) -> list[str]:
 
 
 def _overlaps(result: Result) -> list[str]:
+    """Messages and undecoded bytes in the same place; a message with a hole has late bytes inside."""
     spans: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for m in result.messages:
         spans.setdefault((m["connection_id"], m["direction"]), []).append((m["stream_offset"], m["frame_len"]))
     for p in result.problems:
-        if p["kind"] == "undecoded":
+        if p["kind"] == "undecoded" and p["reason"] != "late":
             spans.setdefault((p["connection_id"], p["direction"]), []).append((p["stream_offset"], p["length"]))
     broken = []
     for key, side in spans.items():
