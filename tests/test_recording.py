@@ -49,7 +49,7 @@ def test_the_package_shows_what_it_promises_and_loads_nothing() -> None:
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
     ).stdout.splitlines()
 
-    calls = "diff explain export extract follow info messages open protocols read show stats"
+    calls = "ask diff explain export extract fields follow info join messages open protocols read samples show stats"
     assert said == [f"CaptureError MqpcapError QueryError Recording {calls}", ""]
     with pytest.raises(AttributeError, match="no attribute 'write'"):
         mqpcap.write  # noqa: B018

@@ -12,34 +12,31 @@ from mqpcap.errors import CaptureError, MqpcapError, QueryError
 if TYPE_CHECKING:
     from mqpcap import protocols
     from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, messages, show, stats
+    from mqpcap.joining import join
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
 
 __version__ = "0.1.0"
-_CALLS = ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats")
+_MODULES = {
+    "api": ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats"),
+    "joining": ("join",),
+    "recording": ("Recording", "open", "read"),
+    "sample_captures": ("samples",),
+}
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
-    "follow", "info", "messages", "open", "protocols", "read", "samples", "show", "stats",
+    "follow", "info", "join", "messages", "open", "protocols", "read", "samples", "show", "stats",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CALLS:
-        from mqpcap import api
+    import importlib
 
-        return getattr(api, name)
     if name == "protocols":
-        import importlib
-
         return importlib.import_module("mqpcap.protocols")
-    if name == "samples":
-        from mqpcap.sample_captures import samples
-
-        return samples
-    if name in ("Recording", "open", "read"):
-        from mqpcap import recording
-
-        return getattr(recording, name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"mqpcap.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

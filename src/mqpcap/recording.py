@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
 from mqpcap.errors import CaptureError
+from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
@@ -53,7 +54,6 @@ Input: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
 Paths: TypeAlias = Input | Sequence[Input]
 Row: TypeAlias = Mapping[str, Any] | pa.Table | pa.RecordBatch
 """A row of any table: a mapping; a table, batch or DataFrame with one row; a pandas Series or a named tuple."""
-Part = Literal["request", "reply", "publish", "delivery"]
 COPY_BYTES = 1 << 20
 """Bytes copied at a time from a file object."""
 KEY = ("connection_id", "direction", "stream_offset")
@@ -277,6 +277,16 @@ class Recording(NamedTables):
         self._captures = list(captures)
         self._copies = copies  # temporary files that live as long as this object
         self._indexes = {file_text(capture.files[0]): _Index(capture, options) for capture in captures}
+
+    def close(self) -> None:
+        """Frees the tables and their temporary files. They are read again if they are needed again."""
+        self._indexes = {name: _Index(index.capture, index.options) for name, index in self._indexes.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"<mqpcap.Recording of {', '.join(self.files)}>"
