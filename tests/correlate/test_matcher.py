@@ -14,9 +14,9 @@ from batches import PRINTS, End, Row, batch, correlated, placed
 from blipmq_broker import PUBLISH, TYPES, Frame
 from blipmq_broker import rows as blipmq_rows
 
-from mqpcap.correlate import Behind, Correlation
-from mqpcap.correlate import matcher as module
-from mqpcap.correlate.matcher import MatchResults, RequestMatcher
+from mqpcap.correlate import Behind, Correlation, matcher, named_matcher, tcp_order
+from mqpcap.correlate.matcher import RequestMatcher
+from mqpcap.correlate.messages import MatchResults
 from mqpcap.correlate.replay import Replay
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import CorrelationRule, RequestRule, ServerHabits
@@ -223,7 +223,9 @@ def test_open_requests_of_one_side_are_bounded(name: str, monkeypatch: pytest.Mo
     Requests that are given up get a state and their rows leave; optional ones are silent only once a later one was
     handled, so that their rows wait, but the ring of the matcher lets them go.
     """
-    monkeypatch.setattr(module, "MAX_OPEN_REQUESTS", 64)
+    for module in (matcher, named_matcher):
+        monkeypatch.setattr(module, "MAX_OPEN_REQUESTS", 64)
+    monkeypatch.setattr(tcp_order, "MAX_WAITING", 64)
     rows, types = _asked(name, 640)
     rule = protocols()[name].rule
     assert rule is not None
@@ -232,9 +234,9 @@ def test_open_requests_of_one_side_are_bounded(name: str, monkeypatch: pytest.Mo
     for part in range(0, 640, 32):
         for _, table in made.feed(batch(rows[part : part + 32], types, {1: name != "blipmq"}), Behind()):
             assert table.num_rows
-        (matcher,) = made._exchanges._matchers[0].values()
-        if isinstance(matcher, RequestMatcher):
-            matcher.replay = replay
+        (only,) = made._exchanges._matchers[0].values()
+        if isinstance(only, RequestMatcher):
+            only.replay = replay
         waiting = sum(len(block) for block in made._exchanges._rows._blocks.values())
         assert waiting <= (part + 32 if name == "blipmq" else 65)
     assert made._exchanges._rows.row_count == 640

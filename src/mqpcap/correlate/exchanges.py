@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
 from mqpcap.correlate.batch import KEPT, UNREAD, Batch, Closing, Messages, in_order
-from mqpcap.correlate.matcher import LIKELY, NO_ROW, MatchResults, TcpOrder, match_messages
+from mqpcap.correlate.matcher import RequestMatcher
+from mqpcap.correlate.messages import LIKELY, NO_ROW, MatchResults
+from mqpcap.correlate.named_matcher import NamedMatcher
 from mqpcap.correlate.replay import Replay
 from mqpcap.correlate.rules import request_groups
+from mqpcap.correlate.tcp_order import TcpOrder, match_messages
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
 from mqpcap.schema.requests import CorrelationRule, Evidence, Prints, RequestGroup, RequestKind, State
 
@@ -102,7 +105,8 @@ class Exchanges:
                 batch.cut, batch.broken, batch.started, batch.first_ack, batch.last_ack, batch.acked_from,
                 block.first_row,
             )  # fmt: skip
-            match_messages(matchers, group.tables, self.results, messages)
+            matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
+            match_messages(matchers, matcher_type, group.tables, self.results, messages)
             self._rows.add(block)
         return self._apply_results()
 

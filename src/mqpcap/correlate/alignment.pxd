@@ -1,0 +1,22 @@
+from mqpcap.correlate.messages cimport Reply, Request
+
+cdef class PlacedReply:
+    cdef Reply reply
+    cdef Py_ssize_t low, high, limit, named, own_from
+
+cdef class Alignment:
+    cdef list ring, placed
+    cdef object accepted
+    cdef bint echoes, use_ids, use_publishes
+    cdef long long quiet_ns
+    cdef Py_ssize_t start, low, high, far
+    cpdef void restart(self, Py_ssize_t place)
+    cdef int _kind(self, Py_ssize_t i)
+    cdef Py_ssize_t _next(self, Py_ssize_t i)
+    cpdef Py_ssize_t farthest(self)
+    cpdef bint fits(self, Py_ssize_t i, Reply r, Py_ssize_t named)
+    cdef Py_ssize_t _first(self, PlacedReply p, Py_ssize_t low, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y, Py_ssize_t most)
+    cdef Py_ssize_t _last(self, PlacedReply p, Py_ssize_t first, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y)
+    cdef Py_ssize_t _not_settled(self, PlacedReply p, Py_ssize_t first, Py_ssize_t last)
+    cpdef bint add(self, PlacedReply p)
+    cpdef list settle(self, Py_ssize_t x, Py_ssize_t y)

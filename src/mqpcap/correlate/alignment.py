@@ -1,0 +1,238 @@
+# cython: language_level=3
+"""Aligns the replies of a connection with its requests: first and last place of each reply.
+
+In: a ring of requests, and replies in order. Out: for each reply the first and the last request that it may answer.
+
+An alignment gives each reply a request. Its pairs do not cross, no request that must be answered is passed over,
+operations and ids fit, and acknowledgements allow it. *Place* ``i``: all requests below index ``i`` are settled, and
+the next reply answers ``i`` or a later one.
+"""
+
+from collections.abc import Sequence
+
+import cython
+
+from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind
+
+if cython.compiled:
+    from cython.cimports.mqpcap.correlate.messages import Reply, Request
+else:
+    from mqpcap.correlate.messages import Reply, Request
+
+MAX_CANDIDATES = 1024
+"""Requests that are compared with one reply. With more, its first and last place stay as wide as they may be."""
+ANY_NUMBER = len(RequestKind)
+"""After the kinds of requests: a phantom that stands for any number of requests."""
+
+_ANY = cython.declare(cython.int, ANY_NUMBER)
+_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
+_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
+_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
+_MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
+
+
+@cython.cclass
+class PlacedReply:
+    """A reply in an alignment: its first and last place, and what limits its candidates.
+
+    limit       it acknowledges the requests below
+    named       the last captured request whose id it repeats, -1 without one
+    own_from    the first request after the client's own publish of the message that it returns, 0 without one
+    """
+
+    reply: Reply
+    low: cython.Py_ssize_t
+    high: cython.Py_ssize_t
+    limit: cython.Py_ssize_t
+    named: cython.Py_ssize_t
+    own_from: cython.Py_ssize_t
+
+    def __init__(
+        self, reply: Reply, limit: cython.Py_ssize_t, named: cython.Py_ssize_t, own_from: cython.Py_ssize_t
+    ) -> None:
+        self.reply, self.limit, self.named, self.own_from = reply, limit, named, own_from
+        self.low = self.high = 0
+
+
+@cython.cclass
+class Alignment:
+    """First and last place of the replies since the last anchor, over the requests of a ring.
+
+    start             the place of the last anchor, which every alignment passes
+    low, high         the first and the last place after all replies so far
+    accepted          replies that a request accepts, as bits by its code
+    use_ids           whether a reply that names a captured request answers no phantom in front of it
+    use_publishes     whether a message that the client published came from no one else
+    quiet_ns          the server settles an optional request within this time; 0: no such bound
+    """
+
+    ring: list
+    echoes: cython.bint
+    accepted: Sequence[int]
+    use_ids: cython.bint
+    use_publishes: cython.bint
+    quiet_ns: cython.longlong
+    start: cython.Py_ssize_t
+    low: cython.Py_ssize_t
+    high: cython.Py_ssize_t
+    far: cython.Py_ssize_t
+    placed: list
+
+    def __init__(self, ring: list[Request], echoes: bool, accepted: Sequence[int]) -> None:
+        self.ring, self.echoes, self.accepted = ring, echoes, accepted
+        self.use_ids = self.use_publishes = False
+        self.quiet_ns = 0
+        self.placed = []
+        self.restart(0)
+
+    @cython.ccall
+    def restart(self, place: cython.Py_ssize_t) -> cython.void:
+        """Begin at an anchor."""
+        self.start = self.low = self.high = self.far = place
+        if self.placed:
+            self.placed = []
+
+    @cython.cfunc
+    def _kind(self, i: cython.Py_ssize_t) -> cython.int:
+        q: Request = self.ring[i]
+        return q.kind
+
+    @cython.cfunc
+    def _next(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The place after a reply to request ``i``."""
+        return i if self._kind(i) == _ANY else i + 1
+
+    @cython.ccall
+    def farthest(self) -> cython.Py_ssize_t:
+        """The last place that is reached over requests that need no reply."""
+        if self.far < self.high:
+            self.far = self.high
+        n: cython.Py_ssize_t = len(self.ring)
+        while self.far < n and self._kind(self.far) != _ONE_REPLY:
+            self.far += 1
+        return self.far
+
+    @cython.ccall
+    def fits(self, i: cython.Py_ssize_t, r: Reply, named: cython.Py_ssize_t) -> cython.bint:
+        """Whether a reply may answer request ``i``; ``named``: the last captured request whose id it repeats."""
+        q: Request = self.ring[i]
+        if q.is_unread:
+            return i > named or not self.use_ids
+        if r.row < 0:
+            return True
+        if self.echoes and not r.echoes_nothing and (q.echo_key != r.echo_key or r.echo_key == _NO_KEY):
+            return False
+        return bool(self.accepted[q.code] & r.bit)
+
+    @cython.cfunc
+    def _first(
+        self, p: PlacedReply, low: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
+        y: cython.Py_ssize_t, most: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:  # fmt: skip
+        """The first request in low..high that a reply may answer, so that the next place is in x..y; -1 if none is."""
+        i: cython.Py_ssize_t
+        if self.use_publishes and p.own_from > low:
+            low = p.own_from
+        for i in range(low, min(high, low + most) + 1):
+            if x <= self._next(i) <= y and self.fits(i, p.reply, p.named):
+                return i
+        return low if high - low > most else -1
+
+    @cython.cfunc
+    def _last(
+        self, p: PlacedReply, first: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
+        y: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:  # fmt: skip
+        """The last request in first..high likewise."""
+        i: cython.Py_ssize_t
+        least: cython.Py_ssize_t = max(first, high - _MAX_CANDIDATES)
+        for i in range(high, least, -1):
+            if x <= self._next(i) <= y and self.fits(i, p.reply, p.named):
+                return i
+        return least
+
+    @cython.ccall
+    def add(self, p: PlacedReply) -> cython.bint:
+        """Place the next reply; returns whether it has a place."""
+        r: Reply = p.reply
+        n: cython.Py_ssize_t = len(self.ring)
+        first: cython.Py_ssize_t
+        last: cython.Py_ssize_t
+        p.low, p.high = self.low, self.farthest()
+        if r.any_number:
+            self.placed.append(p)
+            self.high = max(p.high, p.limit)
+            return True
+        most: cython.Py_ssize_t = min(p.high, p.limit - 1)
+        first = self._first(p, self.low, most, 0, n, _MAX_CANDIDATES if self.placed else n)
+        if first < 0 and not r.may_be_missing:
+            return False
+        self.placed.append(p)
+        if first < 0:
+            self.high = p.high
+            return True
+        last = self._last(p, first, most, 0, n)
+        if first < last and self.quiet_ns > 0 and r.row >= 0:
+            first = self._not_settled(p, first, last)
+        if r.may_be_missing:
+            self.high = max(p.high, self._next(last))
+            return True
+        p.low = first
+        self.low, self.high = self._next(first), self._next(last)
+        return True
+
+    @cython.cfunc
+    def _not_settled(self, p: PlacedReply, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The first candidate that the server had not settled when the last one was sent.
+
+        With many requests between them the server may not have come to the first one: nothing is known.
+        """
+        newest: Request = self.ring[last]
+        q: Request
+        i: cython.Py_ssize_t
+        if newest.row < 0 or p.reply.ts_ns - newest.ts_ns > self.quiet_ns or last - first > _MAX_CANDIDATES:
+            return first
+        for i in range(first, last):
+            q = self.ring[i]
+            if q.kind != _OPTIONAL_REPLY or q.row < 0:
+                return first
+            if newest.ts_ns - q.end_ns < self.quiet_ns and self.fits(i, p.reply, p.named):
+                return i
+        return last
+
+    @cython.ccall
+    def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list | None:
+        """Each reply with the first and the last request that it may answer; None if no alignment is left.
+
+        Goes back through the replies, as every alignment ends at a place in x..y.
+        """
+        p: PlacedReply
+        r: Reply
+        k: cython.Py_ssize_t
+        first: cython.Py_ssize_t
+        last: cython.Py_ssize_t
+        candidates: list = []
+        for k in range(len(self.placed) - 1, -1, -1):
+            p = self.placed[k]
+            r = p.reply
+            while x > self.start and self._kind(x - 1) != _ONE_REPLY:
+                x -= 1
+            if r.any_number:
+                x, y = p.low, min(p.high, y)
+                candidates.append((r, -1, -1))
+                continue
+            high: cython.Py_ssize_t = min(p.high, p.limit - 1, y)
+            first = last = self._first(p, max(p.low, x - 1), high, x, y, _MAX_CANDIDATES)
+            if first >= 0:
+                last = self._last(p, first, high, x, y)
+            elif not r.may_be_missing:
+                return None
+            if first < 0:
+                x, y = max(p.low, x), min(p.high, y)
+            elif r.may_be_missing:
+                x, y = max(p.low, min(x, first)), min(p.high, max(y, last))
+            else:
+                x, y = first, last
+            candidates.append((r, first, last))
+        candidates.reverse()
+        return candidates

@@ -1,0 +1,27 @@
+from mqpcap.correlate.alignment cimport Alignment
+from mqpcap.correlate.messages cimport Reply, Request
+
+cdef class Rounds:
+    cdef bint is_denied, is_whole, asked_fixed
+    cdef long long waited_count, asked_count, open_count, round_count, lone_pair_count
+    cdef long long reply_ns, reply_end, asked_ns, asked_end_ns
+    cdef object reply_to_reply, request_to_reply
+    cdef void ask(self, Request q)
+    cdef void answer(self, Reply r)
+    cdef void add_hole(self)
+    cdef void add_pair(self, Request q, Reply r)
+    cdef long long count_waited(self)
+    cdef bint _has_evidence(self)
+
+cdef class Assumptions:
+    cdef Alignment certain
+    cdef list ring
+    cdef object tables
+    cdef bytes awaited
+    cdef long long replies_before, waited_count
+    cdef dict likely
+    cpdef bint assume(self, int evidence)
+    cdef bint _is_anchor(self, Request q, int evidence)
+    cdef bint _place(self, Alignment a, Py_ssize_t place, dict indexes)
+    cdef bint _collect(self, list candidates, dict indexes)
+    cpdef void assume_first_of_burst(self, list unsure, dict taken)

@@ -1,0 +1,275 @@
+# cython: language_level=3
+"""Likely pairs: those of every alignment that keeps an assumption for which there is evidence.
+
+In: an alignment of one connection, its ring of requests, and what its messages have shown. Out: likely pairs.
+Called by: ``matcher``, when it decides replies that several requests fit.
+
+| assumption | at these places nothing is open | evidence |
+|---|---|---|
+| close | the end of the connection | the protocol's server answers all requests before an orderly end |
+| alternation | each awaited request | `Rounds`: the client waits for each reply |
+| pause | each request that follows a pause of both sides | the protocol's longest time for a reply |
+
+A place that no alignment passes drops the assumption. If two assumptions give a reply different requests, it gets none.
+"""
+
+from array import array
+
+import cython
+import numpy as np
+
+from mqpcap.correlate.batch import NO_OFFSET
+from mqpcap.schema.requests import Evidence, RequestKind, RequestTables
+
+if cython.compiled:
+    from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
+    from cython.cimports.mqpcap.correlate.messages import Reply, Request
+else:
+    from mqpcap.correlate.alignment import Alignment, PlacedReply
+    from mqpcap.correlate.messages import Reply, Request
+
+MIN_ROUNDS = 3
+MIN_SPREAD_ROUNDS = 6
+MAX_ROUNDS = 64
+"""Rounds (a reply, the next request, its reply) that are remembered as evidence."""
+SILENT_NS = 50_000_000
+"""An optional request that is followed by another so much later got no reply."""
+BURST_NS = 2_000_000
+"""Optional requests that follow each other within this time were sent together."""
+
+_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
+_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
+_CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
+_PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
+_ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION))
+
+
+@cython.cclass
+class Rounds:
+    """Whether a client waits for each reply before it asks again: rounds of a reply, the next request and its reply.
+
+    A client with a constant number of open requests alternates, too, so alternation is no evidence. There is evidence
+    if the client had one request open in three certain pairs; if it paused for four times the usual round, and the
+    reply to its next request came in usual time (others would have come in the pause); or if times between replies
+    spread twice as much as times from request to reply (a busy server has a beat of its own).
+
+    is_denied         a request was sent while another was open
+    waited_count      then: requests before that, if there was evidence by then
+    asked_count       awaited requests: those whose success is a reply
+    open_count        awaited requests since the last reply
+    lone_pair_count   certain pairs whose request was the only open one
+    is_whole          no hole since the last reply
+    """
+
+    is_denied: cython.bint
+    waited_count: cython.longlong
+    asked_count: cython.longlong
+    open_count: cython.longlong
+    round_count: cython.longlong
+    lone_pair_count: cython.longlong
+    is_whole: cython.bint
+    reply_ns: cython.longlong
+    reply_end: cython.longlong
+    asked_ns: cython.longlong
+    asked_end_ns: cython.longlong
+    asked_fixed: cython.bint
+    reply_to_reply: object
+    request_to_reply: object
+
+    def __init__(self) -> None:
+        self.is_denied = self.is_whole = self.asked_fixed = False
+        self.asked_count = self.open_count = self.round_count = self.lone_pair_count = self.waited_count = 0
+        self.reply_ns = self.asked_ns = self.asked_end_ns = 0
+        self.reply_end = _NO_OFFSET
+        self.reply_to_reply, self.request_to_reply = array("q"), array("q")
+
+    @cython.cfunc
+    def ask(self, q: Request) -> cython.void:
+        """An awaited request."""
+        is_second: cython.bint = self.open_count > 0
+        is_second = is_second and (self.asked_fixed or q.ts_ns - self.asked_end_ns < SILENT_NS)
+        if not self.is_denied and (is_second or _NO_OFFSET < q.first_ack < self.reply_end):
+            self.waited_count = self.asked_count if self._has_evidence() else 0
+            self.is_denied = True
+        self.open_count += 1
+        self.asked_count += 1
+        self.asked_ns, self.asked_end_ns, self.asked_fixed = q.ts_ns, q.end_ns, q.kind == _ONE_REPLY
+
+    @cython.cfunc
+    def answer(self, r: Reply) -> cython.void:
+        """A captured reply."""
+        if self.is_whole and self.open_count == 0:
+            self.is_denied = True
+        elif self.is_whole and self.open_count == 1:
+            self.round_count += 1
+            if len(self.reply_to_reply) < MAX_ROUNDS:
+                self.reply_to_reply.append(r.ts_ns - self.reply_ns)
+                self.request_to_reply.append(r.ts_ns - self.asked_ns)
+            else:
+                k = self.round_count % MAX_ROUNDS
+                self.reply_to_reply[k], self.request_to_reply[k] = r.ts_ns - self.reply_ns, r.ts_ns - self.asked_ns
+        self.reply_ns, self.reply_end, self.open_count, self.is_whole = r.ts_ns, r.end, 0, True
+
+    @cython.cfunc
+    def add_hole(self) -> cython.void:
+        """Bytes of a side are missing."""
+        self.is_whole, self.open_count = False, 0
+
+    @cython.cfunc
+    def add_pair(self, q: Request, r: Reply) -> cython.void:
+        """A certain pair shows how many requests were open."""
+        if r.asked > q.asked:
+            self.is_denied = True
+        elif r.asked == q.asked:
+            self.lone_pair_count += 1
+
+    @cython.cfunc
+    def count_waited(self) -> cython.longlong:
+        """How many awaited requests, from the first one on, were likely asked with nothing else open."""
+        if self.is_denied:
+            return self.waited_count
+        return self.asked_count if self._has_evidence() else 0
+
+    @cython.cfunc
+    def _has_evidence(self) -> cython.bint:
+        if self.round_count < MIN_ROUNDS:
+            return False
+        if self.lone_pair_count >= MIN_ROUNDS:
+            return True
+        between, taken = np.array(self.reply_to_reply), np.array(self.request_to_reply)
+        usual_between, usual_taken = np.median(between), np.median(taken)
+        if ((between >= 4 * usual_between) & (taken <= 2 * usual_taken)).any():
+            return True
+        if len(between) < MIN_SPREAD_ROUNDS:
+            return False
+        return bool(np.abs(between - usual_between).mean() > 2 * np.abs(taken - usual_taken).mean())
+
+    def words(self) -> str:
+        """The evidence, for people."""
+        if self.is_denied:
+            return f"two requests were open at a time after {self.waited_count} requests"
+        if self.round_count < MIN_ROUNDS:
+            return f"{self.round_count} rounds, of at least {MIN_ROUNDS}"
+        if self.lone_pair_count >= MIN_ROUNDS:
+            return f"the only open request in {self.lone_pair_count} certain pairs"
+        return f"{self.round_count} rounds, their pauses and how far times spread"
+
+
+@cython.cclass
+class Assumptions:
+    """Likely pairs of the replies since the last anchor, of which some fit several requests.
+
+    certain          the alignment without assumptions
+    awaited          by code of a request: whether its success is a reply
+    replies_before   replies before those of the alignment
+    waited_count     awaited requests that are assumed to have been asked with nothing else open
+    likely           by row of a reply: index of its request, and evidence
+    """
+
+    certain: Alignment
+    ring: list
+    tables: object
+    awaited: bytes
+    replies_before: cython.longlong
+    waited_count: cython.longlong
+    likely: dict
+
+    def __init__(
+        self, certain: Alignment, tables: RequestTables, awaited: bytes, replies_before: int, waited_count: int
+    ) -> None:
+        self.certain, self.ring, self.tables, self.awaited = certain, certain.ring, tables, awaited
+        self.replies_before, self.waited_count = replies_before, waited_count
+        self.likely = {}
+
+    @cython.ccall
+    def assume(self, evidence: cython.int) -> cython.bint:
+        """Align again under an assumption; returns whether an alignment is left, else it is dropped."""
+        c: Alignment = self.certain
+        a: Alignment = Alignment(self.ring, c.echoes, c.accepted)
+        p: PlacedReply
+        q: Request
+        indexes: dict = {}
+        index: cython.Py_ssize_t = c.start
+        n: cython.Py_ssize_t = len(self.ring)
+        k: cython.longlong = self.replies_before
+        a.use_ids, a.use_publishes, a.quiet_ns = c.use_ids, c.use_publishes, c.quiet_ns
+        a.restart(c.start)
+        for p in c.placed:
+            while index < n:
+                q = self.ring[index]
+                if q.after_replies > k:
+                    break
+                is_in_span: cython.bint = q.after_replies >= self.replies_before
+                if is_in_span and self._is_anchor(q, evidence) and not self._place(a, index, indexes):
+                    return False
+                index += 1
+            if not a.add(PlacedReply(p.reply, p.limit, p.named, p.own_from)):
+                return False
+            k += 1
+        while index < n and not self._is_anchor(self.ring[index], evidence):
+            index += 1
+        if evidence == _CLOSE or index < n:
+            if not self._place(a, n if evidence == _CLOSE else index, indexes):
+                return False
+        elif not self._collect(a.settle(a.low, a.farthest()), indexes):
+            return False
+        for row, index in indexes.items():
+            is_alike = self.likely.get(row, (index, 0))[0] == index
+            self.likely[row] = self.likely.get(row, (index, evidence)) if is_alike else (-1, 0)
+        return True
+
+    @cython.cfunc
+    def _is_anchor(self, q: Request, evidence: cython.int) -> cython.bint:
+        """Whether nothing is open when a request is sent, by an assumption."""
+        if q.row < 0 or q.in_hole:
+            return False
+        if evidence == _PAUSE:
+            return q.pause_ns >= self.tables.habits.pause_ns
+        is_awaited: cython.bint = q.kind == _ONE_REPLY or self.awaited[q.code]
+        return evidence == _ALTERNATION and is_awaited and q.asked <= self.waited_count
+
+    @cython.cfunc
+    def _place(self, a: Alignment, place: cython.Py_ssize_t, indexes: dict) -> cython.bint:
+        """Nothing is open at a place; returns whether an alignment passes it."""
+        if not (a.low <= place <= a.farthest() and self._collect(a.settle(place, place), indexes)):
+            return False
+        a.restart(place)
+        return True
+
+    @cython.cfunc
+    def _collect(self, candidates: list | None, indexes: dict) -> cython.bint:
+        """Note the request of each reply that has one candidate."""
+        r: Reply
+        q: Request
+        first: cython.Py_ssize_t
+        if candidates is None:
+            return False
+        for r, first, last in candidates:
+            if r.row >= 0 and first == last and first >= 0:
+                q = self.ring[first]
+                if not q.is_unread:
+                    indexes[r.row] = first
+        return True
+
+    @cython.ccall
+    def assume_first_of_burst(self, unsure: list, taken: dict) -> cython.void:
+        """A queue gives its messages in order to the first requests of a burst that read it.
+
+        All requests of a burst follow the same pause. ``taken``: requests that have a reply, by index.
+        """
+        q: Request
+        other: Request
+        r: Reply
+        last_index: cython.Py_ssize_t = -1
+        for r, first, last in unsure:
+            q = self.ring[first]
+            other = self.ring[last]
+            i: cython.Py_ssize_t = max(first, last_index + 1)
+            while i <= last and (i in taken or not self.certain.fits(i, r, -1)):
+                i += 1
+            if i > last or q.payload_key >= 0 or q.payload_key != other.payload_key:
+                return
+            if other.ts_ns - q.end_ns > BURST_NS or r.row in self.likely:
+                continue
+            self.likely[r.row] = (i, _PAUSE)
+            last_index = i

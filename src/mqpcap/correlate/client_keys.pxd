@@ -1,0 +1,12 @@
+from mqpcap.correlate.messages cimport Reply, Request
+
+cdef class ClientKeys:
+    cdef set keys, ids
+    cdef dict publishes
+    cdef long long publish_count
+    cdef bint ids_repeat, publishes_repeat
+    cdef void add(self, Request q)
+    cdef long long publish_offset(self, Reply r)
+    cdef bint may_be_used(self, long long key)
+    cdef bint has_unique_ids(self)
+    cdef bint has_unique_publishes(self)

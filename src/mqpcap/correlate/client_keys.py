@@ -1,0 +1,83 @@
+# cython: language_level=3
+"""Ids and messages that one client has sent: whether each is unique, and which delivery returns a message of its own.
+
+In: the requests and replies of one connection. Out: answers for its ``matcher``.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.mqpcap.correlate.messages import Reply, Request
+else:
+    from mqpcap.correlate.messages import Reply, Request
+
+MAX_KEYS = 1 << 12
+"""Echo keys of requests that are remembered, and ids of a client: whether it uses each once is decided by these."""
+MAX_PUBLISHES = 1 << 10
+"""Messages of a client that are remembered, so that their delivery is recognised."""
+MIN_UNIQUE = 3
+"""Different ids that show that a client does not use one id for all requests; messages likewise."""
+DELIVERED = -2
+"""In place of a publish's stream offset: its message was delivered before."""
+
+_MAX_KEYS = cython.declare(cython.Py_ssize_t, MAX_KEYS)
+_MAX_PUBLISHES = cython.declare(cython.Py_ssize_t, MAX_PUBLISHES)
+
+
+@cython.cclass
+class ClientKeys:
+    """What one client has sent; see the module.
+
+    keys        echo keys of captured requests, the first ones
+    ids         ids of the client, the first ones
+    publishes   stream offsets by payload key
+    """
+
+    keys: set
+    ids: set
+    publishes: dict
+    publish_count: cython.longlong
+    ids_repeat: cython.bint
+    publishes_repeat: cython.bint
+
+    def __init__(self) -> None:
+        self.keys, self.ids, self.publishes = set(), set(), {}
+        self.publish_count, self.ids_repeat, self.publishes_repeat = 0, False, False
+
+    @cython.cfunc
+    def add(self, q: Request) -> cython.void:
+        """Note what a request names."""
+        if q.payload_key > 0 and len(self.publishes) < _MAX_PUBLISHES:
+            self.publishes_repeat = self.publishes_repeat or q.payload_key in self.publishes
+            self.publishes[q.payload_key] = q.offset
+            self.publish_count += 1
+        if len(self.keys) < _MAX_KEYS:
+            self.keys.add(q.echo_key)
+        if q.has_id and not self.ids_repeat and len(self.ids) < _MAX_KEYS:
+            self.ids_repeat = q.echo_key in self.ids
+            self.ids.add(q.echo_key)
+
+    @cython.cfunc
+    def publish_offset(self, r: Reply) -> cython.longlong:
+        """Where this client published the message that a reply returns for the first time; negative if it did not."""
+        if not r.payload_key or not self.publishes:
+            return -1
+        offset: cython.longlong = self.publishes.get(r.payload_key, -1)
+        if offset >= 0:
+            self.publishes[r.payload_key] = DELIVERED
+        return offset
+
+    @cython.cfunc
+    def may_be_used(self, key: cython.longlong) -> cython.bint:
+        """Whether a captured request may have an echo key."""
+        return key in self.keys or len(self.keys) >= _MAX_KEYS
+
+    @cython.cfunc
+    def has_unique_ids(self) -> cython.bint:
+        """Whether the client uses each id once, as far as its requests tell."""
+        return not self.ids_repeat and len(self.ids) >= MIN_UNIQUE
+
+    @cython.cfunc
+    def has_unique_publishes(self) -> cython.bint:
+        """Whether no message was published twice."""
+        return not self.publishes_repeat and self.publish_count >= MIN_UNIQUE

@@ -1,0 +1,146 @@
+# cython: language_level=3
+"""Requests and replies as matchers keep them, phantoms for missing ones, and the results of matchers.
+
+In: what ``tcp_order`` reads of a window's rows. Out: `MatchResults`, which ``exchanges`` makes into rows.
+
+A *phantom* stands for a message that was not captured: it has row -1, and it fits everything.
+"""
+
+from array import array
+from typing import Any
+
+import cython
+
+from mqpcap.correlate.batch import NO_OFFSET
+from mqpcap.schema.requests import NO_ECHO_KEY, State
+
+NO_ROW = len(State)
+"""After the states: a reply that has no row of its own."""
+LIKELY = 16
+"""Added to the evidence of a pair whose state is `likely`."""
+
+
+@cython.cclass
+class Request:
+    """A request, or a phantom.
+
+    ``reach``: a reply that acknowledges this offset may answer it. ``pause_ns``: how long both sides paused before it.
+    ``asked``, ``after_replies``: awaited requests up to it, and replies before it. ``in_hole``: it acknowledges a part
+    of a hole, so that the replies before it are unknown. ``is_unread``: only its offset was captured, so that it fits
+    everything.
+    """
+
+    row: cython.longlong
+    code: cython.int
+    kind: cython.int
+    echo_key: cython.longlong
+    payload_key: cython.longlong
+    offset: cython.longlong
+    end: cython.longlong
+    reach: cython.longlong
+    first_ack: cython.longlong
+    last_ack: cython.longlong
+    ts_ns: cython.longlong
+    end_ns: cython.longlong
+    pause_ns: cython.longlong
+    asked: cython.longlong
+    after_replies: cython.longlong
+    has_id: cython.bint
+    in_hole: cython.bint
+    truncated: cython.bint
+    is_unread: cython.bint
+
+
+@cython.cclass
+class Reply:
+    """A reply, or a phantom.
+
+    ``may_be_missing``: a phantom that may stand for no reply; ``any_number``: for any number of them. A phantom stands
+    where its hole ends, and acknowledges what the next reply does: the missing ones acknowledged that or less.
+    ``publish_offset``: stream offset of this client's publish of the delivered message, -1 if there is none.
+    """
+
+    row: cython.longlong
+    code: cython.int
+    bit: cython.longlong
+    echo_key: cython.longlong
+    payload_key: cython.longlong
+    offset: cython.longlong
+    end: cython.longlong
+    ack: cython.longlong
+    ts_ns: cython.longlong
+    publish_offset: cython.longlong
+    hole_length: cython.longlong
+    asked: cython.longlong
+    echoes_nothing: cython.bint
+    may_be_missing: cython.bint
+    any_number: cython.bint
+
+
+def phantom_request(offset: int, end: int, kind: int) -> Request:
+    """A request that may have been in a hole, which begins at an offset."""
+    q = Request()
+    q.row, q.code, q.kind, q.echo_key, q.payload_key = -1, 0, kind, NO_ECHO_KEY, 0
+    q.offset, q.end, q.reach = offset, end, offset + 1
+    q.first_ack = q.last_ack = NO_OFFSET
+    q.ts_ns = q.end_ns = q.pause_ns = q.asked = q.after_replies = 0
+    q.has_id, q.truncated, q.is_unread, q.in_hole = False, False, True, False
+    return q
+
+
+def phantom_reply(end: int, ack: int, hole_length: int, may_be_missing: bool) -> Reply:
+    """A reply that was in a hole, or may have been; the hole ends at an offset."""
+    r = Reply()
+    r.row, r.code, r.bit, r.echo_key, r.payload_key = -1, 0, -1, NO_ECHO_KEY, 0
+    r.offset, r.end, r.ack, r.hole_length = end - 1, end, ack, hole_length
+    r.ts_ns, r.publish_offset, r.asked = 0, -1, 0
+    r.echoes_nothing, r.may_be_missing, r.any_number = True, may_be_missing, False
+    return r
+
+
+@cython.cclass
+class MatchResults:
+    """Pairs of rows, states of rows and progress of servers since the results were last cleared.
+
+    pairs            a request, its reply, the next request, and so on
+    evidence         of each pair, plus LIKELY if it is likely
+    states           a row, its state, the next row, and so on; the first state of a row counts
+    kinds            rows and kinds of those whose kind changed after they were added
+    handled_to       by flow: the stream offset up to which the server handled the client's bytes
+    confirmed_from   by flow that began before the capture: the first row that is certainly in the assumed state
+    watched_flow     the flow whose matcher gets ``replay``, -1 for none
+    """
+
+    # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.
+    pairs: Any
+    evidence: Any
+    states: Any
+    kinds: Any
+    handled_to: dict
+    confirmed_from: dict
+
+    watched_flow: cython.longlong
+    replay: Any
+
+    def __init__(self) -> None:
+        self.watched_flow, self.replay = -1, None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all results."""
+        self.pairs, self.evidence, self.states, self.kinds = array("q"), array("b"), array("q"), array("q")
+        self.handled_to, self.confirmed_from = {}, {}
+
+    @cython.cfunc
+    def pair(self, request_row: cython.longlong, reply_row: cython.longlong, evidence: cython.int) -> cython.void:
+        """Note a pair."""
+        self.pairs.append(request_row)
+        self.pairs.append(reply_row)
+        self.evidence.append(evidence)
+
+    @cython.cfunc
+    def state(self, row: cython.longlong, state: cython.int) -> cython.void:
+        """Note the state of a row; phantoms have none."""
+        if row >= 0:
+            self.states.append(row)
+            self.states.append(state)

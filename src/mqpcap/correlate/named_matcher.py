@@ -1,0 +1,221 @@
+# cython: language_level=3
+"""Pairs replies that name their requests, in any order: a reply takes the open request of its name.
+
+In: the requests and replies of one connection, in TCP's order. Out: `MatchResults`. Called by: ``tcp_order``.
+
+If several requests of a name are open, order decides, provided that nothing is missing. If the start is unknown or
+bytes of the client are missing, a reply may be that of a missing request with the same name, unless the client uses
+each name once: three names and no name twice show that. Until then pairs are *early*: they become certain with the
+third name, or else likely if the client waited for the reply.
+"""
+
+import cython
+
+from mqpcap.correlate.batch import NO_OFFSET
+from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestKind, RequestTables, State
+
+if cython.compiled:
+    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
+    from cython.cimports.mqpcap.correlate.tcp_order import TcpOrder
+else:
+    from mqpcap.correlate.messages import MatchResults, Reply, Request
+    from mqpcap.correlate.tcp_order import TcpOrder
+
+from mqpcap.correlate.messages import LIKELY, NO_ROW
+from mqpcap.correlate.replay import MISSING
+
+MAX_OPEN_REQUESTS = 1 << 14
+"""Requests of a connection that have no reply yet; with more the older half is given up."""
+MAX_NAMES = 1 << 12
+"""Names of a client that are remembered, by which it is decided whether it uses each once; and names given up."""
+MIN_NAMES = 3
+"""Different names that show that a client does not use one name for all requests."""
+
+_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
+_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
+_MAX_NAMES = cython.declare(cython.Py_ssize_t, MAX_NAMES)
+_ECHO = cython.declare(cython.int, int(Evidence.ECHO))
+_ID = cython.declare(cython.int, int(Evidence.ID))
+_ORDER = cython.declare(cython.int, int(Evidence.ORDER))
+_LIKELY_ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION) + LIKELY)
+_UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
+_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
+_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
+
+
+@cython.cclass
+class NamedMatcher(TcpOrder):
+    """The open requests of one connection, by name. The first reply counts if a request (``has_id``) may get several.
+
+    names          the first names that the client used, each with whether it was used again
+    repeats        a name was used again
+    given_up       names of requests that were given up: replies to them may still come
+    has_unnamed    there are requests whose name was not captured
+    """
+
+    tables: object
+    results: MatchResults
+    flow: cython.longlong
+    started: cython.bint
+    open: dict
+    open_count: cython.longlong
+    asked_count: cython.longlong
+    names: dict
+    repeats: cython.bint
+    early: list
+    given_up: set
+    has_unnamed: cython.bint
+    client_has_hole: cython.bint
+    server_hole_count: cython.longlong
+
+    def __init__(self, tables: RequestTables, flow: int, started: bool, results: MatchResults) -> None:
+        TcpOrder.__init__(self, started)
+        self.tables, self.flow, self.started, self.results = tables, flow, started, results
+        self.open, self.names, self.given_up, self.early = {}, {}, set(), []
+        self.open_count = self.asked_count = self.server_hole_count = 0
+        self.client_has_hole = self.has_unnamed = self.repeats = False
+
+    @cython.cfunc
+    def _add_request(self, q: Request) -> cython.void:
+        if q.row < 0:
+            self.client_has_hole = True
+            return
+        kind: cython.int = self.tables.kind[0][q.code]
+        if kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
+            return
+        if q.echo_key in (0, _NO_KEY):
+            self.has_unnamed = True
+            self.results.state(q.row, _UNKNOWN)
+            return
+        self.asked_count += 1
+        q.kind, q.after_replies, q.asked = kind, self.server_hole_count, self.asked_count
+        self._note_name(q.echo_key)
+        self.open.setdefault(q.echo_key, []).append(q)
+        self.open_count += 1
+        if self.replay is not None:
+            self.replay.add("request", q.offset, MISSING, MISSING, len(self.open[q.echo_key]))
+        if self.open_count > MAX_OPEN_REQUESTS:
+            for name in list(self.open)[: len(self.open) // 2 or 1]:  # one by one, each would pass all that left
+                self._give_up(name, True)
+
+    @cython.cfunc
+    def _note_name(self, name: cython.longlong) -> cython.void:
+        """Whether the client uses each name once, as far as the first ones tell."""
+        if len(self.names) >= _MAX_NAMES:
+            return
+        is_again: cython.bint = name in self.names
+        self.repeats = self.repeats or is_again
+        self.names[name] = is_again
+        if self.early and (self.repeats or self._are_names_unique()):
+            self._pair_early()
+
+    @cython.cfunc
+    def _are_names_unique(self) -> cython.bint:
+        return not self.repeats and len(self.names) >= MIN_NAMES
+
+    @cython.cfunc
+    def _pair_early(self) -> cython.void:
+        q: Request
+        r: Reply
+        for q, r in self.early:
+            if self._are_names_unique():
+                self._pair(q, r, _ID)
+            else:
+                self._pair_if_waited(q, r)
+        self.early = []
+
+    @cython.cfunc
+    def _pair_if_waited(self, q: Request, r: Reply) -> cython.void:
+        """A likely pair, if the client used the name once, and waited for the reply before it asked again."""
+        if q.asked == r.asked and not self.names.get(q.echo_key, True):
+            self._pair(q, r, _LIKELY_ALTERNATION)
+            return
+        if self.replay is not None:
+            self.replay.add("unpaired", r.offset, q.offset, q.offset, 1)
+        self.results.state(q.row, _UNKNOWN)
+        self._leave_unpaired(r, True)
+
+    @cython.cfunc
+    def _pair(self, q: Request, r: Reply, evidence: cython.int) -> cython.void:
+        self.results.pair(q.row, r.row, evidence)
+        if self.replay is not None:
+            self.replay.add("pair", r.offset, q.offset, q.offset, 1, evidence % LIKELY, evidence >= LIKELY)
+            self.replay.settled(q.offset + 1)
+
+    @cython.cfunc
+    def _give_up(self, name: cython.longlong, is_full: cython.bint) -> cython.void:
+        """Give up the open requests of a name, and later ones of it."""
+        q: Request
+        if len(self.given_up) < MAX_NAMES:
+            self.given_up.add(name)
+        for q in self.open.pop(name):
+            self.open_count -= 1
+            is_one_way = q.kind == _OPTIONAL_REPLY and self.tables.silence[q.code] == State.NOT_EXPECTED
+            self.results.state(q.row, State.NOT_EXPECTED if is_full and is_one_way else _UNKNOWN)
+
+    @cython.cfunc
+    def _add_reply(self, r: Reply) -> cython.void:
+        q: Request
+        if r.row < 0 or r.echo_key == _NO_KEY:
+            self.server_hole_count += 1
+        if r.row < 0:
+            return
+        requests = self.open.get(r.echo_key, ())
+        count: cython.Py_ssize_t = 0
+        is_whole: cython.bint = self.started and not self.client_has_hole
+        in_order: cython.bint = is_whole and self.server_hole_count == 0 and not self.tables.one_reply
+        for q in requests:
+            if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
+                break
+            in_order = in_order and q.kind == _ONE_REPLY
+            count += 1
+        if count == 0 or not self.tables.reply_bits[r.code]:
+            if self.replay is not None:
+                self.replay.add("unpaired", r.offset)
+            self._leave_unpaired(r, is_whole)
+            return
+        q = requests[0]
+        was_given_up: cython.bint = r.echo_key in self.given_up or len(self.given_up) >= MAX_NAMES
+        if was_given_up or (count > 1 and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
+            if self.replay is not None:
+                self.replay.add("unpaired", r.offset, q.offset, q.offset, count)
+            self._give_up(r.echo_key, False)
+            self._leave_unpaired(r, True)
+            return
+        requests.pop(0)
+        self.open_count -= 1
+        if not requests:
+            del self.open[r.echo_key]
+        r.asked = self.asked_count
+        if is_whole:
+            self._pair(q, r, _ORDER if count > 1 else _ECHO)
+        elif self._are_names_unique():
+            self._pair(q, r, _ID)
+        elif self.repeats:
+            self._pair_if_waited(q, r)
+        else:
+            self.early.append((q, r))
+
+    @cython.cfunc
+    def _leave_unpaired(self, r: Reply, may_be_captured: cython.bint) -> cython.void:
+        """A reply without a request: an orphan if no captured request can have had its name."""
+        may_be_captured = may_be_captured or self.has_unnamed or r.echo_key == _NO_KEY
+        may_be_captured = may_be_captured or r.echo_key in self.names or len(self.names) >= MAX_NAMES
+        state = _UNKNOWN if may_be_captured else State.ORPHAN
+        self.results.state(r.row, NO_ROW if self.tables.one_reply else state)
+
+    @cython.cfunc
+    def _finish(
+        self, ended: cython.bint, orderly: cython.bint, whole_requests: cython.bint, whole_replies: cython.bint
+    ) -> cython.bint:
+        q: Request
+        is_due: cython.bint = ended and whole_replies and self.server_hole_count == 0
+        self._pair_early()
+        for requests in self.open.values():
+            for q in requests:
+                if q.kind == _ONE_REPLY:
+                    self.results.state(q.row, State.UNANSWERED if is_due and not q.truncated else _UNKNOWN)
+                elif q.after_replies != self.server_hole_count or self.tables.silence[q.code] != State.NOT_EXPECTED:
+                    self.results.state(q.row, _UNKNOWN)
+        self.open = {}
+        return False

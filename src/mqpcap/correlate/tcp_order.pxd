@@ -1,0 +1,17 @@
+from mqpcap.correlate.messages cimport Reply, Request
+
+cdef class TcpOrder:
+    cdef long long client_read, server_read, resume_at, last_ns, pause_ns
+    cdef bint skips_silent, client_truncated, server_truncated
+    cdef object waiting_requests, waiting_replies
+    cdef public object replay
+    cdef void _add_request(self, Request q)
+    cdef void _add_reply(self, Reply r)
+    cdef void _add_one_way(self, long long row)
+    cdef bint _finish(self, bint ended, bint orderly, bint whole_requests, bint whole_replies)
+    cdef void _client_hole(self, long long end)
+    cdef void _server_hole(self, long long end, long long ack)
+    cdef void request(self, Request q)
+    cdef void reply(self, Reply r)
+    cdef void release(self, bint all_of_them)
+    cpdef bint close(self, bint ended, bint orderly, bint whole_requests, bint whole_replies, long long requests_end, long long replies_end)

@@ -1,0 +1,282 @@
+# cython: language_level=3
+"""Gives the messages of each connection to its matcher in TCP's order, whatever the clocks of the two sides say.
+
+In: `Messages` of a window, in order of time. Out: calls of `TcpOrder`, which matchers inherit.
+Called by: ``exchanges``, through `match_messages`.
+
+A reply waits until the client's bytes that it acknowledges were read or given up. A request waits for the bytes of the
+server likewise.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import cython
+import numpy as np
+
+from mqpcap.correlate.batch import NO_OFFSET, UNREAD, Messages
+from mqpcap.correlate.replay import MISSING
+from mqpcap.schema.requests import RequestKind, RequestTables
+
+if cython.compiled:
+    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
+else:
+    from mqpcap.correlate.messages import MatchResults, Reply, Request
+
+from mqpcap.correlate.messages import phantom_reply, phantom_request
+
+MAX_WAITING = 1 << 14
+"""Requests of a connection that wait for bytes of the server, and replies likewise; with more they go on."""
+
+_UNREAD = cython.declare(cython.int, UNREAD)
+_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
+_NEVER = cython.declare(cython.longlong, 1 << 62)
+_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
+_ONE_WAY = cython.declare(cython.int, int(RequestKind.ONE_WAY))
+_SILENT_SUCCESS = cython.declare(cython.int, int(RequestKind.SILENT_SUCCESS))
+_NOT_A_REQUEST = cython.declare(cython.int, int(RequestKind.NOT_A_REQUEST))
+
+
+@cython.cclass
+class TcpOrder:
+    """One connection: how far both sides were read, and messages that wait for bytes of the other side.
+
+    client_read, server_read             stream offsets up to which messages were read, or holes given up
+    resume_at                            ``client_read`` at which a reply that waits goes on
+    last_ns, pause_ns                    when the last byte of either side came; the longest pause since the last reply
+    skips_silent                         requests that get no reply need not be added: in no state may they get one
+    client_truncated, server_truncated   the last message was not captured whole, so a hole begins inside it
+    """
+
+    client_read: cython.longlong
+    server_read: cython.longlong
+    resume_at: cython.longlong
+    last_ns: cython.longlong
+    pause_ns: cython.longlong
+    skips_silent: cython.bint
+    client_truncated: cython.bint
+    server_truncated: cython.bint
+    waiting_requests: object
+    waiting_replies: object
+    replay: Any  # a `Replay`, None unless somebody wants it
+
+    def __init__(self, started: bool) -> None:
+        self.replay = None
+        self.client_read = self.server_read = 0 if started else NO_OFFSET
+        self.last_ns = self.pause_ns = 0
+        self.client_truncated = self.server_truncated = False
+        self.skips_silent = True
+        self.resume_at = _NEVER
+        self.waiting_requests, self.waiting_replies = deque(), deque()
+
+    # -- what a matcher does -------------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _add_request(self, q: Request) -> cython.void:
+        """The next request in TCP's order, or a hole of the client, which is a phantom."""
+
+    @cython.cfunc
+    def _add_reply(self, r: Reply) -> cython.void:
+        """The next reply, or a hole of the server."""
+
+    @cython.cfunc
+    def _add_one_way(self, row: cython.longlong) -> cython.void:
+        """A request that gets no reply."""
+
+    @cython.cfunc
+    def _finish(
+        self, ended: cython.bint, orderly: cython.bint, whole_requests: cython.bint, whole_replies: cython.bint
+    ) -> cython.bint:
+        """Decide what is open; returns what `close` does."""
+        return False
+
+    # -- messages in order of time -------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _client_hole(self, end: cython.longlong) -> cython.void:
+        q: Request = phantom_request(self.client_read, end, _OPTIONAL_REPLY)
+        q.truncated = self.client_truncated
+        self.client_read = end
+        self.request(q)
+
+    @cython.cfunc
+    def _server_hole(self, end: cython.longlong, ack: cython.longlong) -> cython.void:
+        """``ack``: what the next message acknowledges."""
+        r: Reply = phantom_reply(end, ack, end - self.server_read, self.server_truncated)
+        self.server_read = end
+        self.reply(r)
+
+    @cython.cfunc
+    def request(self, q: Request) -> cython.void:
+        """A request, or a hole of the client."""
+        if not self.waiting_requests and not self.waiting_replies and q.first_ack <= self.server_read:
+            self._add_request(q)
+        else:
+            self.waiting_requests.append(q)
+            self.release(len(self.waiting_requests) > MAX_WAITING)
+
+    @cython.cfunc
+    def reply(self, r: Reply) -> cython.void:
+        """A reply, or a hole of the server."""
+        if not self.waiting_requests and not self.waiting_replies and r.ack <= self.client_read:
+            self._add_reply(r)
+        else:
+            self.waiting_replies.append(r)
+            self.release(len(self.waiting_replies) > MAX_WAITING)
+
+    @cython.cfunc
+    def release(self, all_of_them: cython.bint) -> cython.void:
+        """Go on with messages that waited, as far as both sides were read."""
+        q: Request
+        r: Reply
+        requests, replies = self.waiting_requests, self.waiting_replies
+        while requests or replies:
+            q = requests[0] if requests else None
+            r = replies[0] if replies else None
+            if q is not None and q.first_ack <= self.server_read and (r is None or r.offset >= q.first_ack):
+                q.in_hole = r is not None and q.first_ack > r.end - r.hole_length and r.hole_length > 0
+                self._add_request(requests.popleft())
+            elif r is not None and (
+                (r.ack <= self.client_read and (q is None or q.offset >= r.ack))
+                or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)
+            ):
+                self._add_reply(replies.popleft())
+            elif q is not None and (r is not None or all_of_them):  # each waits for the other: acknowledged later
+                q.in_hole = q.in_hole or r is not None  # what the waiting reply answers is not known
+                self._add_request(requests.popleft())
+            elif all_of_them:
+                self._add_reply(replies.popleft())
+            else:
+                break
+        self.resume_at = _NEVER
+        if replies:
+            r = replies[0]
+            self.resume_at = r.ack
+
+    @cython.ccall
+    def close(
+        self, ended: cython.bint, orderly: cython.bint, whole_requests: cython.bint, whole_replies: cython.bint,
+        requests_end: cython.longlong, replies_end: cython.longlong,
+    ) -> cython.bint:  # fmt: skip
+        """The connection is over; returns whether it was in another state than assumed, or may have been.
+
+        ``ended``: its end was captured; ``orderly``: see `ConnectionEnds`. ``whole_requests``, ``whole_replies``: all
+        bytes of the side after its last message are no message; else a hole reaches to ``requests_end``,
+        ``replies_end``.
+        """
+        if not whole_requests:
+            self._client_hole(max(requests_end, self.client_read + 1))
+        if not whole_replies:
+            self._server_hole(max(replies_end, self.server_read + 1), _NO_OFFSET)
+        self.release(True)
+        return self._finish(ended, orderly, whole_requests, whole_replies)
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def match_messages(
+    matchers: dict[int, TcpOrder], matcher_type: Callable[..., TcpOrder], tables: RequestTables, results: MatchResults,
+    rows: Messages,
+) -> None:  # fmt: skip
+    """Give messages to the matchers of their connections."""
+    order: cython.const[cython.longlong][:] = memoryview(rows.order)
+    index: cython.const[cython.longlong][:] = memoryview(rows.index)
+    flow: cython.const[cython.longlong][:] = memoryview(rows.flow)
+    code: cython.const[cython.longlong][:] = memoryview(rows.code)
+    echo_key: cython.const[cython.longlong][:] = memoryview(rows.echo_key)
+    payload_key: cython.const[cython.longlong][:] = memoryview(rows.payload_key)
+    has_id: cython.const[cython.uchar][:] = memoryview(rows.has_id.view(np.uint8))
+    ts_ns: cython.const[cython.longlong][:] = memoryview(rows.ts_ns)
+    end_ns: cython.const[cython.longlong][:] = memoryview(rows.end_ns)
+    offset: cython.const[cython.longlong][:] = memoryview(rows.offset)
+    length: cython.const[cython.longlong][:] = memoryview(rows.length)
+    first_ack: cython.const[cython.longlong][:] = memoryview(rows.first_ack)
+    last_ack: cython.const[cython.longlong][:] = memoryview(rows.last_ack)
+    acked_from: cython.const[cython.longlong][:] = memoryview(rows.acked_from)
+    client: cython.const[cython.uchar][:] = memoryview(rows.client.view(np.uint8))
+    truncated: cython.const[cython.uchar][:] = memoryview(rows.truncated.view(np.uint8))
+    broken: cython.const[cython.uchar][:] = memoryview(rows.broken.view(np.uint8))
+    started: cython.const[cython.uchar][:] = memoryview(rows.start_known.view(np.uint8))
+    kinds: bytes = tables.kind[tables.midstream_state]
+    first_row: cython.longlong = rows.first_row
+    shortest: cython.longlong = tables.habits.shortest_bytes
+    early = tables.early
+    m: TcpOrder = None
+    current: cython.longlong = -1
+    i: cython.Py_ssize_t
+    k: cython.Py_ssize_t
+    end: cython.longlong
+    pause: cython.longlong
+    kind: cython.int
+    q: Request
+    r: Reply
+    for i in range(len(order)):
+        k = order[i]
+        if flow[k] != current:
+            current = flow[k]
+            m = matchers.get(current)
+            if m is None:
+                m = matchers[current] = matcher_type(tables, current, bool(started[k]), results)
+                m.last_ns = ts_ns[k]
+                if current == results.watched_flow:
+                    m.replay = results.replay
+                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if started[k] else 1)
+        end = offset[k] + length[k]
+        pause = ts_ns[k] - m.last_ns
+        if end_ns[k] > m.last_ns:
+            m.last_ns = end_ns[k]
+        if client[k]:
+            if offset[k] > m.client_read:
+                if m.client_read == _NO_OFFSET or (m.client_read == 0 and started[k] and not broken[k]):
+                    m.client_read = offset[k]  # the start of what was captured, or a header of the stream in front
+                else:
+                    m._client_hole(offset[k])
+                    pause = m.pause_ns = 0  # nobody knows when the missing bytes were sent
+            if end > m.client_read:
+                m.client_read = end
+            m.client_truncated = truncated[k]
+            if pause > m.pause_ns:
+                m.pause_ns = pause
+            kind = kinds[code[k]]
+            if index[k] >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
+                q = Request()
+                q.row, q.code, q.kind, q.echo_key = first_row + index[k], code[k], kind, echo_key[k]
+                q.payload_key, q.has_id = payload_key[k], has_id[k]
+                q.offset, q.end, q.reach = offset[k], end, end
+                q.first_ack, q.last_ack = first_ack[k], last_ack[k]
+                q.truncated, q.is_unread, q.in_hole = truncated[k], False, False
+                if q.truncated or (early and q.code in early):
+                    q.reach, q.last_ack = offset[k] + 1, _NO_OFFSET
+                q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = ts_ns[k], end_ns[k], m.pause_ns, 0, 0
+                m.pause_ns = 0
+                m.request(q)
+            elif index[k] >= 0 and kind == _ONE_WAY:
+                m._add_one_way(first_row + index[k])
+            elif index[k] == _UNREAD:
+                q = phantom_request(offset[k], offset[k] + shortest, _OPTIONAL_REPLY)
+                q.truncated = True
+                m.request(q)
+            if m.client_read >= m.resume_at:
+                m.release(False)
+            continue
+        if offset[k] > m.server_read:
+            if m.server_read == _NO_OFFSET:
+                m.server_read = min(offset[k], acked_from[k]) if acked_from[k] != _NO_OFFSET else offset[k]
+            if offset[k] > m.server_read:
+                m._server_hole(offset[k], first_ack[k])
+        if end > m.server_read:
+            m.server_read = end
+        m.server_truncated = truncated[k]
+        if index[k] >= 0:
+            r = Reply()
+            r.row, r.code, r.bit = first_row + index[k], code[k], 0
+            r.echo_key, r.payload_key = echo_key[k], payload_key[k]
+            r.offset, r.end, r.ack, r.ts_ns = offset[k], end, first_ack[k], ts_ns[k]
+            r.publish_offset, r.asked, r.hole_length = -1, 0, 0
+            r.echoes_nothing = r.may_be_missing = r.any_number = False
+            m.reply(r)
+        elif index[k] == _UNREAD:
+            m.reply(phantom_reply(end, first_ack[k], shortest, True))
+        if m.waiting_requests:
+            m.release(False)
