@@ -117,10 +117,11 @@ PREDICTED = {
     "late, q1 r1 pause q2 q3 r2 r3": "q1 likely pause, q2 likely pause, q3 likely pause",
     # Three ids, none twice: the third reply is an anchor, and those before it count backward from it.
     "BlipMQ: late, q1 q2 r1 r2 q3 r3": "q1 answered id, q2 answered id, q3 answered id",
-    # Names, in any order; two names are too few where requests may have been open before.
-    "kokaq: late, q1 q2 r2 r1": "q1 likely id, q2 likely id",
+    # Names, in any order; two names are too few where requests may have been open before, but the client waited.
+    "kokaq: late, q1 r1 q2 r2": "q1 likely alternation, q2 likely alternation",
+    "kokaq: late, q1 q2 r2 r1": "q1 unknown, q2 unknown, r2 unknown, r1 unknown",
 }
-"""Five conversations, and what a reader of the page alone expects, with the reason."""
+"""Six conversations, and what a reader of the page alone expects, with the reason."""
 
 
 @pytest.mark.parametrize(("conversation", "expected"), PREDICTED.items())

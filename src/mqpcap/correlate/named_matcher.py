@@ -47,6 +47,7 @@ _OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
 class NamedMatcher(TcpOrder):
     """The open requests of one connection, by name. The first reply counts if a request (``has_id``) may get several.
 
+    due_count      requests since the last reply that must be answered
     names          the first names that the client used, each with whether it was used again
     repeats        a name was used again
     given_up       names of requests that were given up: replies to them may still come
@@ -60,6 +61,7 @@ class NamedMatcher(TcpOrder):
     open: dict
     open_count: cython.longlong
     asked_count: cython.longlong
+    due_count: cython.longlong
     names: dict
     repeats: cython.bint
     early: list
@@ -72,7 +74,7 @@ class NamedMatcher(TcpOrder):
         TcpOrder.__init__(self, started)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.open, self.names, self.given_up, self.early = {}, {}, set(), []
-        self.open_count = self.asked_count = self.server_hole_count = 0
+        self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0
         self.client_has_hole = self.has_unnamed = self.repeats = False
 
     @cython.cfunc
@@ -88,6 +90,7 @@ class NamedMatcher(TcpOrder):
             self.results.state(q.row, _UNKNOWN)
             return
         self.asked_count += 1
+        self.due_count += kind == _ONE_REPLY
         q.kind, q.after_replies, q.asked = kind, self.server_hole_count, self.asked_count
         self._note_name(q.echo_key)
         self.open.setdefault(q.echo_key, []).append(q)
@@ -160,6 +163,8 @@ class NamedMatcher(TcpOrder):
             self.server_hole_count += 1
         if r.row < 0:
             return
+        r.asked = self.asked_count if self.due_count <= 1 else -1
+        self.due_count = 0
         requests = self.open.get(r.echo_key, ())
         count: cython.Py_ssize_t = 0
         is_whole: cython.bint = self.started and not self.client_has_hole
@@ -186,7 +191,6 @@ class NamedMatcher(TcpOrder):
         self.open_count -= 1
         if not requests:
             del self.open[r.echo_key]
-        r.asked = self.asked_count
         if is_whole:
             self._pair(q, r, _ORDER if count > 1 else _ECHO)
         elif self._are_names_unique():
