@@ -39,7 +39,7 @@ from mqpcap.query import EVERYTHING, Query, field_catalogue, of_tree, query
 from mqpcap.query import Comparison as Test
 from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes
+from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes, with_end
 from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import DIRECTIONS, Direction
 from mqpcap.statistics.capture_quality import Report, report_of
@@ -100,8 +100,9 @@ class _Inputs:
             notes += [] if tally is None or tally.note is None else [tally.note]
 
 
-def _query(text: str | Query | None) -> Query | None:
-    return query(text) if isinstance(text, str) else text
+def _query(text: str | Query | None, captures: Sequence[Capture]) -> Query | None:
+    parsed = query(text) if isinstance(text, str) else text
+    return None if parsed is None else with_end(parsed, captures)
 
 
 def stats(
@@ -128,7 +129,7 @@ def stats(
     """
     inputs = _Inputs(path, checked_choices(**options))
     question = _question(report, by, tuple(metric), None if interval is None else duration_ns(interval.strip()), top)
-    count_captures(inputs.captures, inputs.outcome, question.counters, progress, _query(filter))
+    count_captures(inputs.captures, inputs.outcome, question.counters, progress, _query(filter, inputs.captures))
     rows = question.rows()
     inputs.finish(notes, *question.notes())
     return _table(question.columns, rows[:top])
@@ -231,7 +232,7 @@ def show(
     'answered'
     """
     inputs = _Inputs(path, checked_choices(**options))
-    return _rows(inputs, inputs.captures, Filter(_query(filter) or EVERYTHING), progress, notes)
+    return _rows(inputs, inputs.captures, Filter(_query(filter, inputs.captures) or EVERYTHING), progress, notes)
 
 
 def _rows(
@@ -263,7 +264,7 @@ def messages(
     b'q1'
     """
     inputs = _Inputs(path, checked_choices(**options))
-    selected = Filter(_query(filter) or EVERYTHING)
+    selected = Filter(_query(filter, inputs.captures) or EVERYTHING)
     return map(_message, _rows(inputs, inputs.captures, selected, progress, notes, with_bytes=True))
 
 
@@ -307,7 +308,7 @@ def follow(
     11
     """
     inputs = _Inputs(path, checked_choices(**options))
-    selected = _query(filter)
+    selected = _query(filter, inputs.captures)
     assert selected is not None
     match = find_connection(inputs.captures, selected, inputs.outcome, progress)
     if match is None:
@@ -426,7 +427,7 @@ def extract(
     if os.path.lexists(out):
         raise OutputError(f"{os.fspath(out)} exists; extract replaces no file")
     inputs = _Inputs(path, checked_choices(**options))
-    parts = find_packets(inputs.captures, _query(filter), connections, inputs.outcome, progress)
+    parts = find_packets(inputs.captures, _query(filter, inputs.captures), connections, inputs.outcome, progress)
     inputs.finish(notes)
     assert parts is not None
     with created_file(os.fspath(out)) as file:
@@ -448,7 +449,8 @@ def export(
     jobs: processes and threads; a script that asks for several begins with ``if __name__ == "__main__":``.
     """
     choices = checked_choices(**options, jobs=jobs)
-    inputs = _Inputs(path, replace(choices, wanted=_query(filter)))
+    inputs = _Inputs(path, choices)
+    inputs.outcome.choices = replace(choices, wanted=_query(filter, inputs.captures))
     files = [Path(name) for capture in inputs.captures for name in capture.files]
     with Export(Path(out), protected=files, threads=choices.core_count) as tables:
         write_captures(inputs.captures, inputs.outcome, tables, progress)

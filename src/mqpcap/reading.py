@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, QueryError
 from mqpcap.wording import error_line, plural
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ class Outcome:
     choices: Choices
     tells_notes: bool = True
     """False where the rows say them already."""
+    needs_match: bool = False
+    """Whether the command fails if no message matches."""
     is_whole: bool = False
     """Whether all was looked at, so that nothing found is worth a note."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
@@ -180,6 +182,11 @@ class Outcome:
             rows = output.rows
             pairs = zip(rows["identified_by"].to_pylist(), rows["server_port"].to_pylist(), strict=True)
             self.read_as.update(port for how, port in pairs if how == "decode_as")
+
+    @property
+    def match_count(self) -> int:
+        """Messages that match the filter; without one all messages."""
+        return self.messages.total() if self.tally is None else self.tally.match_count
 
     def notes_of_nothing(self) -> list[str]:
         """What to say where nothing came of a capture, or of a rule of Decode As."""
@@ -265,6 +272,30 @@ def background(choices: Choices, total: int | None) -> "Iterator[Background]":
 
     with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
         yield Background(pool)
+
+
+def first_packet_ns(captures: "Sequence[Capture]") -> int | None:
+    """The time of the first packet of captures in files; None where that is not known without reading a pipe."""
+    for capture in captures:
+        if os.path.isfile(capture.files[0]):
+            with suppress(CaptureError, OSError):
+                for window in capture.windows():
+                    return int(window.ts_ns[0])
+    return None
+
+
+def with_end(query: "Query", captures: "Sequence[Capture]") -> "Query":
+    """The filter with times that count from the last packet of captures. Raises QueryError if these are no files."""
+    if not query.needs_end:
+        return query
+    names = [name for capture in captures for name in capture.files]
+    if not names or not all(map(os.path.isfile, names)):
+        raise QueryError("a time before the end, as -5m, needs a file: the end of this input is not known yet")
+    last_ns = 0
+    for capture in captures:
+        with suppress(CaptureError, OSError):  # the command reads it again, and reports what is wrong
+            last_ns = max([last_ns, *(int(window.ts_ns.max()) for window in capture.windows())])
+    return query.ending(last_ns)
 
 
 def size_bytes(captures: "Sequence[Capture]") -> int:

@@ -81,7 +81,7 @@ def test_several_connections_are_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((QOS1,), 2, "name the connection"),
+        ((QOS1, "--json"), 2, "name the connection"),
         ((QOS1, "--connection", "x"), 2, "'x' is no connection; say c7, IP:PORT or a connection_id"),
         ((QOS1, "--connection", "c99"), 1, "none of 15 connections matches"),
         ((QOS1, "--op", "PIN"), 1, "operations here: ACK, AUTH"),

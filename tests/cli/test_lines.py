@@ -94,7 +94,7 @@ def test_lines_fit_a_terminal_and_are_all_there(name: str, width: int) -> None:
 def test_protocol_and_server_are_told_once_where_there_is_one() -> None:
     heading, *said = lines_on_terminal(160, "show", "-q", "-u", QOS1)
 
-    assert heading == "blipmq/v1 at 127.0.0.1:5555, where a line says no other"
+    assert heading == "2026-11-21  blipmq/v1 at 127.0.0.1:5555, where a line says no other"
     assert not [line for line in said if "blipmq" in line or ":5555" in line]
     ways = {re.search(r" (->|<-) ", line).start() for line in said}  # type: ignore[union-attr]  # each has one
     assert len(ways) == 1, "columns align"

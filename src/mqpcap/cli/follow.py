@@ -2,16 +2,17 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.console import coloured, metered, width_of
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
-from mqpcap.cli.options import common, filter_options, utc_option
+from mqpcap.cli.options import common, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.reading import Choices, Meter, Outcome, size_bytes
+from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
+from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
@@ -30,40 +31,52 @@ BODY_ITEMS = 100
 """Bodies of a message that are shown."""
 
 
-@click.command(epilog="Example: mqpcap follow -u pcaps/blipmq/qos1.pcap --connection c2")
+@click.command(epilog="Examples: mqpcap follow -u pcaps/blipmq/qos1.pcap c2\n\nmqpcap follow pcaps/blipmq/qos1.pcap")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
+@click.argument("name", metavar="[NAME]", required=False)
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
 @field_options
+@time_option
 @utc_option
 @filter_options
 @common
 def follow(
     capture: str,
+    name: str | None,
     raw: str | None,
     as_json: bool,
     field_names: tuple[str, ...],
     header: bool,
     as_csv: bool,
+    time_form: TimeForm,
     utc: bool,
     wanted: "Query | None",
     choices: Choices,
 ) -> None:
     """Read one connection as a conversation, both sides, replies under their requests.
 
-    Name the connection by --connection, or by a filter that selects messages of a single connection. The capture is
-    read twice.
+    NAME is c7, IP:PORT of an end, or a connection_id; --connection and filters that select messages of a single
+    connection name it as well. The capture is read twice. Without a name: lists the connections.
     """
     from mqpcap.listing.connection_search import find_connection
+    from mqpcap.query import Comparison, of_tree
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
-    if wanted is None:
-        raise click.UsageError("name the connection: --connection c7, IP:PORT or connection_id, or a filter for it")
+    if name is not None:
+        with misuse_of("NAME", "connection"):
+            by_name = of_tree(Comparison("connection", "==", (name.strip(),)))
+        wanted = by_name if wanted is None else by_name & wanted
     outcome = Outcome(choices)
     captures = found((capture,), outcome)
+    if wanted is None:
+        if raw is not None or as_json or fields:
+            raise click.UsageError("name the connection, as c7")
+        _list_connections(captures, is_utc(time_form, utc), outcome)
+        finish(outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         match = find_connection(captures, wanted, outcome, meter)
     if match is None:
@@ -76,12 +89,39 @@ def follow(
 
             write_raw(recording, connection, raw, outcome, meter)
         else:
-            _converse(recording, connection, fields or as_json, utc, outcome, meter)
+            times = line_times(time_form, utc, first_packet_ns([recording]) if time_form == "r" else None)
+            talk = Conversation(connection, is_utc(time_form, utc), outcome.file_count > 1, times)
+            _converse(recording, talk, fields or as_json, outcome, meter)
     finish(outcome)
 
 
+def _list_connections(captures: "Sequence[Capture]", utc: bool, outcome: Outcome) -> None:
+    """A line for each connection."""
+    from mqpcap.cli.rows import write
+    from mqpcap.listing.connection_search import ChosenConnections
+    from mqpcap.query import EVERYTHING
+    from mqpcap.statistics.report_columns import Column
+
+    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+        connections = [x for capture in captures for x in ChosenConnections(capture, EVERYTHING).run(outcome, meter)]
+    columns = (
+        Column("connection", "connection", "plain"), Column("client", "client", "plain"),
+        Column("server", "server", "plain"), Column("protocol", "protocol"),
+        Column("messages", "messages", "number"), Column("first_ts_ns", "from", "clock", is_spare=True),
+        Column("capture", "file", "file"),
+    )  # fmt: skip
+    rows = [
+        {
+            **x.row, "connection": f"c{x.number}", "client": x.end("client"), "server": x.end("server"),
+            "messages": int(str(x.row["messages_c2s"])) + int(str(x.row["messages_s2c"])),
+            "capture": x.row["capture"] if len(captures) > 1 else None,
+        } for x in connections
+    ]  # fmt: skip
+    write(columns, rows, "text", utc)
+
+
 def _converse(
-    capture: "Capture", connection: "Chosen", form: "FieldWriter | bool", utc: bool, outcome: Outcome, meter: Meter
+    capture: "Capture", talk: "Conversation", form: "FieldWriter | bool", outcome: Outcome, meter: Meter
 ) -> None:
     """Write the messages: the values of fields, JSON (True), or a conversation (False)."""
     from mqpcap.listing.filters import Filter
@@ -92,12 +132,11 @@ def _converse(
     if form:
         text = json_line if form is True else form
         write_heading(form)
-        only = Filter(connection.query(), left_out=[NUMBER, "ts"] if form is True else ["ts"])
+        only = Filter(talk.connection.query(), left_out=[NUMBER, "ts"] if form is True else ["ts"])
         merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
         return
-    talk = Conversation(connection, utc, outcome.file_count > 1)
     sys.stdout.writelines(f"{line}\n" for line in talk.head())
-    merge([capture], Filter(connection.query()), outcome, talk.take, meter)
+    merge([capture], Filter(talk.connection.query()), outcome, talk.take, meter)
     talk.say(0)
 
 
@@ -109,10 +148,12 @@ def _waits(turn: "Sequence[MessageRow]") -> bool:
 class Conversation:
     """Writes the messages of a connection in order of time, each reply below its request."""
 
-    def __init__(self, connection: "Chosen", utc: bool, filed: bool = False) -> None:
+    def __init__(
+        self, connection: "Chosen", utc: bool, filed: bool = False, times: "Callable[[int], str] | None" = None
+    ) -> None:
         from mqpcap.cli.lines import Paint
 
-        self._one, self._utc, self._filed = connection, utc, filed
+        self.connection, self._utc, self._filed, self._times = connection, utc, filed, times
         self._paint = Paint(coloured(sys.stdout))
         self._turns: deque[list[MessageRow]] = deque()
         self._asking: dict[tuple[object, object], list[MessageRow]] = {}
@@ -122,13 +163,13 @@ class Conversation:
         """Heading: both ends, numbers of messages, times, missing bytes."""
         from mqpcap.wording import clock
 
-        row = self._one.row
+        row = self.connection.row
         begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
         counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
         spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
-        yield self._paint("bold", f"{self._one.end('client')} -> {self._one.end('server')}  {spoken}")
+        yield self._paint("bold", f"{self.connection.end('client')} -> {self.connection.end('server')}  {spoken}")
         count_words = f"{counts[0]} from the client, {counts[1]} from the server"
-        yield f"c{self._one.number}, connection {self._one.id}; {count_words}"
+        yield f"c{self.connection.number}, connection {self.connection.id}; {count_words}"
         yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"
         missing = sum(int(str(row[f"missing_bytes_{d}"])) for d in ("c2s", "s2c"))
         if missing:
@@ -168,7 +209,8 @@ class Conversation:
 
         message = row.message
         arrow = "->" if message["direction"] == "c2s" else "<-"
-        when = self._paint("dim", clock(int(str(message["ts_ns"])), self._utc, False))
+        ts_ns = int(str(message["ts_ns"]))
+        when = self._paint("dim", clock(ts_ns, self._utc, False) if self._times is None else self._times(ts_ns))
         words = about(message, None, self._paint, None if is_paired else row.exchange)
         if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
             words.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))

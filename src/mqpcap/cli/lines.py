@@ -5,7 +5,7 @@ unescaped.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -45,8 +45,9 @@ class Paint:
 class Style:
     """How lines look: time in UTC or local, with the date or only the time of day, with or without the file's name.
 
-    width: columns that a line may have, None for any number. common: protocol and dialect, and server, that need not be
-    said, as they were.
+    - width: columns that a line may have, None for any number
+    - common: protocol and dialect, and server, that only the heading has
+    - times: writes the time of each line in turn, None for times of day
     """
 
     utc: bool = False
@@ -55,6 +56,7 @@ class Style:
     paint: Paint = Paint()
     width: int | None = None
     common: tuple[str, str] | None = None
+    times: Callable[[int], str] | None = None
 
 
 _PLACE = (
@@ -117,7 +119,8 @@ def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:
     packet = f"#{message['first_packet']}"
     if style.filed:
         packet = shown(str(message["capture_file"])) + packet
-    when = clock(message["ts_ns"], style.utc, style.dated)  # type: ignore[arg-type]  # of MESSAGES
+    ts_ns: int = message["ts_ns"]  # type: ignore[assignment]  # of MESSAGES
+    when = clock(ts_ns, style.utc, style.dated) if style.times is None else style.times(ts_ns)
     ends = _ends(message.get(NUMBER), *map(message.__getitem__, _ENDS), style.width, style.common)
     return when, f"{packet:<6}", *ends
 
@@ -165,14 +168,20 @@ def _item(value: object) -> str:
 
 
 class Lines:
-    """Lines for people of each row. Dates stand where the day is not that of the first line, names of files where there
-    is more than one."""
+    """Lines for people of each row.
 
-    def __init__(self, outcome: "Outcome", utc: bool, color: str, verbose: bool, as_hex: bool) -> None:
+    On a terminal the date stands once above the lines of a day. Elsewhere lines of another day than the first have
+    their date. Names of files stand where there is more than one.
+    """
+
+    def __init__(
+        self, outcome: "Outcome", utc: bool, color: str, verbose: bool, as_hex: bool,
+        times: Callable[[int], str] | None = None,
+    ) -> None:  # fmt: skip
         self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
         paint = Paint(coloured(sys.stdout, color))
-        self._style = Style(utc, False, outcome.file_count > 1, paint, width_of(sys.stdout))
-        self._first_day = ""
+        self._style = Style(utc, False, outcome.file_count > 1, paint, width_of(sys.stdout), times=times)
+        self._first_day = self._day = ""
         self._second = -1
 
     def __call__(self, row: "MessageRow") -> str:
@@ -200,9 +209,13 @@ class Lines:
             spoken = f"{message['protocol']}/{message['dialect']}"
             common = spoken, endpoint(message[f"{end}_ip"], message[f"{end}_port"])
             style = replace(style, common=common)
-            heading = style.paint("dim", f"{' at '.join(common)}, where a line says no other") + "\n"
+            heading = f"{' at '.join(common)}, where a line says no other"
+        is_new_day, self._day = today != self._day, today
+        if style.width is not None and style.times is None and is_new_day:
+            heading = f"{today}  {heading}".rstrip()
+        heading = style.paint("dim", heading) + "\n" if heading else ""
         self._first_day = self._first_day or today
-        self._style = replace(style, dated=today != self._first_day)
+        self._style = replace(style, dated=style.width is None and today != self._first_day)
         return heading
 
     def _bytes(self, row: "MessageRow") -> Iterator[str]:

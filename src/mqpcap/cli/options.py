@@ -88,8 +88,8 @@ def period_s(ctx: click.Context, param: click.Parameter, word: str | None) -> in
 
 
 def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of protocols in lower case."""
-    return tuple(protocol_name(word, param, ctx) for word in words)
+    """Names of protocols in lower case, also several with commas between."""
+    return tuple(protocol_name(word.strip(), param, ctx) for words in words for word in words.split(","))
 
 
 def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> str:
@@ -109,6 +109,7 @@ allow_missing = click.option(
 
 utc_option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
 """Every command that prints times for people has it."""
+exit_option = click.option("-e", "--exit-status", "must_match", is_flag=True, help="Exit 1 if no message matches.")
 color_option = click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
     help="Colours: auto is on a terminal, unless NO_COLOR is set.",
@@ -156,20 +157,20 @@ _OPTIONS = (
     click.option("--protocol", callback=protocol_names, multiple=True, metavar="NAME",
                  shell_complete=protocols, help="Only this protocol (repeatable)."),
     click.option("--op", multiple=True, metavar="OP", shell_complete=operations,
-                 help="Only this operation, as PUBLISH (repeatable)."),
+                 help="Only this operation, as PUBLISH or 'PUB*'; several with commas between (repeatable)."),
     click.option("--topic", multiple=True, metavar="GLOB",
                  help="Only this topic, queue or exchange, as 'orders.*' (repeatable)."),
     click.option("--client", multiple=True, metavar="IP[:PORT]",
-                 help="Only connections of this client; 10.0.0.0/8 is many (repeatable)."),
+                 help="Only connections of this client; 10.0.0.0/8 is many, 39304 a port (repeatable)."),
     click.option("--server", multiple=True, metavar="IP[:PORT]",
-                 help="Only connections to this server (repeatable)."),
+                 help="Only connections to this server, or this port (repeatable)."),
     click.option("--connection", multiple=True, metavar="NAME",
                  help="Only this connection: c7, IP:PORT of an end, or a connection_id (repeatable)."),
     click.option("--status", type=click.Choice(["ok", "error"]), help="Only replies that say so."),
     click.option("--grep", multiple=True, metavar="TEXT", help="Only bodies with this text (repeatable)."),
     click.option("--since", metavar="TIME",
                  help="Only messages from this time on: 05:24:10 (first day of the capture), +30s (after its start), "
-                      "ISO 8601 or seconds since 1970."),
+                      "-5m (before its end), ISO 8601 or seconds since 1970."),
     click.option("--until", metavar="TIME", help="Only messages before this time; +30s counts from --since."),
     click.option("--flawed", is_flag=True, help="Only messages with a flaw."),
     click.option("--unanswered", is_flag=True,
@@ -178,9 +179,9 @@ _OPTIONS = (
                  help="Only requests that were answered later, for example after 50ms; units ns, us, ms, s (default)."),
 )  # fmt: skip
 _TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
-    **{name: functools.partial(lambda name, words: [(name, "in", words)], name) for name in _ANY_OF},
+    **{name: functools.partial(lambda name, words: [_any_of(name, words)], name) for name in _ANY_OF},
     "status": lambda word: [("status", "==", (word,))],
-    "topic": lambda globs: [_any_glob(globs)],
+    "topic": lambda globs: [_any_glob("topic", globs)],
     "grep": lambda words: [("payload", "matches", ("|".join(map(re.escape, words)),))],
     "flawed": lambda _: [("flaw", "exists")],
     "unanswered": lambda _: [("is_request", "is"), ("state", "==", ("unanswered",))],
@@ -200,7 +201,15 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
         options = {name: kwargs.pop(name) for name in (*_TESTS, "since", "until", "filter_text")}
         given = {name: value for name, value in options.items() if value not in (None, False, ())}
         bodies = kwargs.get("bodies")  # None: all of them
-        return command(*args, wanted=_query(given, bool(kwargs.get("utc")), bodies is None), **kwargs)  # type: ignore[arg-type]  # wanted is the command's own
+        wanted = _query(given, bool(kwargs.get("utc")), bodies is None)
+        if wanted is not None and wanted.needs_end:
+            from mqpcap.capture import captures
+            from mqpcap.reading import with_end
+
+            inputs = kwargs.get("inputs") or [name for name in (kwargs.get("capture"),) if name]
+            with misuse_of("--since"):
+                wanted = with_end(wanted, captures(inputs).captures if inputs else [])
+        return command(*args, wanted=wanted, **kwargs)  # type: ignore[arg-type]  # wanted is the command's own
 
     decorated: Callable[..., R] = with_wanted
     for option in reversed(_OPTIONS):
@@ -229,11 +238,17 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     return filter_query
 
 
-def _any_glob(globs: Sequence[str]) -> tuple[str, str, Sequence[str]]:
+def _any_of(name: str, words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
+    """A test for values with commas between; those of operations may be globs."""
+    values = [value.strip() for word in words for value in word.split(",")]
+    return _any_glob(name, values) if name == "op" else (name, "in", values)
+
+
+def _any_glob(name: str, globs: Sequence[str]) -> tuple[str, str, Sequence[str]]:
     if not any(sign in glob for glob in globs for sign in "*?"):
-        return "topic", "in", globs
+        return name, "in", globs
     patterns = ("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in glob) for glob in globs)
-    return "topic", "matches", (f"(?s)^(?:{'|'.join(patterns)})$",)
+    return name, "matches", (f"(?s)^(?:{'|'.join(patterns)})$",)
 
 
 def _times(given: Mapping[str, Any], utc: bool) -> "Iterator[tuple[str, Comparison]]":

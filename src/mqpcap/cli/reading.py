@@ -34,7 +34,8 @@ def exit_code(outcome: Outcome) -> int:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
         causes += [plural(len(outcome.skipped), "skipped file")] if outcome.skipped else []
         say(f"mqpcap: --strict: {' and '.join(causes)}")
-    return 1 if outcome.unreadable or strict else 0
+    is_failed = strict or (outcome.needs_match and not outcome.match_count)
+    return 1 if outcome.unreadable or is_failed else 0
 
 
 def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":

@@ -11,9 +11,10 @@ import click
 from mqpcap.cli.console import metered, say
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
-from mqpcap.cli.options import color_option, common, filter_options, utc_option
+from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
 from mqpcap.cli.reading import finish
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
+from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
     from mqpcap.listing.reorder_buffer import MessageRow
@@ -37,7 +38,9 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
 @field_options
+@time_option
 @utc_option
+@exit_option
 @color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
 @filter_options
@@ -53,7 +56,9 @@ def show(
     field_names: tuple[str, ...],
     header: bool,
     as_csv: bool,
+    time_form: TimeForm,
     utc: bool,
+    must_match: bool,
     color: str,
     count: int | None,
     wanted: "Query | None",
@@ -79,7 +84,7 @@ def show(
     if (field_names or as_csv) and (verbose or as_hex or (as_csv and as_json)):
         raise click.UsageError("--fields and --csv write values; they go with neither -v nor -x, --csv not with --json")
     check_sources(inputs, interface, bpf, follow)
-    outcome = Outcome(choices)
+    outcome = Outcome(choices, needs_match=must_match)
     needs_all_columns = as_json or verbose or as_hex
     outcome.tally = None if wanted is None else Tally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
@@ -91,7 +96,9 @@ def show(
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
-        text = fields or (json_line if as_json else Lines(outcome, utc, color, verbose, as_hex))
+        times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
+        lines = Lines(outcome, is_utc(time_form, utc), color, verbose, as_hex, times)
+        text = fields or (json_line if as_json else lines)
         write_heading(text)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             merge(captures, only, outcome, _writer(text, count), meter, as_hex, end.is_over)

@@ -8,7 +8,7 @@ import click
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
-from mqpcap.cli.options import common, filter_options, misuse_of, utc_option
+from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import Form, chosen_columns, with_files, write
 from mqpcap.reading import Choices, Outcome, size_bytes
@@ -75,6 +75,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 )
 @click.option("--header", is_flag=True, help="With --fields: first a line with their names.")
 @utc_option
+@exit_option
 @filter_options
 @common
 def stats(
@@ -88,6 +89,7 @@ def stats(
     field_names: tuple[str, ...],
     header: bool,
     utc: bool,
+    must_match: bool,
     wanted: "Query | None",
     choices: Choices,
     **asking: bool,
@@ -115,7 +117,7 @@ def stats(
         question = ready_made(asked, key_names, slowest or 0)
     with misuse_of("--fields"):
         columns = chosen_columns(question.columns, field_names)
-    outcome = Outcome(choices)
+    outcome = Outcome(choices, needs_match=must_match)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         count_captures(captures, outcome, question.counters, meter, wanted)

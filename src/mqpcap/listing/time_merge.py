@@ -11,19 +11,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
 from mqpcap.capture import Capture, InputWait
-from mqpcap.errors import CaptureError
 from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import LIVE_NS, HeldRows, MessageRow
 from mqpcap.pipeline import CapturePipeline, Options
-from mqpcap.reading import Meter, Outcome, size_bytes, steps
+from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps
 from mqpcap.tables.output import Output
 
 HURRY_NS = LIVE_NS // 2
@@ -155,7 +154,7 @@ def _merge_steps(
         # Of several captures rows wait for each other, and for what follows meanwhile.
         until = wanted.query.until if len(captures) == 1 else None
         options = replace(options, connections=wanted.query.connections, until=until)
-    begins = map(_begin_ns, captures) if len(captures) > 1 else [_BEGIN]
+    begins = [first_packet_ns([x]) or _BEGIN for x in captures] if len(captures) > 1 else [_BEGIN]
     sources = list(map(Source, range(len(captures)), captures, repeat(wanted), begins))
 
     def release() -> None:
@@ -181,12 +180,3 @@ def _merge_steps(
     finally:
         for source in sources:
             source.windows.close()
-
-
-def _begin_ns(capture: Capture) -> int:
-    """When the first packet of a capture came; the begin of all times where that is not known without reading it."""
-    if os.path.isfile(capture.files[0]):
-        with suppress(CaptureError, OSError):
-            for window in capture.windows():
-                return int(window.ts_ns[0])
-    return _BEGIN

@@ -85,6 +85,16 @@ class Query:
         field_sources = (source for source in self._sources if source.table not in ("messages", "exchanges"))
         return any((source.path, source.kind) in bodies(source.table) for source in field_sources)
 
+    @property
+    def needs_end(self) -> bool:
+        """Whether a time counts from the end of the capture, so that `ending` must come first."""
+        values = (value for condition in self.conditions for value in condition.values.get(ValueKind.TIME, ()))
+        return any(isinstance(value, Moment) and value.origin == "end" for value in values)
+
+    def ending(self, last_ns: int) -> "Query":
+        """The same filter of a capture whose last packet has the time ``last_ns``."""
+        return Query(_ending(self.tree, last_ns)) if self.needs_end else self
+
     @cached_property
     def protocols(self) -> frozenset[str] | None:
         """The protocols whose messages can match; None for all."""
@@ -114,6 +124,19 @@ def _bind(tree: Tree, utc: bool) -> BoundFilter:
         return _condition(tree, utc)
     parts = [_bind(part, utc) for part in tree.parts]
     return Logic(tree.word, tuple(_alternatives(parts) if tree.word == "or" else parts))
+
+
+def _ending(tree: BoundFilter, last_ns: int) -> BoundFilter:
+    if not isinstance(tree, Condition):
+        return Logic(tree.word, tuple(_ending(part, last_ns) for part in tree.parts))
+    times = [
+        Moment("epoch", last_ns, value.utc, value.ns + value.later_ns)
+        if isinstance(value, Moment) and value.origin == "end"
+        else value
+        for value in tree.values.get(ValueKind.TIME, ())
+    ]
+    values = {**tree.values, ValueKind.TIME: tuple(times)} if times else tree.values
+    return Condition(tree.column, tree.relation, values)
 
 
 def _alternatives(parts: Sequence[BoundFilter]) -> list[BoundFilter]:

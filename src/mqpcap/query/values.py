@@ -43,6 +43,7 @@ class Moment:
 
     - ``epoch``: 1970
     - ``begin``: the first packet of the capture
+    - ``end``: the last packet of the capture; ``ns`` is negative. `Query.ending` makes it a time since 1970
     - ``day``: the midnight before the first packet, in local time or ``utc``; ``ns`` is a time of day
     """
 
@@ -55,6 +56,8 @@ class Moment:
     def time_ns(self, first_ns: int) -> int:
         """Nanoseconds since 1970, in a capture whose first packet has the time ``first_ns``."""
         if self.origin == "epoch":
+            return self.ns + self.later_ns
+        if self.origin == "end":
             return self.ns + self.later_ns
         if self.origin == "begin":
             return first_ns + self.ns + self.later_ns
@@ -153,15 +156,18 @@ _DATE = r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?)?\s*(Z|[+-]\
 
 
 def moment(word: str, utc: bool) -> Moment:
-    """Parses ISO 8601, ``05:24:10`` of the capture's first day, ``+30s`` from its start, or seconds since 1970.
+    """Parses a time: ISO 8601, or as below.
+
+    ``05:24:10`` of the capture's first day, ``+30s`` from its start, ``-5m`` before its end, or seconds since 1970.
 
     A time without a zone is UTC if ``utc``, else local. A number of 16 to 19 digits is nanoseconds, as in ``--json``.
 
     >>> moment("2023-11-14T22:13:20.5Z", False).ns
     1700000000500000000
     """
-    if word.startswith("+"):
-        return Moment("begin", duration_ns(word[1:].lstrip()))
+    if word[:1] in ("+", "-"):
+        span = re.sub(r"(\d)\s*m$", r"\1min", word[1:].lstrip())  # -5m is minutes
+        return Moment("begin", duration_ns(span)) if word[0] == "+" else Moment("end", -duration_ns(span))
     if re.fullmatch(r"\d{16,19}", word, re.ASCII):
         return Moment("epoch", int(word))
     if re.fullmatch(r"\d{1,10}(\.\d{1,20})?", word, re.ASCII):
@@ -180,7 +186,7 @@ def moment(word: str, utc: bool) -> Moment:
         except (ValueError, OverflowError):
             pass
     raise QueryError(
-        f"{word!r} is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21, or seconds since 1970"
+        f"{word!r} is no time like 05:24:10, +30s, -5m, 2026-11-21T05:24:10Z or 2026-11-21, or seconds since 1970"
     )
 
 
@@ -197,12 +203,14 @@ def network(word: str) -> Network:
 
 
 def endpoint(word: str) -> Endpoint:
-    """Parses an address or network, an address with a port, or ``:port`` for any address.
+    """Parses an address or network, an address with a port, or a port of any address: ``80`` or ``:80``.
 
     >>> endpoint("10.0.0.7:5555").port, endpoint("[::1]:80").port, endpoint("::1").port, endpoint(":80").network
     (5555, 80, None, None)
     """
     match = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*):(\d{1,5})", word, re.ASCII)
+    if match is None and re.fullmatch(r"\d{1,5}", word, re.ASCII):
+        return endpoint(f":{word}")
     if match is None:
         return Endpoint(network(word))
     if int(match[2]) > 65535:
