@@ -45,9 +45,8 @@ class Paint:
 class Style:
     """How lines look: time in UTC or local, with the date or only the time of day, with or without the file's name.
 
-    - width: columns that a line may have, None for any number
-    - common: protocol and dialect, and server, that only the heading has
-    - times: writes the time of each line in turn, None for times of day
+    ``width`` is the number of columns of a line, None for any. ``common`` is the protocol with its dialect, and the
+    server, that only the heading has. ``times`` writes the time of each line in turn; None writes times of day.
     """
 
     utc: bool = False
