@@ -16,9 +16,10 @@ FLYMQ = protocols()["flymq"]
 FETCH, PACKED = 7, 3
 
 
-def reply(number: int, value_len: int, flags: int = PACKED, damaged: bool = False) -> bytes:
-    """A FETCH reply with one record; compressed if the flags say so."""
-    body = struct.pack(">IQQI", 1, number + 1, number, 0) + struct.pack(">I", value_len) + bytes([number]) * value_len
+def reply(number: int, value_len: int, flags: int = PACKED, damaged: bool = False, record_count: int = 1) -> bytes:
+    """A FETCH reply; compressed if the flags say so."""
+    record = struct.pack(">QI", number, 0) + struct.pack(">I", value_len) + bytes([number]) * value_len
+    body = struct.pack(">IQ", record_count, number + 1) + record * record_count
     if flags == PACKED:
         body = gzip.compress(body)
     if damaged:
@@ -70,6 +71,25 @@ def test_batches_have_a_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch
     assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*plain))] == [2, 2, 2, 1]
     monkeypatch.setattr(columns, "BATCH_BYTES", size - 1)
     assert [len(part.flaw) for part in ColumnReader(FLYMQ).batches(spans(*plain))] == [1] * 7
+
+
+@pytest.mark.parametrize("entries", [1, 16, 64])
+def test_entries_of_the_tape_are_bounded(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of many messages are read in parts; a message with more has a tape of its own, which is not kept."""
+    frames = (*FRAMES, *(reply(k, 9, record_count=200 if k == 3 else 2) for k in range(9)))
+    whole = ColumnReader(FLYMQ).records(spans(*frames))
+    monkeypatch.setattr(columns, "TAPE_ENTRIES", 1)
+    monkeypatch.setattr(columns, "MAX_TAPE_ENTRIES", entries)
+    reader = ColumnReader(FLYMQ)
+    parts, sizes = [], []
+    for part in reader.batches(spans(*frames)):
+        parts.append(part)
+        sizes.append(len(reader._tape[0]))
+
+    assert pa.concat_tables([part.table for part in parts]).to_pylist() == whole.table.to_pylist()
+    assert np.concatenate([part.flaw for part in parts]).tolist() == whole.flaw.tolist()
+    assert sum(size > 64 for size in sizes) == 1
+    assert sum(raw.n for raw in reader.raw(spans(*frames))) == len(frames)
 
 
 def test_no_rows_are_no_batch_and_an_empty_table() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
-from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.pipeline import CapturePipeline, Options, dissect
 from mqpcap.tables.output import Output
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
@@ -46,6 +46,31 @@ def test_unresolved_messages_are_bounded(limit: str, value: int, monkeypatch: py
     assert messages < free_messages and size_bytes < free_bytes
     if limit == "MAX_UNRESOLVED_MESSAGES":
         assert messages <= value
+
+
+def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of 13 bytes takes 100 more for its row; windows of few packets make few parts."""
+    monkeypatch.setattr(evidence, "RELEASED_BYTES", 1)
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    rows: list[dict[str, object]] = []
+
+    def take(output: Output) -> None:
+        if output.table == "messages":
+            rows.extend(output.rows.select(["connection_id", "direction", "stream_offset", "dialect"]).to_pylist())
+
+    pipeline = CapturePipeline(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0], Options(), take)
+    for _ in pipeline.steps():
+        parts = [part for parts in pipeline.evidence._unresolved.get("blipmq", {}).values() for part in parts]
+        per_connection = [len(parts) for parts in pipeline.evidence._unresolved.get("blipmq", {}).values()]
+        assert max(per_connection, default=0) <= evidence.MAX_UNRESOLVED_PARTS
+        count = sum(len(part.start) for part in parts)
+        assert pipeline.evidence._unresolved_bytes >= 100 * count + sum(len(part.buffer) for part in parts)
+    expected = dissect(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0]).messages
+
+    assert len(rows) == expected.num_rows
+    key = ("connection_id", "direction", "stream_offset")
+    by_key = {tuple(row[name] for name in key): row for row in rows}
+    assert by_key == {tuple(row[name] for name in key): row for row in expected.select([*key, "dialect"]).to_pylist()}
 
 
 def test_messages_of_a_connection_with_fixed_evidence_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
 
 TAPE_ENTRIES = 1 << 16
 """Entries of a new tape; it doubles when a message does not fit."""
-KEPT_ENTRIES = 1 << 22
-"""A tape that has grown beyond this is not kept for the next batch."""
+MAX_TAPE_ENTRIES = 1 << 19
+"""Entries read at once, 40 bytes each; a batch ends where they are full. A single message may have more, on a tape that
+is not kept."""
 BATCH_ROWS = 1 << 16
 """Messages read at once."""
 BATCH_BYTES = 12 << 20
@@ -41,10 +42,10 @@ class Spans(ColumnBatch):
     * op (int64): the operation, ANY if there is none
     * flaw (uint8): if set, only the header of the row is read
     * connection_index (int64): index into ``facts``, which a layer's ``derive`` reads; None: all rows use the first
-    * bodies (2 by n, int64): start and end of the bodies, None until they are inflated
+    * body_start, body_end (int64): offsets of the bodies in ``buffer``, None until they are inflated
     """
 
-    SHARED: ClassVar[frozenset[str]] = frozenset(("buffer", "facts", "bodies"))
+    SHARED: ClassVar[frozenset[str]] = frozenset(("buffer", "facts"))
 
     buffer: NDArray[np.uint8]
     start: Int64Array
@@ -54,7 +55,8 @@ class Spans(ColumnBatch):
     flaw: NDArray[np.uint8]
     connection_index: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
-    bodies: Int64Array | None = None
+    body_start: Int64Array | None = None
+    body_end: Int64Array | None = None
 
     def gathered(self) -> "Spans":
         """The same rows over a buffer that holds nothing else."""
@@ -106,14 +108,22 @@ class ColumnReader:
 
     def batches(self, spans: Spans, keep_bodies: int | None = None) -> Iterator[Records]:
         """The records in batches of bounded size."""
-        return (self._records(batch, keep_bodies) for batch in self._bounded(spans))
+        for batch in self._bounded(spans):
+            while len(batch.start):
+                records = self._records(batch, keep_bodies, MAX_TAPE_ENTRIES)
+                yield records
+                batch = batch.taken(np.s_[len(records.flaw) :])
 
     def raw(self, spans: Spans) -> Iterator[Raw]:
         """The batches before they become Arrow. A column is made when it is asked for; ask before the next batch."""
-        return (self._read(self.program, batch, None)[0] for batch in self._bounded(spans))
+        for batch in self._bounded(spans):
+            while len(batch.start):
+                raw, _, _ = self._read(self.program, batch, None, MAX_TAPE_ENTRIES)
+                yield raw
+                batch = batch.taken(np.s_[raw.n :])
 
-    def _records(self, spans: Spans, keep_bodies: int | None) -> Records:
-        raw, columns, variant = self._read(self._shortest, spans, keep_bodies)
+    def _records(self, spans: Spans, keep_bodies: int | None, max_entries: int | None = None) -> Records:
+        raw, columns, variant = self._read(self._shortest, spans, keep_bodies, max_entries)
         # ``derive`` may still find a flaw in a span; the row then loses its columns.
         late: Mapping[str, pa.Array] = {}
         if self.protocol.derive is not None:
@@ -123,14 +133,14 @@ class ColumnReader:
         return Records(self._table(columns, late), raw.flaw, variant)
 
     def _read(
-        self, program: Program, spans: Spans, keep_bodies: int | None
+        self, program: Program, spans: Spans, keep_bodies: int | None, max_entries: int | None
     ) -> "tuple[Raw, _TapeColumns, NDArray[np.int32]]":
-        words = np.vstack([self._header_pc[spans.layout], self._variants(spans)])
-        n = len(spans.start)
-        variant = np.full(n, -1, np.int32)
-        if len(self._tape[0]) > KEPT_ENTRIES:
+        """Decode all spans, or the first whose entries fit on a tape of ``max_entries``: at least one."""
+        if len(self._tape[0]) > MAX_TAPE_ENTRIES:
             self._tape, self._by_column = _tape(TAPE_ENTRIES), _tape(TAPE_ENTRIES)[1:]
-        tape = self._run(program, spans, words, variant)
+        variant, tape = self._run(program, spans, max_entries)
+        n = len(variant)
+        spans = spans.taken(np.s_[:n])
         if len(self._by_column[0]) < len(tape[0]):
             self._by_column = _tape(len(self._tape[0]))[1:]
         columns = _TapeColumns(program, spans.buffer, tape, self._by_column, n)
@@ -203,7 +213,7 @@ class ColumnReader:
             inflated_rows = np.array([row for row, _ in opened], np.int64)
             body_end[inflated_rows] = len(spans.buffer) + np.cumsum([len(data) for _, data in opened])
             body_start[inflated_rows] = body_end[inflated_rows] - [len(data) for _, data in opened]
-        return replace(spans, buffer=buffer, bodies=np.stack([body_start, body_end]), flaw=flaw)
+        return replace(spans, buffer=buffer, body_start=body_start, body_end=body_end, flaw=flaw)
 
     def _variants(self, spans: Spans) -> NDArray[np.int32]:
         """First and count of the variants of each row (2 by n); count -1 for a row whose body is not read."""
@@ -221,31 +231,35 @@ class ColumnReader:
         variants[1, spans.flaw != Flaw.NONE] = -1
         return variants
 
-    def _run(self, program: Program, spans: Spans, words: NDArray[np.int32], variant: NDArray[np.int32]) -> "_Tape":
-        """Decode all rows; returns the tape. ``variant`` gets the variant of each row, ``spans.flaw`` its flaw."""
+    def _run(self, program: Program, spans: Spans, max_entries: int | None) -> "tuple[NDArray[np.int32], _Tape]":
+        """Decode rows; returns the variant of each decoded row, and the tape. ``spans.flaw`` gets their flaws."""
         decoder = program.decoder()
         decoder.tape(*_views(self._tape), 0)
-        assert spans.bodies is not None
-        places = np.vstack([spans.start, spans.end, spans.bodies])
-        row, n = 0, len(variant)
-        results = np.zeros(n, np.uint8)
+        assert spans.body_start is not None and spans.body_end is not None
+        words = np.vstack([self._header_pc[spans.layout], self._variants(spans)])
+        places = np.vstack([spans.start, spans.end, spans.body_start, spans.body_end])
+        row, n = 0, len(spans.start)
+        variant, results = np.full(n, -1, np.int32), np.zeros(n, np.uint8)
         while row < n:
             row = decoder.decode(
                 memoryview(spans.buffer), memoryview(places), memoryview(words), memoryview(variant),
                 memoryview(results), row,
             )  # fmt: skip
             if row < n:
+                if row and max_entries is not None and len(self._tape[0]) >= max_entries:
+                    break
                 filled = decoder.filled()
                 grown = _tape(2 * len(self._tape[0]))
                 for i in range(4):
                     grown[i][:filled] = self._tape[i][:filled]
                 self._tape = grown
                 decoder.tape(*_views(grown), filled)
-        spans.flaw[results == bytecode.WRONG] = Flaw.MALFORMED
-        spans.flaw[results == bytecode.LONG] = Flaw.TOO_LONG
+        flaw = spans.flaw[:row]
+        flaw[results[:row] == bytecode.WRONG] = Flaw.MALFORMED
+        flaw[results[:row] == bytecode.LONG] = Flaw.TOO_LONG
         filled = decoder.filled()
         col, tape_rows, a, b = self._tape
-        return col[:filled], tape_rows[:filled], a[:filled], b[:filled]
+        return variant[:row], (col[:filled], tape_rows[:filled], a[:filled], b[:filled])
 
 
 _Tape = tuple[NDArray[np.int32], NDArray[np.int32], Int64Array, Int64Array]

@@ -35,7 +35,11 @@ ASK_NS = 200_000_000
 """Time in the capture after a connection asked for a fact, in which another connection may still share the fact."""
 END_NS = (1 << 63) - 1
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
-"""Bytes of unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
+"""Memory of the unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
+MAX_UNRESOLVED_PARTS = 8
+"""Parts of a connection, one a window, that are merged: a part takes 2 kB beside its messages."""
+RELEASED_BYTES = 8 << 20
+"""Memory of unresolved messages that are released together."""
 _NO_FACTS = ConnectionFacts()
 
 
@@ -180,8 +184,13 @@ class EvidenceCollector:
         yield frames.taken(np.flatnonzero(~waits[index]))
         for i in np.flatnonzero(waits).tolist():
             part = frames.copied(np.flatnonzero(index == i))
-            unresolved.setdefault(int(flows[i]), []).append(part)
-            self._unresolved_bytes += len(part.buffer)
+            parts = unresolved.setdefault(int(flows[i]), [])
+            parts.append(part)
+            self._unresolved_bytes += part.memory_bytes
+            if len(parts) > MAX_UNRESOLVED_PARTS:
+                self._unresolved_bytes -= sum(part.memory_bytes for part in parts)
+                parts[:] = [Frames.merged(parts)]
+                self._unresolved_bytes += parts[0].memory_bytes
 
     def _beyond_limits(
         self,
@@ -211,10 +220,16 @@ class EvidenceCollector:
     def _release(self, protocol: str, flows: Sequence[int]) -> Iterator[Frames]:
         """The unresolved messages of connections, which wait no longer."""
         unresolved = self._unresolved.get(protocol, {})
-        parts = [part for flow in flows for part in unresolved.pop(flow, ())]
-        self._unresolved_bytes -= sum(len(part.buffer) for part in parts)
-        if parts:
-            yield Frames.merged(parts)
+        parts: list[Frames] = []
+        size_bytes = 0
+        for flow in flows:
+            released = unresolved.pop(flow, ())
+            parts += released
+            size_bytes += sum(part.memory_bytes for part in released)
+            if size_bytes >= RELEASED_BYTES or (parts and flow == flows[-1]):
+                self._unresolved_bytes -= size_bytes
+                yield Frames.merged(parts)
+                parts, size_bytes = [], 0
 
     def flush(
         self,

@@ -30,6 +30,10 @@ class Problem:
     """The packet at or before its first byte."""
 
 
+ARRAY_BYTES = 128
+"""What an array takes beside its values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frames(ColumnBatch):
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
@@ -62,6 +66,11 @@ class Frames(ColumnBatch):
     resynced: NDArray[np.bool_]
     first_ack: Int64Array
     last_ack: Int64Array
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the rows and a buffer of their own take."""
+        return len(self.buffer) + sum(getattr(self, name).nbytes + ARRAY_BYTES for name in self.column_names())
 
     def spans(self) -> Spans:
         """The messages as input of a `ColumnReader`."""
