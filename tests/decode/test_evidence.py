@@ -60,11 +60,11 @@ def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest
 
     pipeline = CapturePipeline(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0], Options(), take)
     for _ in pipeline.steps():
-        parts = [part for parts in pipeline.evidence._unresolved.get("blipmq", {}).values() for part in parts]
-        per_connection = [len(parts) for parts in pipeline.evidence._unresolved.get("blipmq", {}).values()]
+        parts = [part for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values() for part in parts]
+        per_connection = [len(parts) for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values()]
         assert max(per_connection, default=0) <= evidence.MAX_UNRESOLVED_PARTS
         count = sum(len(part.start) for part in parts)
-        assert pipeline.evidence._unresolved_bytes >= 100 * count + sum(len(part.buffer) for part in parts)
+        assert pipeline.stages.evidence._unresolved_bytes >= 100 * count + sum(len(part.buffer) for part in parts)
     expected = dissect(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0]).messages
 
     assert len(rows) == expected.num_rows
