@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, QueryError
-from mqpcap.listing.connection_search import Chosen, find_connection
+from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.explained_messages import (
     ExplainedMessage,
     PacketName,
@@ -46,7 +46,7 @@ from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.report_columns import Cells, Column
-from mqpcap.statistics.reports import METRICS, Question, by_group, ready_made
+from mqpcap.statistics.reports import METRICS, Question, by_group, named_report
 from mqpcap.tables.export import Export, ExportSummary
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _question(
     top: int | None,
 ) -> Question:
     if report is not None:
-        return ready_made(report, tuple(by or ()), top or SLOWEST)
+        return named_report(report, tuple(by or ()), top or SLOWEST)
     default = ("protocol", "op") if interval_ns is None else ()
     return by_group(tuple(default if by is None else by), metric or METRICS, interval_ns)
 
@@ -287,7 +287,7 @@ def _message(row: MessageRow) -> "Message":
 class FollowedConnection:
     """One connection: its row of ``connections``, and its messages in order of time, read as they are taken."""
 
-    connection: Chosen
+    connection: SelectedConnection
     messages: Iterator[MessageRow]
 
 

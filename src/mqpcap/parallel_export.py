@@ -79,10 +79,10 @@ def _pipeline(
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
     from mqpcap.listing.extra_columns import OTHER_PROTOCOL
-    from mqpcap.query import Selection, Tally
+    from mqpcap.query import MatchTally, Selection
     from mqpcap.tables.schemas import NUMBER
 
-    tally = outcome.tally = outcome.tally or Tally(choices.wanted)
+    tally = outcome.tally = outcome.tally or MatchTally(choices.wanted)
 
     def give(output: "Output") -> None:
         tally.match_count += output.rows.num_rows if output.fields is not None else 0

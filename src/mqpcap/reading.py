@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.pipeline import CapturePipeline, Options
-    from mqpcap.query import Query, Tally
+    from mqpcap.query import MatchTally, Query
     from mqpcap.tables.output import Output
 
 SMALL_BYTES = 1 << 20
@@ -158,7 +158,7 @@ class Outcome:
     """Captures with packets that an export read."""
     problem_bytes: Counter[str] = field(default_factory=Counter)
     """In an export, by kind."""
-    tally: "Tally | None" = None
+    tally: "MatchTally | None" = None
     """Matches of the filter."""
     read_as: Counter[int] = field(default_factory=Counter)
     """Connections by server port that Decode As had read as a protocol, and ports of messages that did decode."""

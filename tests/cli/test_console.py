@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 from running import lines_on_terminal, on_terminal, run
 
-from mqpcap.cli.console import BarMeter, coloured, folded, width_of
+from mqpcap.cli.console import BarMeter, coloured, width_of, wrapped
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ESCAPES = re.compile(r"\x1b\[[\d;]*m")
@@ -111,7 +111,7 @@ def test_a_line_is_folded_between_words_and_none_is_lost(words: list[str], width
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
         bold = " ".join(f"\x1b[1m{word}\x1b[0m" for word in words)
-        plain, coloured_ = folded(" ".join(words), Terminal()), folded(bold, Terminal())
+        plain, coloured_ = wrapped(" ".join(words), Terminal()), wrapped(bold, Terminal())
 
     assert plain.split() == words
     assert max(map(len, plain.split("\n"))) <= max(width, 2 + max(map(len, words)))
@@ -125,7 +125,7 @@ def test_what_is_no_terminal_has_no_width_and_no_colours(monkeypatch: pytest.Mon
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     assert (width_of(io.StringIO()), width_of(None), width_of(Terminal())) == (None, None, 20)
-    assert folded("x " * 20, io.StringIO()) == "x " * 20
+    assert wrapped("x " * 20, io.StringIO()) == "x " * 20
     assert [coloured(stream) for stream in (io.StringIO(), Terminal())] == [False, True]
     monkeypatch.setenv("TERM", "dumb")
     assert [coloured(Terminal(), when) for when in ("auto", "always", "never")] == [False, True, False]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from running import lines_on_terminal, run
 from torture import SYN, Segment, pcap
 
-from mqpcap.cli.lines import fitted, tree
-from mqpcap.listing.message_words import Part
+from mqpcap.cli.lines import fit_width, tree
+from mqpcap.listing.message_words import LinePart
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 SAMPLES = [QOS1, "pcaps/kokaq/doc_session.pcap", "pcaps/fq/session.pcap", "pcaps/faults/fq_snapped.pcap"]
@@ -70,9 +70,9 @@ def test_one_rule_for_times() -> None:
 
 
 def test_a_line_without_room_has_no_half_of_a_latency() -> None:
-    parts = [Part("12:00", is_fixed=True), Part("bind"), Part("=> #110 ok in 100.658 ms")]
+    parts = [LinePart("12:00", is_fixed=True), LinePart("bind"), LinePart("=> #110 ok in 100.658 ms")]
 
-    assert [part.text for part in fitted(parts, 30)] == ["12:00", "bind", "=> #110 ok"]
+    assert [part.text for part in fit_width(parts, 30)] == ["12:00", "bind", "=> #110 ok"]
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -109,23 +109,29 @@ def test_a_line_with_another_server_says_so() -> None:
 
 
 def test_fitting_leaves_out_the_least_telling_first() -> None:
-    parts = [Part("12:00", is_fixed=True), Part("PUBLISH"), Part("id=7", rank=6), Part("body", rank=2), Part("a b c d")]
+    parts = [
+        LinePart("12:00", is_fixed=True),
+        LinePart("PUBLISH"),
+        LinePart("id=7", rank=6),
+        LinePart("body", rank=2),
+        LinePart("a b c d"),
+    ]
 
-    assert [part.text for part in fitted(parts, 40)] == ["12:00", "PUBLISH", "id=7", "body", "a b c d"]
-    assert [part.text for part in fitted(parts, 30)] == ["12:00", "PUBLISH", "body", "a b c d"]
-    assert [part.text for part in fitted(parts, 23)] == ["12:00", "PUBLISH", "a b c d"]
+    assert [part.text for part in fit_width(parts, 40)] == ["12:00", "PUBLISH", "id=7", "body", "a b c d"]
+    assert [part.text for part in fit_width(parts, 30)] == ["12:00", "PUBLISH", "body", "a b c d"]
+    assert [part.text for part in fit_width(parts, 23)] == ["12:00", "PUBLISH", "a b c d"]
 
 
-PARTS = st.lists(st.builds(Part, st.text("ab ", min_size=1), rank=st.integers(0, 3), is_fixed=st.just(False)))
+PARTS = st.lists(st.builds(LinePart, st.text("ab ", min_size=1), rank=st.integers(0, 3), is_fixed=st.just(False)))
 
 
 @given(st.lists(st.text("ab", min_size=1)), PARTS, st.integers(10, 60))
 def test_a_fitted_line_keeps_what_is_fixed_and_has_room_for_the_rest(
-    fixed: list[str], parts: list[Part], width: int
+    fixed: list[str], parts: list[LinePart], width: int
 ) -> None:
-    first = [Part(text, is_fixed=True) for text in fixed]
+    first = [LinePart(text, is_fixed=True) for text in fixed]
 
-    left = fitted([*first, *parts], width)
+    left = fit_width([*first, *parts], width)
 
     assert left[: len(first)] == first
     taken = sum(len(part.text) for part in left) + 2 * (len(left) - 1)

@@ -135,8 +135,8 @@ def run_script(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
 
 def test_sigterm_unwinds_once() -> None:
     script = (
-        "import os, signal\nfrom mqpcap.cli.process import Terminated, end_as_interrupted\n"
-        "end_as_interrupted()\n"
+        "import os, signal\nfrom mqpcap.cli.process import Terminated, unwind_on_sigterm\n"
+        "unwind_on_sigterm()\n"
         "try:\n signal.raise_signal(signal.SIGTERM)\n"
         "except Terminated:\n signal.raise_signal(signal.SIGTERM)\n os.write(1, b'undisturbed')\n os._exit(1)"
     )
@@ -162,10 +162,10 @@ def test_a_library_that_fails_on_its_way_out_hides_no_interruption(raised: str, 
 def test_a_signal_that_python_drops_is_heard_again() -> None:
     """What the callback of a weak reference raises is dropped, and each import has such a callback."""
     script = (
-        "import os, signal, time, weakref\nfrom mqpcap.cli.process import Terminated, end_as_interrupted\n"
+        "import os, signal, time, weakref\nfrom mqpcap.cli.process import Terminated, unwind_on_sigterm\n"
         "class Module: pass\n"
-        "def leave(_):\n os.kill(os.getpid(), signal.SIGTERM)\n sum(range(1000))\n"
-        "end_as_interrupted()\nmodule = Module()\nkept = weakref.ref(module, leave)\n"
+        "def skip_final_cleanup(_):\n os.kill(os.getpid(), signal.SIGTERM)\n sum(range(1000))\n"
+        "unwind_on_sigterm()\nmodule = Module()\nkept = weakref.ref(module, skip_final_cleanup)\n"
         "try:\n del module\n time.sleep(30)\n"
         "except Terminated:\n os.write(1, b'heard')\n os._exit(1)"
     )

@@ -13,7 +13,7 @@ from mqpcap.cli.rows import (
     LEAST_CELL,
     cell,
     cell_width,
-    fitted,
+    fit_width,
     shown_columns,
     sparkline,
     text_lines,
@@ -67,7 +67,7 @@ def test_only_texts_are_made_narrower_and_never_below_the_least(some: list[tuple
     columns = [Column("n", "t", kind) for kind, _ in some]  # type: ignore[arg-type]
     widths = [width for _, width in some]
 
-    made = fitted(columns, widths, room)
+    made = fit_width(columns, widths, room)
 
     texts = [i for i, column in enumerate(columns) if column.kind == "text"]
     assert all(made[i] == widths[i] for i in range(len(some)) if i not in texts)

@@ -11,13 +11,13 @@ from mqpcap.correlate import Behind
 from mqpcap.correlate import deliveries as module
 from mqpcap.correlate.deliveries import LOOKAHEAD_NS
 from mqpcap.correlate.ends import Ends
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints
+from mqpcap.schema.requests import DeliveryRule, Fingerprints, Keys
 
 
 class Deliveries(module.Deliveries):
     """With what is known of ends, as in a `Correlation`."""
 
-    def __init__(self, protocol: str, rule: DeliveryRule, prints: Prints) -> None:
+    def __init__(self, protocol: str, rule: DeliveryRule, prints: Fingerprints) -> None:
         super().__init__(protocol, rule, prints)
         self.ends = Ends(LOOKAHEAD_NS if rule.lifetime_ns is not None else None)
 

@@ -401,7 +401,7 @@ def presented(talk: Talk, rule: CorrelationRule, connection: int = 1) -> list[Ro
 RULES: dict[str, CorrelationRule] = {}
 for _name, _protocol in sorted(protocols().items()):
     if _protocol.rule is not None:
-        _own = [] if _protocol.rule.lane is not None else [_protocol.rule]
+        _own = [] if _protocol.rule.request_group is not None else [_protocol.rule]
         for _rule in [*_own, *_protocol.rule.queues]:
             if all(ask.answer == "maybe" for ask in _rule.asks.values()) and _rule.otherwise is None:
                 continue

@@ -8,7 +8,7 @@ from message_rows import PCAPS, capture_of, merged
 from running import objects, run
 
 from mqpcap.errors import MqpcapError
-from mqpcap.listing.connection_search import Chosen, ChosenConnections, read_again
+from mqpcap.listing.connection_search import ConnectionSearch, SelectedConnection, read_again
 from mqpcap.query import query
 from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.output import Output
@@ -35,8 +35,8 @@ def test_a_connection_has_three_names() -> None:
 
 def chosen(
     name: str, asked: str, keep: Callable[[Output], None] | None = None
-) -> tuple[ChosenConnections, list[Chosen]]:
-    search = ChosenConnections(capture_of(name), query(asked), keep)
+) -> tuple[ConnectionSearch, list[SelectedConnection]]:
+    search = ConnectionSearch(capture_of(name), query(asked), keep)
     return search, search.run(Outcome(Choices()), lambda count: None)
 
 
@@ -83,9 +83,9 @@ def test_who_told_the_name_of_a_connection_is_found_with_it() -> None:
 
     search, found = chosen("fq/session", f"connection == {data}")
 
-    (teller,) = search.tellers(found)
+    (teller,) = search.context_connections(found)
     assert teller.id in login and users[teller.id] == users[data]
-    assert search.tellers([*found, teller]) == []
+    assert search.context_connections([*found, teller]) == []
 
 
 def test_what_is_a_file_no_more_cannot_be_read_again(tmp_path: Path) -> None:
@@ -101,6 +101,6 @@ def test_what_is_a_file_no_more_cannot_be_read_again(tmp_path: Path) -> None:
 
 
 def test_ends_of_version_6_stand_in_brackets() -> None:
-    one = Chosen({"client_ip": "fe80::1", "client_port": 1, "server_ip": "10.0.0.2", "server_port": 2})
+    one = SelectedConnection({"client_ip": "fe80::1", "client_port": 1, "server_ip": "10.0.0.2", "server_port": 2})
 
     assert (one.end("client"), one.end("server")) == ("[fe80::1]:1", "10.0.0.2:2")

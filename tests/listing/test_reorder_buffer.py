@@ -221,47 +221,47 @@ def test_unanswered_and_slower_than_exclude_each_other() -> None:
 def test_an_exchange_is_looked_for_among_messages_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not among all that wait: each output of many files would be compared with the messages of all."""
     noted = []
-    monkeypatch.setattr(reorder_buffer._Part, "note", lambda part, exchanges: noted.append(part.ts_ns.tolist()))
-    rows = reorder_buffer.HeldRows(0, Filter(), 1)
+    monkeypatch.setattr(reorder_buffer._Run, "note", lambda part, exchanges: noted.append(part.ts_ns.tolist()))
+    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
     for k in range(40):
         messages = rows_of("messages", {"ts_ns": 100 * k}, {"ts_ns": 100 * k + 50, "stream_offset": 10})
-        rows.take(Output("messages", messages, "flymq", messages.select(["op"])), 0)
+        rows.add(Output("messages", messages, "flymq", messages.select(["op"])), 0)
 
     exchange = {"request_ts_ns": 750, "reply_ts_ns": 800, "request_offset": 10}
-    rows.take(Output("exchanges", rows_of("exchanges", exchange)), 0)
-    rows.take(Output("exchanges", rows_of("exchanges", {"request_ts_ns": 760, "request_offset": 10})), 0)
+    rows.add(Output("exchanges", rows_of("exchanges", exchange)), 0)
+    rows.add(Output("exchanges", rows_of("exchanges", {"request_ts_ns": 760, "request_offset": 10})), 0)
 
     assert noted == [[700, 750], [800, 850]]
 
 
 def test_rows_that_are_too_many_are_not_looked_at_for_each_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """More go than must, so that the next windows find room; parts with nothing due are not touched."""
-    monkeypatch.setattr(reorder_buffer, "LOOKAHEAD_ROWS", 160)
+    monkeypatch.setattr(reorder_buffer, "MAX_BUFFERED_ROWS", 160)
     partition, sizes = np.partition, []
     monkeypatch.setattr(np, "partition", lambda times, k: sizes.append(len(times)) or partition(times, k))
-    rows = reorder_buffer.HeldRows(0, Filter(), 1)
+    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
     written: list[int] = []
     for k in range(260):
         messages = rows_of("messages", {"ts_ns": k})
-        rows.take(Output("messages", messages, "flymq", messages.select(["op"])), 0)
-        until_ns = rows.horizon_ns(k)
-        written += [row.message["ts_ns"] for some in rows.released(until_ns) for row in some]
+        rows.add(Output("messages", messages, "flymq", messages.select(["op"])), 0)
+        until_ns = rows.release_before_ns(k)
+        written += [row.message["ts_ns"] for some in rows.pop_until(until_ns) for row in some]
         assert len(rows) == k + 1 - len(written) <= 160
 
     assert written == list(range(len(written)))
     assert len(sizes) == (260 - 160) // 11 + 1  # ten more than the one too many
-    assert [row.message["ts_ns"] for some in rows.released(1 << 62) for row in some] == list(range(len(written), 260))
+    assert [row.message["ts_ns"] for some in rows.pop_until(1 << 62) for row in some] == list(range(len(written), 260))
     assert len(rows) == 0
 
 
 def test_a_row_of_more_bytes_than_may_wait_is_held_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reorder_buffer, "LOOKAHEAD_BYTES", 1)
-    rows = reorder_buffer.HeldRows(0, Filter(), 1)
+    monkeypatch.setattr(reorder_buffer, "MAX_BUFFERED_BYTES", 1)
+    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
     messages = rows_of("messages", {"ts_ns": 5})
-    rows.take(Output("messages", messages, "flymq", messages.select(["op"])), 0)
+    rows.add(Output("messages", messages, "flymq", messages.select(["op"])), 0)
 
-    assert rows.horizon_ns(5) <= 5
-    assert len([row for some in rows.released(6) for row in some]) == 1
+    assert rows.release_before_ns(5) <= 5
+    assert len([row for some in rows.pop_until(6) for row in some]) == 1
 
 
 def test_a_request_that_took_long_to_send_names_the_time_of_the_server() -> None:

@@ -50,7 +50,7 @@ def test_rows_of_several_are_those_of_each_sorted_by_time() -> None:
 def test_captures_that_do_not_overlap_need_not_be_open_together(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(map(key, merged(*NAMES)))
 
-    monkeypatch.setattr(time_merge, "MAX_OPEN", most)
+    monkeypatch.setattr(time_merge, "MAX_OPEN_CAPTURES", most)
     monkeypatch.setattr(time_merge, "SMALL_BYTES", 0)
 
     assert list(map(key, merged(*NAMES))) == before
@@ -98,18 +98,22 @@ def test_messages_that_inflate_to_much_are_given_out_before_their_window_is_over
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 messages of a packet each, one window, whose topics of 60,000 characters are 6 MB in each of two tables."""
-    for module, name in ((pipeline, "MAX_PAIRED_BYTES"), (columns, "BATCH_BYTES"), (reorder_buffer, "LOOKAHEAD_BYTES")):
+    for module, name in (
+        (pipeline, "MAX_PAIRED_BYTES"),
+        (columns, "BATCH_BYTES"),
+        (reorder_buffer, "MAX_BUFFERED_BYTES"),
+    ):
         monkeypatch.setattr(module, name, 1 << 19)
     capture = tmp_path / "inflating.pcap"
     capture.write_bytes(inflating(100, 60_000))
     held_bytes: list[int] = []
-    take = reorder_buffer.HeldRows.take
+    take = reorder_buffer.ReorderBuffer.add
 
-    def taken(held: reorder_buffer.HeldRows, output: Output, first_ns: int) -> None:
+    def taken(held: reorder_buffer.ReorderBuffer, output: Output, first_ns: int) -> None:
         take(held, output, first_ns)
         held_bytes.append(held.size_bytes)
 
-    monkeypatch.setattr(reorder_buffer.HeldRows, "take", taken)
+    monkeypatch.setattr(reorder_buffer.ReorderBuffer, "add", taken)
     rows = merged(capture)
 
     assert [row.fields["topic"] for row in rows] == [topic_of(k, 60_000) for k in range(100)]

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 import pytest
 from running import ROOT, run
 
-from mqpcap.query import Tally, match_tally, query
+from mqpcap.query import MatchTally, match_tally, query
 from mqpcap.tables.output import Output
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
@@ -184,7 +184,7 @@ def test_rows_come_while_a_pipe_is_open_with_a_filter_too() -> None:
 def test_ends_of_connections_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends packets chooses how many connections there are."""
     monkeypatch.setattr(match_tally, "MAX_WORDS", 3)
-    tally = Tally(query("client == 10.0.0.99"))
+    tally = MatchTally(query("client == 10.0.0.99"))
     for port in range(10):
         ends = {
             f"{end}_{what}": [value] for end in ("client", "server") for what, value in (("ip", "::1"), ("port", port))

@@ -12,7 +12,7 @@ import click
 
 from mqpcap import __version__
 from mqpcap.cli.ask import ask
-from mqpcap.cli.console import say
+from mqpcap.cli.console import print_note
 from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
 from mqpcap.cli.export import export
@@ -22,12 +22,12 @@ from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
 from mqpcap.cli.process import (
     Terminated,
-    end_as_interrupted,
+    configure_process,
     escape_unencodable_output,
     interruption,
-    leave,
     open_closed_streams,
-    settle_in,
+    skip_final_cleanup,
+    unwind_on_sigterm,
 )
 from mqpcap.cli.protocols import protocols
 from mqpcap.cli.report import report
@@ -44,18 +44,18 @@ class Commands(click.Group):
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Run as the process that it is, which needs no Scapy; code that uses Scapy calls ``main.main``."""
-        settle_in()
+        configure_process()
         open_closed_streams()
         escape_unencodable_output()
-        end_as_interrupted()
+        unwind_on_sigterm()
         try:
             return super().__call__(*args, **kwargs)
         except OSError as error:  # of help, which is written before a command runs
-            say(f"mqpcap: {error_line(error)}")
+            print_note(f"mqpcap: {error_line(error)}")
             _drop_stdout()
             sys.exit(1)
         finally:
-            leave()
+            skip_final_cleanup()
 
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""
@@ -64,14 +64,14 @@ class Commands(click.Group):
         except click.UsageError as error:
             if "\n" in error.format_message():  # help, where nothing was asked
                 raise
-            say(f"mqpcap: {error.format_message()}")
+            print_note(f"mqpcap: {error.format_message()}")
             ctx.exit(2)
         except BrokenPipeError:
             # Whoever read our rows has enough of them.
             _drop_stdout()
             ctx.exit(0)
         except (MqpcapError, OSError, MemoryError) as error:
-            say(f"mqpcap: {error_line(error)}")
+            print_note(f"mqpcap: {error_line(error)}")
             _drop_stdout()
             ctx.exit(1)
         return result
@@ -85,7 +85,7 @@ class Commands(click.Group):
             interrupt = interruption(error)
             if interrupt is None:
                 raise
-            say(f"mqpcap: {'terminated' if isinstance(interrupt, Terminated) else 'interrupted'}")
+            print_note(f"mqpcap: {'terminated' if isinstance(interrupt, Terminated) else 'interrupted'}")
             # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
             # dataclasses are, Python would end by it.
             os._exit(1)

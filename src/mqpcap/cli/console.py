@@ -35,9 +35,9 @@ def escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end
 
 
-def say(line: str) -> None:
+def print_note(line: str) -> None:
     """One line on stderr."""
-    sys.stderr.write(folded(shown(line), sys.stderr) + "\n")
+    sys.stderr.write(wrapped(shown(line), sys.stderr) + "\n")
     sys.stderr.flush()
 
 
@@ -53,7 +53,7 @@ def width_of(stream: object) -> int | None:
     return shutil.get_terminal_size().columns if isatty and isatty() else None
 
 
-def folded(line: str, stream: object, indent: int = 2) -> str:
+def wrapped(line: str, stream: object, indent: int = 2) -> str:
     """The line, wrapped between words if it is wider than a terminal; further lines are indented."""
     width = width_of(stream)
     if width is None or _length(line) <= width:
@@ -80,7 +80,7 @@ class BarMeter:
         self._task = None if bar is None else bar.add_task("reading", total=total_bytes or None)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """No bar for as long as rows are written: on one terminal they would run into each other."""
         if self._bar is not None:
             self._bar.stop()

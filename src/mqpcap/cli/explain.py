@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import dialects, protocols
-from mqpcap.cli.console import coloured, folded, metered, put
+from mqpcap.cli.console import coloured, metered, put, wrapped
 from mqpcap.cli.options import color_option, common, misuse_of, protocol_name, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Outcome, size_bytes
@@ -199,7 +199,7 @@ def _replay(name: str, connection: str, packet: "PacketName | None", look: Expla
         put(json_text(replay.as_json()))
     else:
         for line in replay.lines():
-            put(folded(line, sys.stdout))
+            put(wrapped(line, sys.stdout))
 
 
 def _explain_captured(name: str, place: "PacketName | StreamPlace", look: ExplainStyle, outcome: Outcome) -> None:
@@ -234,7 +234,7 @@ class ExplanationWriter:
             put(json_text(self.message.as_json()))
         else:
             for line in self._as_text():
-                put(folded(line, sys.stdout))  # what is coloured is decided already
+                put(wrapped(line, sys.stdout))  # what is coloured is decided already
 
     def _as_text(self) -> Iterator[str]:
         from mqpcap.cli.dumps import dump

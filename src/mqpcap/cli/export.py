@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import metered, say
+from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import allow_missing, common, filter_options, period_s, utc_option
-from mqpcap.cli.process import settle_in
+from mqpcap.cli.process import configure_process
 from mqpcap.cli.reading import exit_code, finish, found
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import counted, plural, size
@@ -81,7 +81,7 @@ def export(
     try:
         with Export(Path(out_dir), only_new=only_new, protected=files, threads=choices.core_count) as tables:
             with metered(size_bytes(captures), choices.quiet) as meter:
-                write_captures(captures, outcome, tables, meter, settle_in)
+                write_captures(captures, outcome, tables, meter, configure_process)
             if not outcome.dissected_count:
                 finish(outcome)  # what was there stays: it is worth more than nothing
             write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
@@ -115,7 +115,7 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
                 written([capture], period, tables, meter)
                 summary = tables.commit()
             if not outcome.choices.quiet:
-                with meter.aside():
+                with meter.paused():
                     tell(summary, period, str(folder))
             outcome.add(period)
 
@@ -123,11 +123,11 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
 def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:
     """Say on stderr what an export came to."""
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
-    say(f"{out_dir}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
+    print_note(f"{out_dir}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
         f"{size(summary.size_bytes)}, from {read}")  # fmt: skip
     width = max((len(table.name) for table in summary.tables), default=0)
     for table in summary.tables:
-        say(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
+        print_note(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
     undecoded, gaps, conflicts = (size(outcome.problem_bytes[kind]) for kind in ("undecoded", "gap", "conflict"))
     flaws = counted(sorted(outcome.flaws.items()))
-    say(f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}")
+    print_note(f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from mqpcap.cli.console import metered, say
+from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.options import common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.errors import OutputError
@@ -64,11 +64,11 @@ def extract(
             summary = write_packets(parts, file, meter)
     if not choices.quiet:
         connections = plural(summary.connection_count, "connection")
-        say(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
+        print_note(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
             f"{plural(summary.message_count, 'message')} of {connections}")  # fmt: skip
         if summary.context_count:
             added = plural(summary.context_count, "other connection")
-            say(f"note: {added} added, by which these are recognised or named")
+            print_note(f"note: {added} added, by which these are recognised or named")
     finish(outcome)
 
 

@@ -17,7 +17,7 @@ from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
-    from mqpcap.listing.connection_search import Chosen
+    from mqpcap.listing.connection_search import SelectedConnection
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.query import Query
 
@@ -98,12 +98,12 @@ def follow(
 def _list_connections(captures: "Sequence[Capture]", utc: bool, outcome: Outcome) -> None:
     """A line for each connection."""
     from mqpcap.cli.rows import write
-    from mqpcap.listing.connection_search import ChosenConnections
+    from mqpcap.listing.connection_search import ConnectionSearch
     from mqpcap.query import EVERYTHING
     from mqpcap.statistics.report_columns import Column
 
     with metered(size_bytes(captures), outcome.choices.quiet) as meter:
-        connections = [x for capture in captures for x in ChosenConnections(capture, EVERYTHING).run(outcome, meter)]
+        connections = [x for capture in captures for x in ConnectionSearch(capture, EVERYTHING).run(outcome, meter)]
     columns = (
         Column("connection", "connection", "plain"), Column("client", "client", "plain"),
         Column("server", "server", "plain"), Column("protocol", "protocol"),
@@ -137,7 +137,7 @@ def _converse(
         return
     sys.stdout.writelines(f"{line}\n" for line in talk.head())
     merge([capture], Filter(talk.connection.query()), outcome, talk.take, meter)
-    talk.say(0)
+    talk.print_due(0)
 
 
 def _waits(turn: "Sequence[MessageRow]") -> bool:
@@ -149,7 +149,11 @@ class Conversation:
     """Writes the messages of a connection in order of time, each reply below its request."""
 
     def __init__(
-        self, connection: "Chosen", utc: bool, filed: bool = False, times: "Callable[[int], str] | None" = None
+        self,
+        connection: "SelectedConnection",
+        utc: bool,
+        filed: bool = False,
+        times: "Callable[[int], str] | None" = None,
     ) -> None:
         from mqpcap.cli.lines import Paint
 
@@ -179,7 +183,7 @@ class Conversation:
         """Take messages in order of time."""
         for row in rows:
             self._take(row)
-            self.say(MAX_WAITING)
+            self.print_due(MAX_WAITING)
 
     def _take(self, row: "MessageRow") -> None:
         exchange, side = row.exchange, row.message["direction"]
@@ -192,7 +196,7 @@ class Conversation:
         if _waits([row]):
             self._asking[(side, row.message["stream_offset"])] = self._turns[-1]
 
-    def say(self, at_most: int) -> None:
+    def print_due(self, at_most: int) -> None:
         """Write turns that are complete, and the oldest beyond ``at_most`` turns."""
         while self._turns and (not _waits(self._turns[0]) or len(self._turns) > at_most):
             turn = self._turns.popleft()
@@ -203,7 +207,7 @@ class Conversation:
 
     def _lines(self, row: "MessageRow", indent: str, is_paired: bool) -> Iterator[str]:
         """``is_paired``: request and reply stand together, so neither says where the other is."""
-        from mqpcap.cli.lines import about
+        from mqpcap.cli.lines import content_words
         from mqpcap.listing.message_words import latency
         from mqpcap.wording import clock
 
@@ -211,7 +215,7 @@ class Conversation:
         arrow = "->" if message["direction"] == "c2s" else "<-"
         ts_ns = int(str(message["ts_ns"]))
         when = self._paint("dim", clock(ts_ns, self._utc, False) if self._times is None else self._times(ts_ns))
-        words = about(message, None, self._paint, None if is_paired else row.exchange)
+        words = content_words(message, None, self._paint, None if is_paired else row.exchange)
         if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
             words.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
         packet = f"{shown(str(message['capture_file'])) if self._filed else ''}#{message['first_packet']}"

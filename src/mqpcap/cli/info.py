@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import folded, metered, put, width_of
+from mqpcap.cli.console import metered, put, width_of, wrapped
 from mqpcap.cli.options import common, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Outcome, background, size_bytes
@@ -55,9 +55,9 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
             if as_json:
                 reports.append(report.as_json())
                 continue
-            with meter.aside():
+            with meter.paused():
                 for line in _as_text(report, utc):
-                    put(folded(line, sys.stdout, 16))
+                    put(wrapped(line, sys.stdout, 16))
     if as_json:
         strangers = {
             name: [{"file": file, "reason": reason} for file, reason in named_files]

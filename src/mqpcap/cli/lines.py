@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mqpcap.cli.console import coloured, width_of
 from mqpcap.cli.dumps import dump
-from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, Part, content_texts, parts_of, value_text
+from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, LinePart, content_texts, parts_of, value_text
 from mqpcap.listing.row_bytes import bytes_after_hole, left_out, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
@@ -58,9 +58,9 @@ class Style:
     times: Callable[[int], str] | None = None
 
 
-_PLACE = (
-    Part("time", "dim", is_fixed=True), Part("packet", is_fixed=True), Part("connection", is_fixed=True),
-    Part("ends", is_fixed=True), Part("protocol", rank=9),
+_LOCATION_PARTS = (
+    LinePart("time", "dim", is_fixed=True), LinePart("packet", is_fixed=True), LinePart("connection", is_fixed=True),
+    LinePart("ends", is_fixed=True), LinePart("protocol", rank=9),
 )  # fmt: skip
 
 
@@ -69,25 +69,27 @@ def line(message: Mapping[str, object], body: object, style: Style, exchange: "E
     texts = [*_place(message, style), *content_texts(message, body, exchange, style.width is not None)]
     if style.width is None and not style.paint.coloured:
         return "  ".join(filter(None, texts)).rstrip()
-    parts = parts_of(texts, _PLACE + CONTENT_PARTS)
+    parts = parts_of(texts, _LOCATION_PARTS + CONTENT_PARTS)
     if style.width is not None:
-        parts = fitted(parts, style.width)
+        parts = fit_width(parts, style.width)
     return "  ".join(_painted(parts, style.paint)).rstrip()
 
 
-def about(message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None) -> list[str]:
+def content_words(
+    message: Mapping[str, object], body: object, paint: Paint, exchange: "Exchange | None" = None
+) -> list[str]:
     """The words of a message after its time and ends: the operation first."""
     return _painted(parts_of(content_texts(message, body, exchange, False), CONTENT_PARTS), paint)
 
 
-def _painted(parts: Sequence[Part], paint: Paint) -> list[str]:
+def _painted(parts: Sequence[LinePart], paint: Paint) -> list[str]:
     return [paint(part.colour, part.text) if part.colour else part.text for part in parts]
 
 
-def fitted(parts: Sequence[Part], width: int) -> list[Part]:
+def fit_width(parts: Sequence[LinePart], width: int) -> list[LinePart]:
     """The parts that fit the width; the longest is shortened, after a word if it has several.
 
-    >>> [part.text for part in fitted([Part("PUBLISH"), Part("id=7", rank=1), Part("a long topic")], 18)]
+    >>> [part.text for part in fit_width([LinePart("PUBLISH"), LinePart("id=7", rank=1), LinePart("a long topic")], 18)]
     ['PUBLISH', 'a...']
     """
     left = list(parts)
@@ -103,7 +105,7 @@ def fitted(parts: Sequence[Part], width: int) -> list[Part]:
     return left
 
 
-def _width(parts: Sequence[Part]) -> int:
+def _width(parts: Sequence[LinePart]) -> int:
     return sum(len(part.text) for part in parts) + 2 * (len(parts) - 1)
 
 
@@ -114,7 +116,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:
-    """The texts of _PLACE."""
+    """The texts of _LOCATION_PARTS."""
     packet = f"#{message['first_packet']}"
     if style.filed:
         packet = shown(str(message["capture_file"])) + packet

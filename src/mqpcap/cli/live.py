@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqpcap.cli.completion import interfaces
-from mqpcap.cli.console import say
+from mqpcap.cli.console import print_note
 from mqpcap.cli.options import P, R
 from mqpcap.cli.reading import found, tell_of_speed
 from mqpcap.reading import Outcome
@@ -142,7 +142,7 @@ def opened(
 
         def told(words: str) -> None:
             if not outcome.choices.quiet:
-                say(f"note: {words}")
+                print_note(f"note: {words}")
 
         tell_of_speed(outcome)
         end.at_once = True

@@ -18,7 +18,7 @@ RAISED_AGAIN_S = 0.01
 """Seconds after which the code that dropped an exception has ended; earlier it would be dropped again."""
 
 
-def settle_in() -> None:
+def configure_process() -> None:
     """Do without what costs a short command more than its work.
 
     Scapy, pandas, documentation of functions, searches for garbage, idle threads.
@@ -35,7 +35,7 @@ def settle_in() -> None:
     sys.modules.setdefault(_NO_DOCUMENTS.__name__, _NO_DOCUMENTS)
 
 
-def leave() -> None:
+def skip_final_cleanup() -> None:
     """Let the process end without a last search for garbage, which takes a twentieth of a short command.
 
     All output is written, so SIGINT and SIGTERM are ignored from here on.
@@ -76,11 +76,11 @@ class Terminated(KeyboardInterrupt):
 
         Python does where it is raised in the callback of a weak reference, of which each import has one.
         """
-        end_as_interrupted()
+        unwind_on_sigterm()
         threading.Timer(RAISED_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
-def end_as_interrupted() -> None:
+def unwind_on_sigterm() -> None:
     """Have SIGTERM unwind the process as Ctrl-C does, once."""
 
     def leave_once(number: int, frame: object) -> None:
@@ -88,10 +88,10 @@ def end_as_interrupted() -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, leave_once)
-    sys.unraisablehook = _tell_dropped
+    sys.unraisablehook = _hide_dropped
 
 
-def _tell_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+def _hide_dropped(dropped: "sys.UnraisableHookArgs") -> None:
     if not isinstance(dropped.exc_value, Terminated):
         sys.__unraisablehook__(dropped)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
-from mqpcap.listing.connection_search import Chosen
+from mqpcap.listing.connection_search import SelectedConnection
 from mqpcap.listing.explanation import holds_secrets
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import MessageRow
@@ -25,7 +25,7 @@ from mqpcap.wording import plural
 Span = tuple[int, int]
 
 
-def write_raw(capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter) -> None:
+def write_raw(capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter) -> None:
     """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
     begins, ends = _shown(capture, connection, direction, outcome, meter)
     missing = hidden_count = next_offset = 0
@@ -44,7 +44,7 @@ def write_raw(capture: Capture, connection: Chosen, direction: str, outcome: Out
 
 
 def _runs(
-    capture: Capture, connection: Chosen, direction: str, meter: Meter
+    capture: Capture, connection: SelectedConnection, direction: str, meter: Meter
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
     dissector, assembler, is_wanted = Dissector(), Reassembler(), connection.query().connections
@@ -59,7 +59,7 @@ def _runs(
 
 
 def _of_side(
-    assembler: Reassembler, chunks: StreamChunks, connection: Chosen, direction: str
+    assembler: Reassembler, chunks: StreamChunks, connection: SelectedConnection, direction: str
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     client, zero = (connection.row["client_ip"], connection.row["client_port"]), np.zeros(1, np.int64)
     for i in np.flatnonzero(chunks.length).tolist():
@@ -71,7 +71,7 @@ def _of_side(
 
 
 def _shown(
-    capture: Capture, connection: Chosen, direction: str, outcome: Outcome, meter: Meter
+    capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter
 ) -> Sequence[Int64Array]:
     """Starts and ends of the parts of a side to show: all of it, or its messages without their secrets."""
     protocol = connection.row["protocol"]

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from mqpcap.cli.console import say
+from mqpcap.cli.console import print_note
 from mqpcap.reading import Outcome, find_captures
 from mqpcap.wording import plural
 
@@ -22,18 +22,18 @@ def exit_code(outcome: Outcome) -> int:
         outcome.notes += outcome.notes_of_nothing() if outcome.is_whole else []
         outcome.notes += [outcome.tally.note] if outcome.tally is not None and outcome.tally.note is not None else []
         for note in outcome.notes[:MAX_NOTES]:
-            say(f"note: {note}")
+            print_note(f"note: {note}")
         if len(outcome.notes) > MAX_NOTES:
-            say(f"note: {plural(len(outcome.notes) - MAX_NOTES, 'more note')}")
+            print_note(f"note: {plural(len(outcome.notes) - MAX_NOTES, 'more note')}")
     if not outcome.choices.quiet and outcome.skipped:
-        say(f"note: skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
+        print_note(f"note: skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
     for name, reason in outcome.unreadable:
-        say(f"mqpcap: {name}: {reason}")
+        print_note(f"mqpcap: {name}: {reason}")
     strict = outcome.choices.strict and bool(outcome.flaws or outcome.skipped)
     if strict:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
         causes += [plural(len(outcome.skipped), "skipped file")] if outcome.skipped else []
-        say(f"mqpcap: --strict: {' and '.join(causes)}")
+        print_note(f"mqpcap: --strict: {' and '.join(causes)}")
     is_failed = strict or (outcome.needs_match and not outcome.match_count)
     return 1 if outcome.unreadable or is_failed else 0
 
@@ -50,7 +50,7 @@ def tell_of_speed(outcome: Outcome) -> None:
     from mqpcap.decode.bytecode import COMPILED
 
     if not COMPILED and not outcome.choices.quiet:
-        say(f"note: {NOT_COMPILED}")
+        print_note(f"note: {NOT_COMPILED}")
 
 
 def finish(outcome: Outcome) -> NoReturn:

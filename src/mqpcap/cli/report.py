@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from mqpcap.cli.console import metered, say
+from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.extract import new_file
 from mqpcap.cli.options import common
 from mqpcap.cli.process import NoPandas
@@ -51,7 +51,7 @@ def report(capture: str, out_path: str, choices: Choices) -> None:
         finish(outcome)
     write(out_path, page.parts())
     if not choices.quiet and out_path != "-":
-        say(f"{out_path}: {size(os.stat(out_path).st_size)}")
+        print_note(f"{out_path}: {size(os.stat(out_path).st_size)}")
     finish(outcome)
 
 

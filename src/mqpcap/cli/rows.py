@@ -79,7 +79,7 @@ def text_lines(
             break
     if constant := [column for column in columns if column not in left and not column.is_spare]:
         yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in constant)}"
-    widths = widths if room is None else fitted(left, widths, room)
+    widths = widths if room is None else fit_width(left, widths, room)
     for i, line in enumerate(lines):
         words = GAP.join(map(_aligned, line, widths, left)).rstrip()
         yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
@@ -120,7 +120,7 @@ def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def fitted(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+def fit_width(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths, those of the widest columns of text made less so that a line fits."""
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
     max_width = max(LONG_CELL, room // 3)

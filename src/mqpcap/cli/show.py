@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, say
+from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
@@ -76,7 +76,7 @@ def show(
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
-    from mqpcap.query import EVERYTHING, Tally
+    from mqpcap.query import EVERYTHING, MatchTally
     from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):
@@ -86,7 +86,7 @@ def show(
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices, needs_match=must_match)
     needs_all_columns = as_json or verbose or as_hex
-    outcome.tally = None if wanted is None else Tally(wanted)
+    outcome.tally = None if wanted is None else MatchTally(wanted)
     left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     columns = fields.reader.columns if fields else None if needs_all_columns else body_columns
@@ -105,7 +105,7 @@ def show(
             outcome.is_whole = wanted is None
     if is_live and not choices.quiet:
         sys.stdout.flush()
-        say(summary(outcome, captures))
+        print_note(summary(outcome, captures))
     finish(outcome)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import click
 
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import say
+from mqpcap.cli.console import print_note
 from mqpcap.cli.export import tell
 from mqpcap.cli.options import allow_missing, common
 from mqpcap.cli.process import NoPandas
@@ -67,7 +67,7 @@ def export(
     outcome.file_count = sum(len(capture.files) for capture in search.captures)
     # Told before any work starts: a cluster's hour is dearer than a second look at a name.
     for name, reason in search.unreadable:
-        say(f"mqpcap: {name}: {reason}")
+        print_note(f"mqpcap: {name}: {reason}")
     if not search.captures:
         exit_code(outcome)
         click.get_current_context().exit(1)
@@ -86,7 +86,7 @@ def export(
     if result.summary is not None and not choices.quiet:
         tell(result.summary, outcome, storage.redacted_uri(out_dir))
         resumed = f", {result.resumed_count:,} of them by an earlier run" if result.resumed_count else ""
-        say(f"{plural(result.task_count, 'task')}{resumed}")
+        print_note(f"{plural(result.task_count, 'task')}{resumed}")
     if search.unreadable:
         click.get_current_context().exit(max(1, exit_code(outcome)))
     finish(outcome)

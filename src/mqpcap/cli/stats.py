@@ -103,7 +103,7 @@ def stats(
     """
     from mqpcap.cli.bars import grouped
     from mqpcap.statistics.counters import count_captures
-    from mqpcap.statistics.reports import ready_made
+    from mqpcap.statistics.reports import named_report
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     asked = several[0] if several else None
@@ -114,7 +114,7 @@ def stats(
         key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
         question = grouped(key_names, metrics, interval_ns, form, utc)
     else:
-        question = ready_made(asked, key_names, slowest or 0)
+        question = named_report(asked, key_names, slowest or 0)
     with misuse_of("--fields"):
         columns = chosen_columns(question.columns, field_names)
     outcome = Outcome(choices, needs_match=must_match)

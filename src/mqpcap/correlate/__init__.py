@@ -15,7 +15,7 @@ from mqpcap.correlate.deliveries import LOOKAHEAD_NS, Deliveries
 from mqpcap.correlate.ends import Ends
 from mqpcap.correlate.exchanges import Exchanges, Pairs
 from mqpcap.correlate.replay import Replay
-from mqpcap.schema.requests import CorrelationRule, Prints
+from mqpcap.schema.requests import CorrelationRule, Fingerprints
 
 __all__ = ["Batch", "Behind", "Closing", "Correlation"]
 
@@ -23,7 +23,7 @@ __all__ = ["Batch", "Behind", "Closing", "Correlation"]
 class Correlation:
     """The exchanges and, where they are wanted, the deliveries of one protocol in the making."""
 
-    def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints, delivers: bool = True) -> None:
+    def __init__(self, protocol: str, rule: CorrelationRule, prints: Fingerprints, delivers: bool = True) -> None:
         may_be_unseen = rule.deliveries is not None and rule.deliveries.lifetime_ns is not None
         self._rule, self._prints = rule, prints
         self._ends = Ends(LOOKAHEAD_NS if delivers and may_be_unseen else None)
@@ -62,7 +62,7 @@ class Correlation:
         pairs, stretches = None, None
         self._behind = behind
         if batch is not None:
-            for name in self._rule.printed:
+            for name in self._rule.fingerprinted:
                 made = pa.array(self._prints(batch.table[f"f.{name}"]))
                 batch = replace(batch, table=batch.table.append_column(f"print.{name}", made))
             stretches = self._ends.feed(batch)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import ColumnBatch, Int64Array, constant, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Behind
 from mqpcap.correlate.exchanges import Pairs, microseconds
-from mqpcap.schema.requests import DeliveryRule, Keys, Prints
+from mqpcap.schema.requests import DeliveryRule, Fingerprints, Keys
 
 MAX_PUBLISHES = 1 << 19
 """Publishes that a delivery is looked for among; about 56 bytes each."""
@@ -91,7 +91,7 @@ class Deliveries:
 
     protocol: str
     rule: DeliveryRule
-    prints: Prints
+    prints: Fingerprints
     doubtful_count: int = 0
     pushed_out_count: int = 0
     missed_count: int = 0

@@ -25,7 +25,7 @@ from mqpcap.correlate.replay import Replay
 from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.tcp_order import TcpOrder, match_messages
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
-from mqpcap.schema.requests import CorrelationRule, Evidence, Prints, RequestGroup, RequestKind, State
+from mqpcap.schema.requests import CorrelationRule, Evidence, Fingerprints, RequestGroup, RequestKind, State
 
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
@@ -59,7 +59,7 @@ class Exchanges:
     most, and ``contradiction_count`` how many were.
     """
 
-    def __init__(self, protocol: str, rule: CorrelationRule, prints: Prints) -> None:
+    def __init__(self, protocol: str, rule: CorrelationRule, prints: Fingerprints) -> None:
         self.protocol, self.prints = protocol, prints
         self.groups = request_groups(rule)
         self.results = MatchResults()

@@ -33,7 +33,7 @@ _KINDS = {"always": RequestKind.ONE_REPLY, "maybe": RequestKind.OPTIONAL_REPLY, 
 @cache
 def request_groups(rule: CorrelationRule) -> tuple[RequestGroup, ...]:
     """The request groups of a protocol: its own rule, and those of operations that keep an order of their own."""
-    own = rule.lane() if rule.lane is not None else _declared(rule, True)
+    own = rule.request_group() if rule.request_group is not None else _declared(rule, True)
     return own, *(_declared(queue, False) for queue in rule.queues)
 
 

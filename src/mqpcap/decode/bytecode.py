@@ -107,12 +107,12 @@ _NOTHING = memoryview(b"")
 class Interpreter:
     """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
 
-    * buf, pos: the bytes, and the position up to which they are read
-    * soft: more bytes may follow the region, so a region that ends too early is SHORT, not WRONG
-    * full: the tape had no capacity left
-    * known_end: end of a region that is SHORT, -1 if unknown
-    * frame_length: value of a FRAME_LENGTH, -1 without it
-    * lists: number of elements in each list column
+    ``buf``, ``pos``: the bytes, and the position up to which they are read.
+    ``soft``: more bytes may follow the region, so a region that ends too early is SHORT, not WRONG.
+    ``full``: the tape had no capacity left.
+    ``known_end``: end of a region that is SHORT, -1 if unknown.
+    ``frame_length``: value of a FRAME_LENGTH, -1 without it.
+    ``lists``: number of elements in each list column.
     """
 
     # A memoryview is 208 bytes: as an argument it would be copied for every integer that is read.
@@ -487,12 +487,12 @@ class Decoder(Interpreter):
         flaw: cython.uchar[::1],
         first_row: cython.Py_ssize_t,
     ) -> int:
-        """Read messages ``first_row`` .. n onto the tape; returns n, or the row to go on with when the tape is full.
+        """Read messages ``first_row`` .. n onto the tape; returns n, or the row to continue with if the tape is full.
 
-        spans (4 by n): start and end of the message, start and end of its body, which is the message's own bytes or
-        inflated ones. words (3 by n): where its header's rows are (-1: none), then the first and the number of its
-        variants. The first variant that ends exactly at the end goes to ``chosen``; failing that, the first whose
-        ``variant_extra`` column may hold the bytes left over, else -1. ``flaw`` gets WRONG or LONG where none fits.
+        ``spans`` (4 by n): start and end of the message, start and end of its body (its own or inflated bytes).
+        ``words`` (3 by n): rows of its header (-1: none), first variant, number of variants.
+        ``chosen`` gets the first variant that ends exactly at the end; if there is none, the first variant whose
+        ``variant_extra`` column may hold the unread bytes, else -1. ``flaw`` gets WRONG or LONG if no variant fits.
         If a message has -1 variants, only its header is read.
         """
         row: cython.Py_ssize_t = first_row
@@ -619,11 +619,11 @@ class Scanner(Interpreter):
         limit: cython.longlong,
         ended: cython.bint,
     ) -> tuple[int, int, int, int]:
-        """Find messages one after the other from ``at``, as many as there is room for.
+        """Find consecutive messages from ``position`` on, until ``hits`` is full.
 
-        Returns how many were put into ``hits`` (operation -1: none), one of SCAN_*, where the next one begins, and
-        the end it claims, -1 if unknown. ``ended``: no byte can follow ``limit``, so a look ahead past it finds
-        nothing.
+        Returns the number of messages put into ``hits`` (operation -1: none), a SCAN_* code, the start of the next
+        message, and the end that it claims, -1 if unknown. ``ended``: no byte can follow ``limit``, so a look ahead
+        past it finds nothing.
         """
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = self.hits.shape[1]

@@ -82,7 +82,7 @@ class EvidenceCollector:
         """Whether no later message of a connection can prove anything that other connections depend on."""
         connection = self._connections[flow]
         rule = None if connection.protocol is None else connection.protocol.evidence
-        return connection.decided and (rule is None or not rule.tells or self.of(flow).is_fixed)
+        return connection.decided and (rule is None or not rule.shares_facts or self.of(flow).is_final)
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class EvidenceCollector:
             yield from parts
             return
         parts = self._open_together(parts)
-        is_open = any(not self.of(flow).is_fixed for part in parts for flow in factorize(part.flow)[0].tolist())
+        is_open = any(not self.of(flow).is_final for part in parts for flow in factorize(part.flow)[0].tolist())
         if is_open or name in self.waiting_protocols:
             parts = self._hold_early(name, parts, progress().since_ns)
         for frames in parts:
@@ -124,7 +124,7 @@ class EvidenceCollector:
         for frames in parts:
             flows, index = factorize(frames.flow)
             is_held = np.array(
-                [f in early or (f in since_ns and not self.of(f).is_fixed) for f in flows.tolist()], np.bool_
+                [f in early or (f in since_ns and not self.of(f).is_final) for f in flows.tolist()], np.bool_
             )
             for i in np.flatnonzero(is_held).tolist():
                 early.setdefault(int(flows[i]), []).append(frames.copied(np.flatnonzero(index == i)))
@@ -134,7 +134,7 @@ class EvidenceCollector:
         for flow in list(early):
             frames = Frames.merged(early.pop(flow))
             self._unresolved_bytes -= len(frames.buffer)
-            is_free = self.of(flow).is_fixed or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
+            is_free = self.of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
             until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
             is_early = frames.end_ts_ns >= until_ns
             released.append(frames.copied(np.flatnonzero(~is_early)))
@@ -150,7 +150,7 @@ class EvidenceCollector:
         if len(parts) < 2:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
-        is_open = [np.isin(part.flow, [f for f in flows if not self.of(f).is_fixed]) for part in parts]
+        is_open = [np.isin(part.flow, [f for f in flows if not self.of(f).is_final]) for part in parts]
         if sum(mask.any() for mask in is_open) < 2:
             return parts
         open_parts = [part.copied(np.flatnonzero(mask)) for part, mask in zip(parts, is_open, strict=True)]
@@ -160,7 +160,7 @@ class EvidenceCollector:
     def _release_resolved(self, reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> Iterator[Frames]:
         flows, index = factorize(frames.flow)
         evidences = [self.of(flow) for flow in flows.tolist()]
-        is_open = np.array([not evidence.is_fixed for evidence in evidences], np.bool_)
+        is_open = np.array([not evidence.is_final for evidence in evidences], np.bool_)
         unresolved = self._unresolved.setdefault(reader.protocol.name, {})
         if not unresolved and not is_open.any():
             yield frames
@@ -173,10 +173,10 @@ class EvidenceCollector:
             self._observe(reader, rule, frames, is_evidence & is_open[index] & ~is_beyond)
         waits = np.zeros(len(flows), np.bool_)
         for i, (flow, evidence) in enumerate(zip(flows.tolist(), evidences, strict=True)):
-            if not evidence.is_fixed and (depends[i] or flow in unresolved):
+            if not evidence.is_final and (depends[i] or flow in unresolved):
                 is_excess = self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
-                evidence.is_fixed = is_excess or (bool(is_full[i]) and evidence.asked is None)
-                waits[i] = not evidence.is_fixed
+                evidence.is_final = is_excess or (bool(is_full[i]) and evidence.asked is None)
+                waits[i] = not evidence.is_final
         yield from self._release(reader.protocol.name, [f for f in flows[~waits].tolist() if f in unresolved])
         if not waits.any():
             yield frames
@@ -253,7 +253,7 @@ class EvidenceCollector:
                 self._answered(protocol, rule, Progress(), flows)
             released = [flow for flow in (unresolved if flows is None else flows) if flow in unresolved]
             for flow in released if have_ended else ():
-                self.of(flow).is_fixed = True
+                self.of(flow).is_final = True
             yield from self._release(protocol, released)
 
     def unresolved_since_ns(self) -> dict[int, int]:
@@ -305,7 +305,7 @@ class EvidenceCollector:
             )
         )  # fmt: skip
         for flow, evidence in zip(flows.tolist(), evidences, strict=True):
-            if evidence.asked is not None and not evidence.is_fixed and not self._answer(shared, rule, evidence, False):
+            if evidence.asked is not None and not evidence.is_final and not self._answer(shared, rule, evidence, False):
                 self._asking.setdefault(frames.protocol, {})[flow] = None
 
     def _answered(
@@ -319,10 +319,10 @@ class EvidenceCollector:
             assert evidence.asked is not None
             until_ns = evidence.asked[1] + ASK_NS
             is_last = until_ns < progress.now_ns and not any(
-                ns < until_ns and other != flow and self._may_share(other, protocol)
-                for other, ns in progress.since_ns.items()
+                ns < until_ns and number != flow and self._may_share(number, protocol)
+                for number, ns in progress.since_ns.items()
             )
-            if evidence.is_fixed or self._answer(shared, rule, evidence, is_last):
+            if evidence.is_final or self._answer(shared, rule, evidence, is_last):
                 del asking[flow]
                 answered.append(flow)
         return answered
@@ -334,7 +334,7 @@ class EvidenceCollector:
         if not is_last and (fact is None or fact[1:3] != (evidence.server_ip, evidence.server_port)):
             return False
         rule.answer(evidence, None if fact is None else fact[4])
-        evidence.is_fixed = True
+        evidence.is_final = True
         return True
 
     def _may_share(self, flow: int, protocol: str) -> bool:
@@ -343,7 +343,7 @@ class EvidenceCollector:
         if connection is None or not connection.decided:
             return True
         is_of_protocol = connection.protocol is not None and connection.protocol.name == protocol
-        return is_of_protocol and not self.of(flow).is_fixed and self.of(flow).asked is None
+        return is_of_protocol and not self.of(flow).is_final and self.of(flow).asked is None
 
 
 def _is_evidence(reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> NDArray[np.bool_]:

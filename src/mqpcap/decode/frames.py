@@ -38,10 +38,10 @@ ARRAY_BYTES = 128
 class Frames(ColumnBatch):
     """Spans of messages of one protocol, not decoded yet, over one buffer: n rows in order of time.
 
-    * start, end: offsets in ``buffer``; offset: in the stream; captured, gap_before: bytes
-    * layout: index into the Program's layouts; side: 0 is endpoint A
-    * first_ack, last_ack: acknowledgement numbers of the packets with the first and the last byte, as stream offsets
-      of the other side; NO_OFFSET (tcp.flow_records) if unknown
+    ``start``, ``end``: offsets in ``buffer``. ``offset``: in the stream. ``captured``, ``gap_before``: bytes.
+    ``layout``: index into the Program's layouts. ``side``: 0 is endpoint A.
+    ``first_ack``, ``last_ack``: acknowledgement numbers of the packets with the first and the last byte, as stream
+    offsets of the other side; NO_OFFSET (tcp.flow_records) if unknown.
     """
 
     SHARED: ClassVar[frozenset[str]] = frozenset(("protocol", "buffer"))

@@ -52,15 +52,15 @@ class _PartialMessage:
 class Side:
     """A side while its connection lives: ``number`` 0 is endpoint A.
 
-    * framed_to: stream offset up to which bytes are framed
-    * layout: index of the layout that reads the next message
-    * gap: bytes missing since the last message
-    * resynced: a search found the next message
-    * held_chunk: beginning of a message, buffered before the connection was decided
-    * skipped_range: range without a message, up to ``framed_to``; its length is not set yet
-    * message_end: end of the message that the unconsumed bytes begin, 0 if unknown
-    * open_since_ns: capture time of the first unconsumed byte, if those bytes may already be a whole message and only
-      the next bytes can tell; else None
+    ``framed_to``: bytes before this stream offset are framed.
+    ``layout``: index of the layout that reads the next message.
+    ``gap``: bytes missing since the last message.
+    ``resynced``: a search found the next message.
+    ``held_chunk``: beginning of a message, buffered before the connection was decided.
+    ``skipped_range``: range without a message, up to ``framed_to``; its length is not set yet.
+    ``message_end``: end of the message that the unconsumed bytes begin, 0 if unknown.
+    ``open_since_ns``: capture time of the first unconsumed byte, if those bytes may already be a whole message and only
+    the next bytes can prove it; else None.
     """
 
     flow: int

@@ -17,7 +17,7 @@ from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, FilterInput, MessageSelector, Query, Tally, of_tree
+from mqpcap.query import Comparison, FilterInput, MatchTally, MessageSelector, Query, of_tree
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.output import Output
@@ -29,7 +29,7 @@ MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedConnection:
     """A connection: its row of ``connections``, with its number in the capture."""
 
     row: Mapping[str, object]
@@ -41,7 +41,7 @@ class Chosen:
 
     @property
     def number(self) -> int:
-        """Its place among those of the capture."""
+        """Its number in the capture."""
         return int(str(self.row[NUMBER]))
 
     def end(self, end: str) -> str:
@@ -49,7 +49,7 @@ class Chosen:
         return endpoint(self.row[f"{end}_ip"], self.row[f"{end}_port"])
 
     def query(self) -> Query:
-        """All of its messages."""
+        """A filter for all of its messages."""
         tests = ("connection", str(self.id)), ("client", self.end("client")), ("server", self.end("server"))
         return reduce(and_, (of_tree(Comparison(name, "==", (value,))) for name, value in tests))
 
@@ -61,7 +61,7 @@ def read_again(captures: Sequence[Capture]) -> None:
             raise MqpcapError(f"{name} is read more than once here; save it to a file")
 
 
-class ChosenConnections:
+class ConnectionSearch:
     """The connections of one capture with messages that a filter selects; ``keep`` is given those messages.
 
     If the filter tests ends only, connections of foreign protocols match, too.
@@ -75,15 +75,19 @@ class ChosenConnections:
         hooks: StageHooks = NUMBERED,
     ) -> None:
         self.capture, self.query, self._hooks = capture, query, hooks
-        self.tally = Tally(query)
+        self.tally = MatchTally(query)
         self.connection_count = 0
         self._keep = keep
         self._ids: set[int] = set()
         """Connections with selected messages."""
         self._rows: list[pa.Table] = []
-        self._asked = {name: _Asked() for name, p in protocols().items() if p.evidence is not None and p.evidence.tells}
+        self._traced_facts = {
+            name: _TracedFacts()
+            for name, p in protocols().items()
+            if p.evidence is not None and p.evidence.shares_facts
+        }
 
-    def run(self, outcome: Outcome, meter: Meter) -> "list[Chosen]":
+    def run(self, outcome: Outcome, meter: Meter) -> "list[SelectedConnection]":
         """Read the capture; the connections in order of their first packets."""
         selected = MessageSelector(self.query, self._note)
         tables = frozenset({"exchanges"}) if self.query.needs_exchanges else frozenset[str]()
@@ -98,7 +102,7 @@ class ChosenConnections:
             selected.add(output, first_ns)
 
         pipeline = CapturePipeline(self.capture, options, take, hooks=self._hooks)
-        pipeline.stages.evidence.shared.update(self._asked)
+        pipeline.stages.evidence.shared.update(self._traced_facts)
         read(pipeline, outcome, meter)
         if not self.connection_count:
             return []
@@ -107,20 +111,24 @@ class ChosenConnections:
             rows = rows.filter(pa.array(self.query.selects(_as_messages(rows), pipeline.first_ns or 0)))
         else:
             rows = rows.filter(pc.is_in(rows["connection_id"], pa.array(self._ids, pa.int64())))
-        return list(map(Chosen, rows.sort_by(NUMBER).to_pylist()))
+        return list(map(SelectedConnection, rows.sort_by(NUMBER).to_pylist()))
 
-    def tellers(self, connections: Sequence[Chosen]) -> list[Chosen]:
+    def context_connections(self, connections: Sequence[SelectedConnection]) -> list[SelectedConnection]:
         """Other connections that rows of these depend on: those that proved their server or carry their login."""
         rows, connection_ids = self._connections(), {connection.id for connection in connections}
-        wanted = {asked.tellers[x] for asked in self._asked.values() for x in connection_ids & asked.tellers.keys()}
-        first_rows: dict[tuple[object, ...], int] = {}  # by server and protocol the first that was recognised by itself
+        wanted = {
+            facts.sender_by_reader[x]
+            for facts in self._traced_facts.values()
+            for x in connection_ids & facts.sender_by_reader.keys()
+        }
+        first_rows: dict[tuple[object, ...], int] = {}  # by server and protocol, the first connection that proved it
         alone = rows.filter(pc.and_(pc.is_valid(rows["protocol"]), pc.not_equal(rows["identified_by"], "peer")))
         for row in alone.sort_by("first_ts_ns").to_pylist():
             first_rows.setdefault(_server(row), row["connection_id"])
         servers = {_server(connection.row) for connection in connections if connection.row["identified_by"] == "peer"}
         wanted |= {first_rows[server] for server in servers & first_rows.keys()}
         is_context = pc.is_in(rows["connection_id"], pa.array(wanted - connection_ids, pa.int64()))
-        return list(map(Chosen, rows.filter(is_context).to_pylist()))
+        return list(map(SelectedConnection, rows.filter(is_context).to_pylist()))
 
     def _connections(self) -> pa.Table:
         return unify_dictionaries(pa.concat_tables(self._rows)).combine_chunks()
@@ -131,18 +139,18 @@ class ChosenConnections:
             self._keep(output)
 
 
-class _Asked(SharedFacts):
-    """Shared facts with their sources: ``tellers`` maps a connection that looked up a fact to its sender."""
+class _TracedFacts(SharedFacts):
+    """Shared facts that record their senders; ``sender_by_reader``: connection_ids."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tellers: dict[int, int] = {}
+        self.sender_by_reader: dict[int, int] = {}
 
     def lookup_fact(self, key: bytes, evidence: Evidence, ts_ns: int) -> SharedFact | None:
-        """The fact that a connection finds."""
+        """The fact that a connection looks up; records its sender."""
         fact = super().lookup_fact(key, evidence, ts_ns)
         if fact is not None:
-            self.tellers[evidence.connection_id] = fact[5]
+            self.sender_by_reader[evidence.connection_id] = fact[5]
         return fact
 
 
@@ -151,7 +159,7 @@ def _server(row: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def _as_messages(connections: pa.Table) -> FilterInput:
-    """Connections as messages from their clients, as far as a filter on ends looks at those."""
+    """Connections as messages from their clients, with the columns that a filter on endpoints tests."""
     named = {"src_ip": "client_ip", "src_port": "client_port", "dst_ip": "server_ip", "dst_port": "server_port"}
     named |= {name: name for name in ("connection_id", "protocol", NUMBER)}
     columns = {name: connections[theirs] for name, theirs in named.items()}
@@ -161,13 +169,13 @@ def _as_messages(connections: pa.Table) -> FilterInput:
 
 def find_connection(
     captures: Sequence[Capture], query: Query, outcome: Outcome, meter: Meter
-) -> tuple[Capture, Chosen] | None:
-    """The one connection with messages that a filter selects; None if a capture cannot be read.
+) -> tuple[Capture, SelectedConnection] | None:
+    """The single connection with messages that a filter selects; None if a capture cannot be read.
 
     Raises MqpcapError if none matches, or several do.
     """
     read_again(captures)
-    searches = [ChosenConnections(capture, query) for capture in captures]
+    searches = [ConnectionSearch(capture, query) for capture in captures]
     matches = [(search.capture, connection) for search in searches for connection in search.run(outcome, meter)]
     if len(matches) == 1:
         return matches[0]
@@ -176,7 +184,7 @@ def find_connection(
     return None
 
 
-def _why_not(sought: Sequence[ChosenConnections], all_found: Sequence[Chosen]) -> str:
+def _why_not(sought: Sequence[ConnectionSearch], all_found: Sequence[SelectedConnection]) -> str:
     if all_found:
         names = [f"c{x.number} ({x.end('client')} -> {x.end('server')})" for x in all_found[:MOST_NAMED]]
         more_words = f", and {len(all_found) - MOST_NAMED:,} more" if len(all_found) > MOST_NAMED else ""

@@ -153,9 +153,9 @@ def explanation(
 
     def rank(attempt: Attempt) -> tuple[bool, bool, bool, bool, int]:
         differs = read_as is not None and (attempt.layout, attempt.variant) != read_as
-        other = dialect is not None and attempt.dialect is None and not attempt.layout.endswith(f"_{dialect}")
+        lacks_dialect = dialect is not None and attempt.dialect is None and not attempt.layout.endswith(f"_{dialect}")
         reach = max((i.offset + i.length for i in attempt.items if not i.inflated), default=0)
-        return not attempt.fits, attempt.message is None, differs, other, -reach
+        return not attempt.fits, attempt.message is None, differs, lacks_dialect, -reach
 
     distinct: dict[tuple[object, ...], Attempt] = {}  # attempts may differ in the name of their layout alone
     for x in sorted(attempts, key=rank):
@@ -249,7 +249,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
             yield _failed(begun, misfit, walk.items)
             return
         lengths = (x for x in fields.wire_fields(layout.header) if isinstance(x, fields.Length))
-        frame_len = next((walk.at + values[x.name] - x.less for x in lengths), None)
+        frame_len = next((walk.offset + values[x.name] - x.less for x in lengths), None)
     op = values.get(layout.op or "", ANY)
     operation = layout.names.get(op) or (None if op == ANY else f"operation {op}")
     begun = replace(begun, operation=operation, items=tuple(walk.items), frame_len=frame_len)
@@ -262,7 +262,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
         attempt = replace(begun, message=_title(variant.message), dialect=dialect, variant=variant.message.__name__)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
-        attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.at, packed)
+        attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.offset, packed)
         derives = inside and attempt.fits and protocol.derive is not None
         if derives and not _decodes(protocol, layout, op, data[:frame_len]):
             attempt = _failed(attempt, "what is inside a field does not decode")
@@ -270,15 +270,15 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
 
 
 def _with_body(
-    protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, at: int, packed: bool
+    protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, offset: int, packed: bool
 ) -> Attempt:
-    """The attempt with the body, which begins at ``at`` of the frame, read by a variant."""
-    body = _Walk(frame, at)
+    """The attempt with the body, which begins at an offset of the frame, read by a variant."""
+    body = _Walk(frame, offset)
     if packed:
-        inflated, too_long = inflate(frame[at:])
+        inflated, too_long = inflate(frame[offset:])
         if inflated is None:
-            what = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
-            return _failed(begun, f"the body {what}")
+            reason = f"grows beyond {MAX_INFLATED_BYTES} bytes" if too_long else "is no whole gzip stream"
+            return _failed(begun, f"the body {reason}")
         body = _Walk(inflated, inflated=True)
     try:
         body.message(variant.message, 0)
@@ -313,17 +313,17 @@ def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bo
 
 
 class _Walk:
-    """Reads a region from ``at`` on and keeps where everything was."""
+    """Reads the fields of a region, and lists them with their offsets."""
 
-    def __init__(self, data: bytes, at: int = 0, inflated: bool = False) -> None:
-        self.data, self.at, self.end, self.inflated = memoryview(data), at, len(data), inflated
+    def __init__(self, data: bytes, offset: int = 0, inflated: bool = False) -> None:
+        self.data, self.offset, self.end, self.inflated = memoryview(data), offset, len(data), inflated
         self.items: list[FieldItem] = []
         self.is_cut = False
 
     @property
     def region(self) -> memoryview:
-        """The rest of the region: a view, as bytes would be copied for every field."""
-        return self.data[self.at : self.end]
+        """The unread part of the region, as a view: bytes would be copied for every field."""
+        return self.data[self.offset : self.end]
 
     def add(self, item: FieldItem) -> None:
         """List a field; if the list is full, a single item stands for all further fields."""
@@ -332,16 +332,16 @@ class _Walk:
             return
         if not self.is_cut:
             self.is_cut = True
-            rest = FieldItem(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
-            self.items.append(replace(rest, inflated=self.inflated))
+            summary = FieldItem(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
+            self.items.append(replace(summary, inflated=self.inflated))
         if item.secret:
             self.mask_unlisted()
 
     def mask_unlisted(self) -> None:
         """Mask all fields that are not listed: the positions of their secrets are not kept."""
-        rest = self.items[-1]
-        if not rest.secret:
-            self.items[-1] = replace(rest, length=len(self.data) - rest.offset, secret=True)
+        summary = self.items[-1]
+        if not summary.secret:
+            self.items[-1] = replace(summary, length=len(self.data) - summary.offset, secret=True)
 
     def message(self, cls: type, depth: int) -> dict[str, Any]:
         """Walk the fields of a class; returns their values."""
@@ -351,7 +351,7 @@ class _Walk:
                 pkt.fields[field.name] = None
                 continue
             kind = fields.bare(field)
-            left = self.end - self.at
+            left = self.end - self.offset
             pkt.fields[field.name] = value = self.field(kind, pkt, depth)
             if kind.is_last(value, left):
                 break
@@ -359,11 +359,11 @@ class _Walk:
 
     def field(self, kind: fields.Kind, pkt: object, depth: int) -> object:
         """Walk one field; returns its value. Raises _Misfit with the field's offset."""
-        start = self.at
+        start = self.offset
         try:
             if self.is_cut:
                 left, value = kind.getfield(pkt, self.region)
-                self.at = self.end - len(left)
+                self.offset = self.end - len(left)
                 if _may_hold_secret(kind):
                     self.mask_unlisted()
                 return value
@@ -382,7 +382,7 @@ class _Walk:
         end = self.end - len(left)
         if isinstance(kind, fields.Sized):
             self.size(kind, pkt, depth)
-        start, self.at = self.at, end
+        start, self.offset = self.offset, end
         is_late = isinstance(kind, fields.Late)
         about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body or is_late  # bodies may be inside
         # The delimiter of a span belongs to it.
@@ -396,19 +396,19 @@ class _Walk:
 
     def size(self, kind: fields.Sized, pkt: object, depth: int) -> None:
         """The length or count in front of a field becomes an item. Raises Broken."""
-        n, left = kind.said(pkt, self.region)
+        n, left = kind.read_size(pkt, self.region)
         if kind.prefix is not None:
             meaning = f"{_unit(kind)} of {kind.name}"
-            self.add(FieldItem(self.at, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
-            self.at = self.end - len(left)
+            self.add(FieldItem(self.offset, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
+            self.offset = self.end - len(left)
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
         region = self.region
         self.size(kind, pkt, depth)
 
         def read(_: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
-            outer_end, self.end = self.end, self.at + len(s)
-            self.add(FieldItem(self.at, len(s), depth, kind.name, None, f"{len(s)} bytes"))
+            outer_end, self.end = self.end, self.offset + len(s)
+            self.add(FieldItem(self.offset, len(s), depth, kind.name, None, f"{len(s)} bytes"))
             inner, left = self.message(kind.message, depth + 1), self.region
             self.end = outer_end
             return left, inner
@@ -425,21 +425,21 @@ class _Walk:
                 if has_secret:
                     self.mask_unlisted()
                 left, value = kind.read_item(pkt, s)
-                self.at = self.end - len(left)
+                self.offset = self.end - len(left)
                 return left, value
             value = self.element(kind, pkt, next(index), depth)
             return self.region, value
 
         left, values = kind.getfield(pkt, region, read)
-        ending = self.end - len(left) - self.at
+        ending = self.end - len(left) - self.offset
         if ending:
-            self.add(FieldItem(self.at, ending, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
-        self.at += ending
+            self.add(FieldItem(self.offset, ending, depth, f"{kind.name} end", 0, f"end of {kind.name}"))
+        self.offset += ending
         return values
 
     def element(self, kind: fields.Array, pkt: object, index: int, depth: int) -> object:
         item, name = kind.item, f"{kind.name}[{index}]"
-        place, start = len(self.items), self.at
+        place, start = len(self.items), self.offset
         if isinstance(item, fields.Kind):
             value = self.field(cast(fields.Kind, item), pkt, depth + 1)
             if len(self.items) > place and not self.is_cut:
@@ -447,21 +447,21 @@ class _Walk:
             return value
         value = self.message(item, depth + 1)
         if not self.is_cut:
-            length = self.at - start
+            length = self.offset - start
             container = FieldItem(start, length, depth, name, None, f"{length} bytes", inflated=self.inflated)
             self.items.insert(place, container)
         return value
 
     def ends(self, layout: Layout, variant: Variant) -> None:
         """Lists the bytes after the last field if the layout allows them; else there may be none."""
-        left = self.end - self.at
+        left = self.end - self.offset
         if not left:
             return
         if not layout.may_leave(variant):
-            raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.at}"))
+            raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.offset}"))
         name = str(layout.extra_column)
-        self.add(FieldItem(self.at, left, 0, name, bytes(self.region), "bytes behind the last field", name))
-        self.at = self.end
+        self.add(FieldItem(self.offset, left, 0, name, bytes(self.region), "bytes behind the last field", name))
+        self.offset = self.end
 
 
 def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:

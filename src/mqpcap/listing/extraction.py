@@ -1,7 +1,9 @@
-"""The packets of selected messages, found in one capture, and written.
+"""Finds the packets of selected messages in a capture, and writes them to a new file.
 
-A capture is read for the messages that a filter selects; which packets brought which bytes, as the reassembly of the
-streams tells, is noted meanwhile, about 30 bytes a packet. It is read again to copy those of the messages.
+In: captures and a filter. Out: a pcapng file. Called by: ``api``.
+
+A capture is read twice. The first pass selects messages, and records for each packet the stream bytes that reassembly
+took from it, about 30 bytes of memory a packet. The second pass copies the packets with bytes of selected messages.
 """
 
 import heapq
@@ -23,7 +25,7 @@ from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.hooks import EndedConnections, StageHooks
-from mqpcap.listing.connection_search import Chosen, ChosenConnections
+from mqpcap.listing.connection_search import ConnectionSearch, SelectedConnection
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.message_words import content_words
 from mqpcap.query import Query, query
@@ -72,18 +74,18 @@ class Extraction:
             self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
             self.message_count += output.rows.num_rows
 
-        choice = ChosenConnections(self._capture, self._asked, keep, self._notes.hooks())
+        choice = ConnectionSearch(self._capture, self._asked, keep, self._notes.hooks())
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
         if not (self._messages or (self._whole and connections)):
             return
         self.connection_count = len(connections)
         if self._whole:
-            context = choice.tellers(connections)
+            context = choice.context_connections(connections)
             self.teller_count = len(context)
-            taken = self._notes.of_connections([*connections, *context])
+            taken = self._notes.packets_of_connections([*connections, *context])
         else:
-            taken = self._notes.of_messages(self._messages)
+            taken = self._notes.packets_of_messages(self._messages)
         # If a fragment is copied, all fragments of its file are: no row names the fragments of a datagram.
         fragments = self._notes.fragments
         with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(taken, fragments) >> _FILE_SHIFT)
@@ -109,7 +111,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class ExtractSummary:
-    """What an extraction wrote: packets and their bytes, of how many messages of how many connections.
+    """Numbers of an extraction: packets and their bytes, messages, connections.
 
     context_count: connections that were added because they prove a server or carry a login of these.
     """
@@ -212,15 +214,15 @@ class _PacketNotes:
         self._keys.update(zip(ids, ended.flows.anchors(ended.numbers)[0].tolist(), strict=True))
         self._clients.update(zip(ended.numbers.tolist(), zip(ids, ended.client.tolist(), strict=True), strict=True))
 
-    def of_connections(self, connections: Sequence[Chosen]) -> Int64Array:
+    def packets_of_connections(self, connections: Sequence[SelectedConnection]) -> Int64Array:
         """The packets of whole connections: those between their ends, and not of another there."""
         times: dict[int, list[tuple[int, int]]] = {}
         for connection in connections:
             span = int(str(connection.row["first_ts_ns"])), int(str(connection.row["last_ts_ns"])) + 1
             times.setdefault(self._keys[connection.id], []).append(span)
-        return self._met({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
+        return self._packets_in({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
 
-    def of_messages(self, messages: Sequence[pa.Table]) -> Int64Array:
+    def packets_of_messages(self, messages: Sequence[pa.Table]) -> Int64Array:
         """The packets that brought bytes of messages."""
         spans = _spans(messages)
         sides = {
@@ -228,9 +230,11 @@ class _PacketNotes:
             for flow, (connection_id, client) in self._clients.items()
             for side in (0, 1)
         }
-        return self._met({side: message_spans for side, message_spans in sides.items() if message_spans is not None})
+        return self._packets_in(
+            {side: message_spans for side, message_spans in sides.items() if message_spans is not None}
+        )
 
-    def _met(self, spans: Mapping[int, _Spans]) -> Int64Array:
+    def _packets_in(self, spans: Mapping[int, _Spans]) -> Int64Array:
         """The places of packets with something in the stretches, which are by connection or side."""
         side_keys = np.array(sorted(spans), np.int64)
         side_notes = [tuple(column[np.isin(part[1], side_keys)] for column in part) for part in self._notes]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mqpcap.query import EVERYTHING, Query, Tally
+from mqpcap.query import EVERYTHING, MatchTally, Query
 from mqpcap.tables.output import Output
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ class Filter:
     query: Query = EVERYTHING
     columns: Callable[[str], tuple[str, ...]] | None = None
     left_out: Sequence[str] = ()
-    tally: Tally | None = None
+    tally: MatchTally | None = None
 
-    def slim(self, output: Output) -> Output:
+    def drop_unused_columns(self, output: Output) -> Output:
         """The messages without columns that nobody looks at."""
         if self.columns is None or output.fields is None or output.protocol is None:
             return output

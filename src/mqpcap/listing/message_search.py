@@ -16,7 +16,7 @@ from mqpcap.capture import Capture
 from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinder, PacketPayload
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import HeldRows, MessageRow
+from mqpcap.listing.reorder_buffer import MessageRow, ReorderBuffer
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows
@@ -32,7 +32,7 @@ class _Search(ABC):
 
     def __init__(self, number: int) -> None:
         self.places: list[PacketPayload] = []
-        self._held = HeldRows(number, Filter(), 1)
+        self._buffer = ReorderBuffer(number, Filter(), 1)
         self._waiting: list[Output] = []
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
@@ -48,7 +48,7 @@ class _Search(ABC):
                 for output in self._waiting:
                     if output.fields is not None:
                         output = select_rows(output, self._found(output))
-                    self._held.take(output, 0)
+                    self._buffer.add(output, 0)
                 self._waiting = []
                 if self._is_over():
                     return
@@ -60,7 +60,7 @@ class _Search(ABC):
 
     def rows(self) -> list[MessageRow]:
         """The rows that were looked for."""
-        return [row for part in self._held.released((1 << 63) - 1) for row in part]
+        return [row for part in self._buffer.pop_until((1 << 63) - 1) for row in part]
 
     @abstractmethod
     def _found(self, output: Output) -> NDArray[np.bool_]:
@@ -88,7 +88,7 @@ class PlaceSearch(_Search):
         return is_wanted & is_in(m["direction"], self._direction)
 
     def _is_over(self) -> bool:
-        return len(self._held) > 0
+        return len(self._buffer) > 0
 
     @property
     def miss(self) -> str:
@@ -118,11 +118,11 @@ class PacketSearch(_Search):
         for place in self._searched():
             ends = ("src_ip", "src_port", "dst_ip", "dst_port")
             same_ends = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
-            # A retransmission has the number of no message's packet; one that began later may use the ports again.
+            # A retransmission is not the packet of any message, and a later connection may use the ports again.
             # If a message continues in the next file, the number of its last packet counts in that file.
             begins_here = is_in(m["capture_file"], self._files[place.file])
-            goes_on = (end_ns > place.ts_ns) & (len(self._files) > 1)
-            around = ~begins_here | ((first_packets <= self.packet) & ((last_packets >= self.packet) | goes_on))
+            continues = (end_ns > place.ts_ns) & (len(self._files) > 1)
+            around = ~begins_here | ((first_packets <= self.packet) & ((last_packets >= self.packet) | continues))
             mask |= same_ends & around & (begin_ns <= place.ts_ns) & (end_ns >= place.ts_ns)
             if (same_ends & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)

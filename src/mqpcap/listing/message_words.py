@@ -1,4 +1,4 @@
-"""What a message says, in words: operation, destination, sizes, flaws, and what became of its request.
+"""The words of a message for people: operation, destination, sizes, flaws, and the outcome of its request.
 
 Nothing is said by colour alone: a flaw and an error are words. Bytes of a capture never reach the terminal
 unescaped.
@@ -24,7 +24,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """A part of a line: its text, its colour, and how soon it is left out where there is no room: never (0), or the
     highest first."""
 
@@ -36,15 +36,16 @@ class Part(NamedTuple):
 
 
 CONTENT_PARTS = (
-    Part("operation", "cyan"), Part("destination", "bold"),
-    *(Part(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
-    Part("length"), Part("body", rank=2), Part("ok", "green"), Part("error", "red"), Part("gap", "red"),
-    Part("resynced", "red"), Part("flaw", "red"), Part("outcome", "dim"), Part("failure", "red"),
+    LinePart("operation", "cyan"), LinePart("destination", "bold"),
+    *(LinePart(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
+    LinePart("length"), LinePart("body", rank=2), LinePart("ok", "green"), LinePart("error", "red"),
+    LinePart("gap", "red"), LinePart("resynced", "red"), LinePart("flaw", "red"), LinePart("outcome", "dim"),
+    LinePart("failure", "red"),
 )  # fmt: skip
 """The parts that a line may have, in their order, each with its name for a text."""
 
 
-def parts_of(texts: Sequence[str], kinds: Sequence[Part]) -> list[Part]:
+def parts_of(texts: Sequence[str], kinds: Sequence[LinePart]) -> list[LinePart]:
     """The texts as parts of a line, without empty ones."""
     return [kind._replace(text=text) for text, kind in zip(texts, kinds, strict=True) if text]
 
@@ -121,7 +122,7 @@ def _word(value: object, quoted: bool = True) -> str:
 
 
 def _in_quotes(text: str) -> str:
-    # repr would choose its quotes by what is inside.
+    # repr chooses the kind of quotes by the content.
     if "\\" in text or '"' in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{shown(text)}"'

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.correlate.replay import ANY, MAX_STEPS, MISSING, Replay, Step
-from mqpcap.listing.connection_search import Chosen, find_connection
+from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.explained_messages import PacketName
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.pipeline import CapturePipeline
@@ -33,7 +33,7 @@ Key = tuple[str, int]
 
 
 class MessageName(NamedTuple):
-    """What a replay shows of a message."""
+    """Packet, operation and destination of a message, as a replay shows it."""
 
     packet: int
     op: str | None
@@ -49,7 +49,7 @@ class PairingReplay:
     states      state and evidence by message; a pair has one entry, at its request
     """
 
-    connection: Chosen
+    connection: SelectedConnection
     replays: Sequence[Replay]
     messages: Mapping[Key, MessageName]
     states: Mapping[Key, tuple[str, str | None]]
@@ -207,7 +207,7 @@ def _shapes(steps: "Sequence[Step | list[Step]]") -> list[tuple[str, int, int]]:
 class _Recorder:
     """Records how one connection's messages are paired."""
 
-    def __init__(self, connection: Chosen, keeps_span: bool) -> None:
+    def __init__(self, connection: SelectedConnection, keeps_span: bool) -> None:
         self.replays: list[Replay] = []
         self.target: Key | None = None
         self._connection, self._keeps_span = connection, keeps_span
@@ -229,7 +229,7 @@ class _Recorder:
 def replay_pairing(
     captures: Sequence[Capture], query: Query, packet: PacketName | None, outcome: Outcome, meter: Meter
 ) -> PairingReplay | None:
-    """The replay of the one connection that a filter selects, None if a capture cannot be read.
+    """The replay of the single connection that a filter selects, None if a capture cannot be read.
 
     packet: only the span of the message that begins in it. Raises MqpcapError if no connection matches or several do,
     LookupError if the packet has no message of it.

@@ -1,9 +1,10 @@
-"""Captures to rows in order of time, while they are read.
+"""Reads captures at the same time, and merges their rows in order of time.
 
-Each capture is read window by window, the one that is behind the others first, so that rows of all of them come in one
-order without a second look at any. A row waits for its look-ahead only (``held_rows``): one that completes later than
-that comes out of order. The look-ahead of a pipe in which packets come as they happen is short, and goes by our own
-clock where nothing comes.
+In: captures and a filter. Out: `MessageRow` objects, passed on while the captures are read. Called by: ``api``.
+
+Always reads the next window of the capture that is least far in time, so that no capture is read twice. A row waits
+REPLY_WAIT_NS at most (``reorder_buffer``); a message that completes later comes out of order. For a live pipe the wait
+is short, and ends by our own clock if no packet comes.
 """
 
 import heapq
@@ -20,43 +21,43 @@ from operator import attrgetter
 from mqpcap.capture import Capture, InputWait
 from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import LIVE_NS, HeldRows, MessageRow
+from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, MessageRow, ReorderBuffer
 from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps
 from mqpcap.tables.output import Output
 
-HURRY_NS = LIVE_NS // 2
-"""A message of a live capture waits at most twice as long until its connection's dialect or login is known."""
-LEAD_NS = 500_000_000
-"""By so much the time in a live capture may be ahead of ours."""
+FLUSH_INTERVAL_NS = LIVE_WAIT_NS // 2
+"""Interval of flushes: an unresolved message of a live capture waits two intervals at most."""
+MAX_CLOCK_LEAD_NS = 500_000_000
+"""Time that the clock of a live capture may be ahead of ours."""
 SMALL_BYTES = 1 << 20
 """A capture up to this size is read to its end at once, and its file is closed."""
-MAX_OPEN = 256
-"""Captures that are read at the same time. Where more overlap, the rest comes behind them."""
+MAX_OPEN_CAPTURES = 256
+"""Captures that are read at the same time. If more overlap in time, later captures come after them."""
 _BEGIN, _END = -(1 << 63), (1 << 63) - 1
 
 Write = Callable[[Iterator[MessageRow]], None]
-"""Is given rows in order; what it raises ends the reading."""
+"""Receives rows in order; an exception ends the reading."""
 
 
 class Source:
-    """One capture on its way, and its rows that wait."""
+    """A capture that is being read, and its buffered rows."""
 
     def __init__(self, number: int, capture: Capture, wanted: Filter, begins_ns: int) -> None:
         self.capture = capture
-        self.held = HeldRows(number, wanted, len(capture.files))
+        self.buffer = ReorderBuffer(number, wanted, len(capture.files))
         self.until_ns = begins_ns
-        """Rows before it have nothing to wait for."""
-        self._is_pipe = capture.is_pipe  # which says nothing any more when it is read
+        """Rows before this time can be released."""
+        self._is_pipe = capture.is_pipe  # cannot be asked any more once it is read
         is_file = not self._is_pipe and all(map(os.path.isfile, capture.files))
         self._is_small = is_file and size_bytes([capture]) <= SMALL_BYTES
         self._begin: tuple[int, int] | None = None
-        """Our own time and that of the capture when it was first looked at."""
-        self._heard_ns = self._hurried_ns = 0
+        """Our own time, and the time in the capture, at the first window."""
+        self._last_window_ns = self._flushed_ns = 0
         self._waited = frozenset[int]()
         self._pipeline: CapturePipeline | None = None
         self.windows: Generator[None] = (_ for _ in ())
-        """What is left to read, begun or not."""
+        """The generator that reads the windows."""
 
     @property
     def is_open(self) -> bool:
@@ -64,11 +65,11 @@ class Source:
         return self._pipeline is not None and self.until_ns != _END
 
     def read(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> Generator[None]:
-        """Reads window by window, a small capture at once."""
+        """Read window by window, a small capture at once."""
 
         def take(output: Output) -> None:
             outcome.look(output)
-            self.held.take(output, pipeline.first_ns or 0)
+            self.buffer.add(output, pipeline.first_ns or 0)
 
         hooks = WITH_BYTES if with_bytes else NUMBERED
         pipeline = self._pipeline = CapturePipeline(self.capture, options, take, hooks=hooks)
@@ -76,29 +77,29 @@ class Source:
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 now_ns = max(now_ns, pipeline.stages.read_ns)
-                if not self._is_small or self.held.are_many:
+                if not self._is_small or self.buffer.is_full:
                     is_live = self._is_live(now_ns)
                     if is_live:
-                        self._hurry()
-                    self.until_ns = self.held.horizon_ns(now_ns, is_live)
+                        self._flush_unresolved()
+                    self.until_ns = self.buffer.release_before_ns(now_ns, is_live)
                     yield
         self.until_ns = _END
-        if self.held.dropped_count:
+        if self.buffer.dropped_count:
             outcome.notes.append(
-                f"{self.capture.files[0]}: {self.held.dropped_count:,} requests waited too long for their answers"
+                f"{self.capture.files[0]}: {self.buffer.dropped_count:,} requests waited too long for their answers"
             )
 
     def _is_live(self, now_ns: int) -> bool:
-        """Whether time in the capture goes no faster than ours: what was captured before rushes through a pipe."""
-        self._heard_ns = time.monotonic_ns()
-        self._begin = self._begin or (self._heard_ns, now_ns)
-        return self._is_pipe and now_ns - self._begin[1] <= self._heard_ns - self._begin[0] + LEAD_NS
+        """Whether packets come as they are captured: an old capture passes a pipe faster than its own clock."""
+        self._last_window_ns = time.monotonic_ns()
+        self._begin = self._begin or (self._last_window_ns, now_ns)
+        return self._is_pipe and now_ns - self._begin[1] <= self._last_window_ns - self._begin[0] + MAX_CLOCK_LEAD_NS
 
-    def _hurry(self) -> None:
-        """Have messages read that waited for a while until more is known of their connection."""
-        if self._pipeline is None or time.monotonic_ns() - self._hurried_ns < HURRY_NS:
+    def _flush_unresolved(self) -> None:
+        """Decode messages that have waited an interval for evidence of their connection."""
+        if self._pipeline is None or time.monotonic_ns() - self._flushed_ns < FLUSH_INTERVAL_NS:
             return
-        self._hurried_ns = time.monotonic_ns()
+        self._flushed_ns = time.monotonic_ns()
         stages = self._pipeline.stages
         early = self._waited & stages.progress.unresolved_flows()
         if early:
@@ -106,12 +107,12 @@ class Source:
         self._waited = stages.progress.unresolved_flows()
 
     def idle(self) -> None:
-        """There is nothing more at hand for now."""
-        self._hurry()
-        if time.monotonic_ns() - self._heard_ns > LIVE_NS:
+        """Called while a pipe has no data."""
+        self._flush_unresolved()
+        if time.monotonic_ns() - self._last_window_ns > LIVE_WAIT_NS:
             self.until_ns = _END - 1
         else:
-            self.until_ns = max(self.until_ns, self.held.overdue_ns())
+            self.until_ns = max(self.until_ns, self.buffer.live_deadline_ns())
 
 
 def merge(
@@ -150,8 +151,8 @@ def _merge_steps(
     """Read captures step by step; rows that are due are written before each step ends."""
     jobs = max(1, min(len(captures), outcome.choices.core_count))
     options = outcome.choices.dissection(jobs, only=frozenset({"exchanges"}))
-    if not outcome.choices.strict:  # which asks for the flaws of all
-        # Of several captures rows wait for each other, and for what follows meanwhile.
+    if not outcome.choices.strict:  # strict counts the flaws of all messages
+        # With several captures, rows are buffered until all captures have reached their time.
         until = wanted.query.until if len(captures) == 1 else None
         options = replace(options, connections=wanted.query.connections, until=until)
     begins = [first_packet_ns([x]) or _BEGIN for x in captures] if len(captures) > 1 else [_BEGIN]
@@ -159,7 +160,7 @@ def _merge_steps(
 
     def release() -> None:
         until_ns = min(source.until_ns for source in sources)
-        rows = [some for source in sources for some in source.held.released(until_ns)]
+        rows = [sequence for source in sources for sequence in source.buffer.pop_until(until_ns)]
         write(heapq.merge(*rows, key=attrgetter("order")))
 
     def idle(source: Source) -> None:
@@ -171,11 +172,11 @@ def _merge_steps(
         source.windows = source.read(options, outcome, meter, with_bytes)
     try:
         while todo := [source for source in sources if source.until_ns != _END]:
-            if sum(source.is_open for source in todo) >= MAX_OPEN:
+            if sum(source.is_open for source in todo) >= MAX_OPEN_CAPTURES:
                 todo = [source for source in todo if source.is_open]
             next(min(todo, key=attrgetter("until_ns")).windows, None)
             release()
-            sources[:] = [source for source in sources if source.until_ns != _END or len(source.held)]
+            sources[:] = [source for source in sources if source.until_ns != _END or len(source.buffer)]
             yield
     finally:
         for source in sources:

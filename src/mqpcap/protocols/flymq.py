@@ -35,7 +35,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles, ServerHabits
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, ServerHabits
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -346,7 +346,7 @@ for _op in Op.DESCRIBE_GROUP, Op.DELETE_GROUP:
 
 # The document lists the reply under AUTH; the code sends AUTH_RESPONSE (server.go:2602).
 _LOGIN = (Op.AUTH_RESPONSE, Op.AUTH)
-_login_reply = partial(_reply, announced={"opcode": Op.AUTH_RESPONSE})
+_login_reply = partial(_reply, binding_values={"opcode": Op.AUTH_RESPONSE})
 _PASSWORD = Text("password", prefix=2, secret=True)
 _request(Op.AUTH, "The password, in the clear.", _USERNAME, _PASSWORD)
 _login_reply(
@@ -611,7 +611,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     }
 
 
-def keys(requests: pa.Table, replies: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
+def keys(requests: pa.Table, replies: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     """A PRODUCE is answered with the place of its message; CONSUME names a place, FETCH replies carry offsets.
 
     Only the reply of PRODUCE itself can be trusted: those of the other producing operations say partition 0 always

@@ -45,7 +45,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles, ServerHabits
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, ServerHabits
 
 PORT = 8765  # fqd.c:80
 MAX_KEY_LEN = 127  # fqd_dss.c:400-402
@@ -310,13 +310,13 @@ def observe(observation: Observation) -> None:
             if op == Code.AUTH_RESPONSE:
                 shown["granted"] = key, ts_ns
             elif "user" in shown:
-                evidence.is_fixed = True
+                evidence.is_final = True
             else:
                 evidence.asked = key, ts_ns
         if "user" in shown and "granted" in shown:
             key, granted_ns = shown.pop("granted")
             observation.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
-            evidence.is_fixed = True
+            evidence.is_final = True
 
 
 def answer(evidence: Evidence, login: tuple[str, str] | None) -> None:
@@ -379,7 +379,7 @@ def envelope(table: pa.Table) -> dict[str, pa.Array]:
     }
 
 
-def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
+def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     """A delivery carries its publish's id, exchange, route and body; a disk queue rewrites the id's last 8 bytes.
 
     Publishers repeat ids (fq_bench, the lua client): where several publishes are alike in all, none is taken.
@@ -482,7 +482,7 @@ PROTOCOL = MessageQueue(
         heartbeat=frozenset({CODE_NAMES[Code.HEARTBEAT]}),
     ),
     evidence=EvidenceRule(
-        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, tells=True, answer=answer
+        frozenset({*map(int, Word), Code.AUTH, Code.AUTH_RESPONSE}), observe, resolve, shares_facts=True, answer=answer
     ),
     derived=(
         Derived("connection_kind", pa.string()),

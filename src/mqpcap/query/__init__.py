@@ -11,11 +11,11 @@ from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import EVERYTHING, Query, of_tree, query
 from mqpcap.query.filter_columns import names
 from mqpcap.query.grammar import Comparison
-from mqpcap.query.match_tally import Tally
+from mqpcap.query.match_tally import MatchTally
 from mqpcap.query.selection import MessageSelector, Selection, exchanges_of
 from mqpcap.query.values import Moment
 
 __all__ = [
-    "EVERYTHING", "Comparison", "FilterInput", "MessageSelector", "Moment", "Query", "Selection", "Tally",
+    "EVERYTHING", "Comparison", "FilterInput", "MatchTally", "MessageSelector", "Moment", "Query", "Selection",
     "exchanges_of", "names", "of_tree", "query",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from mqpcap.query.filter import Query
 from mqpcap.tables.output import Output
 from mqpcap.wording import clock, endpoint, plural
 
-MOST_WORDS = 12
+NAMED_VALUES = 12
 """Values of a column that a note names if none of them matched."""
 MAX_WORDS = 1 << 12
 """Values of a column that are remembered, up to the last batch."""
@@ -26,13 +26,13 @@ _PLURALS = {
 
 
 @dataclass(slots=True)
-class Tally:
+class MatchTally:
     """Numbers of messages that were tested and that matched; until the first match, the conditions that failed."""
 
     query: Query
     message_count: int = 0
     match_count: int = 0
-    _met: Counter[int] = field(default_factory=Counter)
+    _match_counts: Counter[int] = field(default_factory=Counter)
     """By its place in the filter, how many messages a condition may be true of."""
     _words: defaultdict[int | str, set[str]] = field(default_factory=partial(defaultdict, set))
     """By the same, the texts that its column has, and by an end of connections those there."""
@@ -56,8 +56,8 @@ class Tally:
             self._widen(tuple(pc.min_max(rows.messages["ts_ns"]).as_py().values()))
         for i, part in enumerate(self.query.parts):
             mask = pc.fill_null(part.mask(rows, first_ns), part.needs_exchanges)
-            self._met[i] += pc.sum(mask).as_py() or 0
-            if not self._met[i] and len(self._words[i]) < MAX_WORDS:
+            self._match_counts[i] += pc.sum(mask).as_py() or 0
+            if not self._match_counts[i] and len(self._words[i]) < MAX_WORDS:
                 words = next(part.conditions).seen_values(rows)[:MAX_WORDS]
                 self._words[i].update(word[:MAX_WORD_LENGTH] for word in words)
 
@@ -65,12 +65,12 @@ class Tally:
         times = (*(self._span_ns or ()), *span_ns)
         self._span_ns = (min(times), max(times)) if times else None
 
-    def added(self, added: "Tally") -> "Tally":
+    def added(self, added: "MatchTally") -> "MatchTally":
         """Both."""
         self._widen(added._span_ns or ())
         self.message_count += added.message_count
         self.match_count += added.match_count
-        self._met += added._met
+        self._match_counts += added._match_counts
         for place, words in added._words.items():
             self._words[place] |= words
         return self
@@ -87,7 +87,7 @@ class Tally:
             return f"no connection matches; here are {', '.join(ends)}" if ends else None
         note = f"0 of {plural(self.message_count, 'message')} match"
         for i, part in enumerate(self.query.parts):
-            if not self._met[i] and self._words[i]:
+            if not self._match_counts[i] and self._words[i]:
                 name = next(part.conditions).column.name
                 return f"{note}; {_PLURALS.get(name, name)} here: {_listed(self._words[i])}"
         if self._asks_time and self._span_ns is not None:
@@ -100,5 +100,5 @@ class Tally:
 
 
 def _listed(words: Collection[str]) -> str:
-    named = [word or '""' for word in sorted(words)[:MOST_WORDS]]
-    return ", ".join([*named, *(["..."] if len(words) > MOST_WORDS else [])])
+    named = [word or '""' for word in sorted(words)[:NAMED_VALUES]]
+    return ", ".join([*named, *(["..."] if len(words) > NAMED_VALUES else [])])

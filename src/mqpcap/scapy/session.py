@@ -36,7 +36,7 @@ from mqpcap.listing.packet_locator import CapturedPacket, window_of
 from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Options, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
-from mqpcap.schema.message import Message, above
+from mqpcap.schema.message import Message, message_bases
 from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments, address_text
@@ -389,7 +389,7 @@ def top(header: type[Message]) -> type[Message]:
 
     A class that dispatches (Kokaq) stands for several header classes and reads no header itself.
     """
-    return [cls for cls in above(header) if "dispatch_hook" not in cls.__dict__][-1]
+    return [cls for cls in message_bases(header) if "dispatch_hook" not in cls.__dict__][-1]
 
 
 def message(layout: Layout, raw: bytes, body_class: str | None, mq: Seen) -> Message:

@@ -51,11 +51,11 @@ NO_ROOM = np.zeros((5, 0), np.int64)
 class ProgramColumn:
     """A column of a protocol: where its values land on the tape and what they become.
 
-    - kind: ``number``, ``span`` or ``list``; a list of plain values has a single child named ``item``
-    - parent: index of the list column whose elements it describes, -1 for a column of the table
-    - names: names of its numbers, by number
-    - unit: unit of its numbers
-    - hidden: only for ``derive``, not in the table
+    ``kind``: ``number``, ``span`` or ``list``; a list of plain values has a single child named ``item``.
+    ``parent``: index of the list column whose elements it describes, -1 for a column of the table.
+    ``names``: names of its numbers, by number.
+    ``unit``: unit of its numbers.
+    ``hidden``: only for ``derive``, not in the table.
     """
 
     name: str
@@ -73,10 +73,10 @@ class ProgramColumn:
 class CompiledLayout:
     """A layout as the interpreter takes it.
 
-    - header_pc: first row of its header of ``header_len`` bytes, -1 without a header
-    - op_reg: register of the operation, -1 without an operation
-    - table: triples: operation (ANY: -1), first variant, count of variants
-    - packed_at: offset of the byte with a bit of ``packed_mask`` for gzip bodies, -1 if there are none
+    ``header_pc``: first row of its header of ``header_len`` bytes, -1 without a header.
+    ``op_reg``: register of the operation, -1 without an operation.
+    ``table``: triples: operation (ANY: -1), first variant, count of variants.
+    ``packed_at``: offset of the byte with a bit of ``packed_mask`` for gzip bodies, -1 if there are none.
     """
 
     name: str
@@ -92,9 +92,9 @@ class CompiledLayout:
 class Program:
     """Code for the interpreter, and the meaning of its tape.
 
-    - ops, consts, register_count: rows of int32 words, their int64 constants, and the number of registers
-    - columns, lists: the column of a tape entry, and the column of each list counter
-    - variant_*: by variant its first row, the column of unread bytes (-1: none), its dialect and class name
+    ``ops``, ``consts``, ``register_count``: rows of int32 words, their int64 constants, and the number of registers.
+    ``columns``, ``lists``: the column of a tape entry, and the column of each list counter.
+    ``variant_*``: by variant its first row, the column of unread bytes (-1: none), its dialect and class name.
     """
 
     ops: NDArray[np.int32]

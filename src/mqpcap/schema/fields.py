@@ -42,7 +42,7 @@ Buffer = bytes | memoryview
 MAX_LIST_ITEMS = 16_777_216
 MAX_DRAWN_BYTES = 255
 """Longest value drawn by fuzz(): the largest length in a single byte."""
-HOSTILE_SHARE = 4
+EDGE_VALUE_ODDS = 4
 """fuzz() draws an edge of the bounds once in this many values, on average."""
 
 
@@ -70,7 +70,7 @@ class Broken(Exception):
         self.numbers = numbers
 
 
-class Drawn(RandNum):
+class RandomValue(RandNum):
     """A random value: drawn again for each build. Made by fuzz()."""
 
     def __init__(self, kind: "Kind") -> None:
@@ -79,25 +79,26 @@ class Drawn(RandNum):
     def _fix(self) -> Any:
         return self.kind.draw()
 
-    def copy(self) -> "Drawn":
+    def copy(self) -> "RandomValue":
         """Itself: Scapy would copy a value drawn."""
         return self
 
 
-def _hostile() -> bool:
-    return random.randrange(HOSTILE_SHARE) == 0
+def _is_edge_case() -> bool:
+    return random.randrange(EDGE_VALUE_ODDS) == 0
 
 
 @dataclass(eq=False, repr=False)
 class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists names of numbers
     """Base of all kinds.
 
-    - column: name in the tables, by default the field's name without a trailing underscore; None for no column
-    - secret: masked unless --show-secrets is given
-    - body: user payload: ``payload`` in filters, truncated by --bodies; ``Envelope.body`` names the column of body_len
-    - unit: unit of its numbers
-    - names: names of its numbers, by number
-    - words: names for Scapy only, if the tables name the number by the connection's facts
+    ``column``: name in the tables, by default the field's name without a trailing underscore; None for no column.
+    ``secret``: masked unless --show-secrets is given.
+    ``body``: user payload: ``payload`` in filters, truncated by --bodies; ``Envelope.body`` names the column of
+    body_len.
+    ``unit``: unit of its numbers.
+    ``names``: names of its numbers, by number.
+    ``words``: names for Scapy only, if the tables name the number by the connection's facts.
     """
 
     __slots__ = ["__dict__"]  # Scapy's metaclass gives fields no dict of their own
@@ -137,7 +138,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
             return [self.numbers(pkt, item) for item in value]
         return self.number(pkt, value) if isinstance(value, str) else value
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         """The bytes of a value, for building. Raises ValueError if it does not fit."""
         raise NotImplementedError
 
@@ -150,10 +151,10 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
         raise NotImplementedError
 
     def randval(self) -> Any:
-        return Drawn(self)
+        return RandomValue(self)
 
     def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
-        return s + self.takes(pkt, val)
+        return s + self.build_bytes(pkt, val)
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         """The value for people; a secret is masked."""
@@ -179,7 +180,7 @@ class Sized(Kind):
     prefix: int | None
     count_word: ClassVar[str] = "length"
 
-    def said(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
+    def read_size(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
         """The length or count (None without a source), and the bytes after its prefix. Raises Broken."""
         if self.prefix is not None:
             if len(s) < self.prefix:
@@ -192,7 +193,7 @@ class Sized(Kind):
             raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
         return n, s
 
-    def prefixed(self, pkt: Packet, n: int, body: bytes) -> bytes:
+    def with_prefix(self, pkt: Packet, n: int, body: bytes) -> bytes:
         """The bytes after their prefix: the length or count that was set, by default the right one."""
         if self.prefix is None:
             return body
@@ -255,7 +256,7 @@ class Number(Kind):
         self.checks(value)
         return s[self.size :], value
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         if value is None:
             measured = sized_field(pkt, self.name)
             value = 0 if measured is None else measured.measure(pkt)
@@ -266,7 +267,7 @@ class Number(Kind):
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
         low = low if self.at_least is None else self.at_least
         high = high if self.at_most is None else self.at_most
-        return random.choice((low, min(low + 1, high), high)) if _hostile() else random.randint(low, high)
+        return random.choice((low, min(low + 1, high), high)) if _is_edge_case() else random.randint(low, high)
 
 
 def _number(name: str, title: str, size: int, signed: bool = False, little: bool = False) -> type[Number]:
@@ -308,7 +309,7 @@ class Bool(Number):
     def draw(self) -> Any:
         if self.equals is not None:
             return self.equals == 1
-        return random.randint(0, 255) if _hostile() else random.random() < 0.5
+        return random.randint(0, 255) if _is_edge_case() else random.random() < 0.5
 
 
 class Length(Number):
@@ -337,7 +338,7 @@ class Bits(Kind):
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return s, pkt.fields[self.of] >> self.shift & self.mask
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         return b""
 
     def into(self, number: int | None, value: Any) -> int | None:
@@ -367,7 +368,7 @@ class Prefix(Kind):
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return s, None
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         return b""
 
     def value_text(self, pkt: Packet | None, x: Any) -> str:
@@ -418,7 +419,7 @@ class Span(Sized):
         # Without the delimiter the span took all there was.
         return self.until is not None and value is not None and left == len(value)
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         value = self.any2i(pkt, value) or b""
         if self.size is not None:
             return cast(bytes, value[: self.size].ljust(self.size, b"\0"))
@@ -427,7 +428,7 @@ class Span(Sized):
             # Set and empty is not absent: the delimiter stood there.
             if any(pkt.fields.get(f.name, pkt.getfieldval(f.name) or None) is not None for f in following):
                 return cast(bytes, value) + bytes([self.until])
-        return self.prefixed(pkt, len(value), value)
+        return self.with_prefix(pkt, len(value), value)
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         if self.until is not None:
@@ -435,7 +436,7 @@ class Span(Sized):
             value = bytes(s[: delimiter.start()] if delimiter else s)
             self._checks(value)
             return s[delimiter.end() if delimiter else len(s) :], value
-        n, s = self.said(pkt, s)
+        n, s = self.read_size(pkt, s)
         if n is None:
             n = len(s) if self.size is None else self.size
         if n > len(s):
@@ -461,15 +462,15 @@ class Span(Sized):
     def draw(self) -> Any:
         least = self.at_least or 0
         longest = max(least, MAX_DRAWN_BYTES if self.at_most is None else min(self.at_most, MAX_DRAWN_BYTES))
-        n = random.choice((least, longest)) if _hostile() else random.randint(least, min(longest, least + 12))
+        n = random.choice((least, longest)) if _is_edge_case() else random.randint(least, min(longest, least + 12))
         value = self._bytes(n if self.size is None else self.size)
         return value if self.until is None else value.replace(bytes([self.until]), b"_")
 
     def _bytes(self, n: int) -> bytes:
         """``n`` random bytes; of text mostly printable ASCII, now and then others or, where allowed, no text."""
-        if not self.is_text or (_hostile() and not (self.strict or self.printable)):
+        if not self.is_text or (_is_edge_case() and not (self.strict or self.printable)):
             return random.randbytes(n)
-        if _hostile():
+        if _is_edge_case():
             return ("\u00fc" * (n // 2)).encode() + b"%" * (n % 2)
         return bytes(random.choices(range(0x20, 0x7F), k=n))
 
@@ -575,9 +576,11 @@ class Array(Sized):
     def measure(self, pkt: Packet) -> int:
         return len(pkt.getfieldval(self.name) or [])
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
-        items = [bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).takes(pkt, x) for x in (value or [])]
-        return self.prefixed(pkt, len(items), b"".join(items) + bytes(self.until_zero or 0))
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
+        items = [
+            bytes(x) if isinstance(x, Packet) else cast(Kind, self.item).build_bytes(pkt, x) for x in (value or [])
+        ]
+        return self.with_prefix(pkt, len(items), b"".join(items) + bytes(self.until_zero or 0))
 
     def read_item(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         """Read one item: the bytes after it, and its value. Raises Broken."""
@@ -587,7 +590,7 @@ class Array(Sized):
         return left, item
 
     def getfield(self, pkt: Packet, s: Buffer, read: Read | None = None) -> tuple[Buffer, Any]:
-        n, s = self.said(pkt, s)
+        n, s = self.read_size(pkt, s)
         if n is not None and (n > len(s) // max(smallest(self.item), 1) or n > MAX_LIST_ITEMS):
             raise Broken(f"{{}} elements are claimed, {len(s)} bytes are left", n)
         items: list[Any] = []
@@ -643,12 +646,12 @@ class Nested(Sized):
         value = pkt.getfieldval(self.name)
         return len(b"" if value is None else bytes(value))
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         body = b"" if value is None else bytes(value)
-        return self.prefixed(pkt, len(body), body)
+        return self.with_prefix(pkt, len(body), body)
 
     def getfield(self, pkt: Packet, s: Buffer, read: Read | None = None) -> tuple[Buffer, Any]:
-        n, s = self.said(pkt, s)
+        n, s = self.read_size(pkt, s)
         n = len(s) if n is None else n
         if n > len(s) or (self.at_most is not None and n > self.at_most):
             raise Broken(f"{{}} bytes are claimed, {len(s)} are left", n)
@@ -722,13 +725,13 @@ class If(Kind):
         value = pkt.getfieldval(self.name)
         return 0 if value is None else int(self.kind.measure(pkt))  # spans and lists have it
 
-    def takes(self, pkt: Packet, value: Any) -> bytes:
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         if value is None and (self.left is not None or self.follows is not None):
             return b""
-        told_otherwise = value is not None and self.when in pkt.as_given
+        told_otherwise = value is not None and self.when in pkt.explicit_integers
         if self.when is not None and not self.holds(pkt, b"") and not told_otherwise:
             return b""
-        return self.kind.takes(pkt, value)
+        return self.kind.build_bytes(pkt, value)
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         return self.kind.getfield(pkt, s) if self.holds(pkt, s) else (s, None)

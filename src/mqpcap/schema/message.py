@@ -17,12 +17,12 @@ from mqpcap.schema.fields import (
     Bits,
     Broken,
     Buffer,
-    Drawn,
     If,
     Kind,
     Length,
     Number,
     Prefix,
+    RandomValue,
     bare,
     offset,
     prefix_name,
@@ -123,38 +123,38 @@ class Message(Packet):
     mq: Any = None
     """The message in its capture (``session.Seen``), None outside of a session."""
 
-    _next_size = 0
+    _following_size = 0
     """Size of the later messages in the last build: the length of this message does not count them."""
 
-    _raw_behind = 0
+    _trailing_size = 0
     """Size of the bytes after the packet's last message, if this is its last layer."""
 
     of_protocol: "ClassVar[MessageQueue | None]" = None
     """The protocol whose messages begin with this class."""
 
-    announced: ClassVar[Mapping[str, int]] = {}
+    binding_values: ClassVar[Mapping[str, int]] = {}
     """Header fields that announce this body, if the operation does not."""
 
     named: ClassVar[Mapping[str, Mapping[int, str]]] = {}
     """Names of numbers by field, if they differ from those of the shared fields."""
 
-    as_given: frozenset[str] = frozenset()
+    explicit_integers: frozenset[str] = frozenset()
     """Integers given together with their parts: they are sent as given, whatever the parts say."""
 
-    composed: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
+    bit_fields: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
     """The fields that are bits of an integer, or have one there that says whether they are."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.fields_desc = list(_with_prefixes(cls.fields_desc))
-        composed: dict[str, list[Bits | If]] = {}
+        bit_fields: dict[str, list[Bits | If]] = {}
         for field in cls.fields_desc:
             number_name = (
                 field.of if isinstance(field, Bits) else field.when if isinstance(field, If) and field.has else None
             )
             if number_name is not None and any(f.name == number_name for f in cls.fields_desc):
-                composed.setdefault(number_name, []).append(field)
-        cls.composed = composed
+                bit_fields.setdefault(number_name, []).append(field)
+        cls.bit_fields = bit_fields
         measured = {getattr(bare(field), "sized_by", None) for field in cls.fields_desc}
         for field in cls.fields_desc:
             kind = bare(field)
@@ -165,10 +165,10 @@ class Message(Packet):
 
     def __init__(self, *scapy: Any, **fields: Any) -> None:
         super().__init__(*scapy, **fields)
-        if self.composed and fields:
-            both = [number_name for number_name in self.composed if fields.get(number_name) is not None]
-            self.__dict__["as_given"] = frozenset(
-                number_name for number_name in both if any(part.name in fields for part in self.composed[number_name])
+        if self.bit_fields and fields:
+            both = [number_name for number_name in self.bit_fields if fields.get(number_name) is not None]
+            self.__dict__["explicit_integers"] = frozenset(
+                number_name for number_name in both if any(part.name in fields for part in self.bit_fields[number_name])
             )
 
     @classmethod
@@ -209,22 +209,22 @@ class Message(Packet):
 
     def getfieldval(self, attr: str) -> Any:
         """A field's value: an integer includes the bits that were set apart, and bits come from their integer."""
-        return self._composed(attr, super().getfieldval(attr))
+        return self._combined(attr, super().getfieldval(attr))
 
     def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
         """The field and its value, as ``getfieldval`` has it: what attributes are."""
         field, value = super().getfield_and_val(attr)
-        return field, self._composed(attr, value)
+        return field, self._combined(attr, value)
 
-    def _composed(self, attr: str, value: Any) -> Any:
-        if attr in self.as_given:
+    def _combined(self, attr: str, value: Any) -> Any:
+        if attr in self.explicit_integers:
             return value
-        if attr in self.composed:
-            for part in self.composed[attr]:
+        if attr in self.bit_fields:
+            for part in self.bit_fields[attr]:
                 if part.name in self.fields:
                     value = part.into(value, self.fields[part.name])
         elif value is None:
-            for number_name, parts in self.composed.items():
+            for number_name, parts in self.bit_fields.items():
                 for part in parts:
                     if part.name == attr and isinstance(part, Bits):
                         return (self.getfieldval(number_name) or 0) >> part.shift & part.mask
@@ -232,9 +232,9 @@ class Message(Packet):
 
     def setfieldval(self, attr: str, val: Any) -> None:
         """Set a field. Setting an integer clears its bit fields, and optional fields whose presence flag it changes."""
-        if self.as_given:
-            self.__dict__["as_given"] = frozenset()  # the last word counts
-        for part in self.composed.get(attr, ()):
+        if self.explicit_integers:
+            self.__dict__["explicit_integers"] = frozenset()  # the last word counts
+        for part in self.bit_fields.get(attr, ()):
             if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
                 self.fields.pop(part.name, None)
         super().setfieldval(attr, val)
@@ -281,7 +281,7 @@ class Message(Packet):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is: read again, bytes alone would not say direction and layout."""
-        drawn = [name for name, value in self.default_fields.items() if isinstance(value, Drawn)]
+        drawn = [name for name, value in self.default_fields.items() if isinstance(value, RandomValue)]
         state = {name: getattr(self, name) for name in _PICKLED}
         return type(self), (), (state, self.__dict__, drawn)
 
@@ -315,7 +315,7 @@ class Message(Packet):
             last_layer = self.lastlayer()
             self.add_payload(conf.raw_layer(trailing))
             if isinstance(last_layer, Message):
-                last_layer.__dict__["_raw_behind"] = len(trailing)
+                last_layer.__dict__["_trailing_size"] = len(trailing)
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the header; bytes that do not fit are all left over."""
@@ -420,28 +420,28 @@ class Message(Packet):
             return super().do_build()
         fixed: Message = next(iter(self))
         built = fixed.do_build()
-        self.__dict__["_next_size"] = fixed._next_size
+        self.__dict__["_following_size"] = fixed._following_size
         return built
 
     def do_build_payload(self) -> bytes:
         """Build the body; compressed where the header says so, and as it came where it was not changed."""
         pay: bytes = super().do_build_payload()
-        self.__dict__["_next_size"] = self._size_behind(pay)
+        self.__dict__["_following_size"] = self._size_of_following(pay)
         if not isinstance(self.payload, Message) or self.payload.of_protocol is not None or not self._is_packed():
             return pay
-        own_size = len(pay) - self._next_size
+        own_size = len(pay) - self._following_size
         came, packed = self.payload.__dict__.get("_packed", (None, b""))
         body = pay[:own_size]
         return (packed if body == came else deflate(body)) + pay[own_size:]
 
-    def _size_behind(self, pay: bytes) -> int:
+    def _size_of_following(self, pay: bytes) -> int:
         """Number of bytes after this layer, as just built, that belong to later messages."""
         if isinstance(self.payload, Message):
-            return self.payload._next_size if self.payload.of_protocol is None else len(pay)
+            return self.payload._following_size if self.payload.of_protocol is None else len(pay)
         following = self.payload.getlayer(Message, _subclass=True)
         if following is not None:
             return len(following.do_build())
-        return self._raw_behind if pay else 0
+        return self._trailing_size if pay else 0
 
     def _is_packed(self) -> bool:
         """Whether the header says that the body is gzip."""
@@ -451,7 +451,7 @@ class Message(Packet):
         """Header and body, the length computed where it was left out."""
         length = self._length()
         if length is not None and self.getfieldval(length.name) is None:
-            start, n = offset(type(self), length.name), len(pay) - self._next_size + length.less
+            start, n = offset(type(self), length.name), len(pay) - self._following_size + length.less
             pkt = pkt[:start] + n.to_bytes(4, "big") + pkt[start + 4 :]
         return pkt + pay
 
@@ -521,32 +521,32 @@ def message_class(
     return cls
 
 
-def above(cls: type[Message]) -> "tuple[type[Message], ...]":
+def message_bases(cls: type[Message]) -> "tuple[type[Message], ...]":
     """A class and those it derives from, short of Message."""
     return cls.__mro__[: cls.__mro__.index(Message)]
 
 
-def adopt(protocol: "MessageQueue") -> None:
+def register_protocol(protocol: "MessageQueue") -> None:
     """Bind the classes of a protocol: headers to the protocol and its bodies, bodies to their operation.
 
     If a header derives from another header (with a narrower bound), its base is bound, too: people use the base.
     """
     for layout in protocol.layouts:
         for front in layout.messages() if layout.header is None else [layout.header]:
-            for cls in above(front):
+            for cls in message_bases(front):
                 cls.of_protocol = protocol
                 if layout.header is not None:
                     cls.layouts = (*cls.__dict__.get("layouts", ()), layout)
-                    _announce(cls, layout)
+                    _bind_bodies(cls, layout)
 
 
-def _announce(header: type[Message], layout: "Layout") -> None:
+def _bind_bodies(header: type[Message], layout: "Layout") -> None:
     if layout.op is None:
         return
     fields = {f.name for f in header.fields_desc}
     for op, variants in layout.variants.items():
         for message in (variant.message for variant in variants):
-            announced = {layout.op: op} if op >= 0 else {}
-            announced |= {k: v for k, v in message.announced.items() if k in fields}
-            if announced and header not in message.__dict__.get("_overload_fields", {}):
-                bind_top_down(header, message, **announced)
+            binding_values = {layout.op: op} if op >= 0 else {}
+            binding_values |= {k: v for k, v in message.binding_values.items() if k in fields}
+            if binding_values and header not in message.__dict__.get("_overload_fields", {}):
+                bind_top_down(header, message, **binding_values)

@@ -38,20 +38,20 @@ class Variant:
 class Layout:
     """The messages of a direction of a connection, in a mode of it.
 
-    - header: class of the bytes at the start of every message; None without a header
-    - op: its field with the operation; None if all messages have the same form
-    - bodies: operation -> variants in order; the first that ends exactly at the end is taken
-    - names: operation -> its name
-    - dialect: of rows whose variant has no dialect; None if the connection's evidence decides
-    - extra_column: column of the bytes after the last field; None if they are a flaw
-    - on_bad: after bad framing: ``stop`` (later bytes are undecoded) or ``search``
-    - then: operation -> name of the layout of later messages in this direction
-    - packed: (field, mask): the body is gzip if the header field has a bit of the mask
-    - searched: name of the stricter layout for a search; None: this layout
-    - splitter: for protocols whose message ends depend on neighbouring messages (kokaq); None: the Program finds them.
-      Called with the bytes, their limit, and whether the stream ends there
-    - splits: names of the layouts whose messages the splitter finds
-    - variants: ``bodies``, each a Variant
+    ``header``: class of the bytes at the start of every message; None without a header.
+    ``op``: its field with the operation; None if all messages have the same form.
+    ``bodies``: operation -> variants in order; the first that ends exactly at the end is taken.
+    ``names``: operation -> its name.
+    ``dialect``: of rows whose variant has no dialect; None if the connection's evidence decides.
+    ``extra_column``: column of the bytes after the last field; None if they are a flaw.
+    ``on_bad``: after bad framing: ``stop`` (later bytes are undecoded) or ``search``.
+    ``then``: operation -> name of the layout of later messages in this direction.
+    ``packed``: (field, mask): the body is gzip if the header field has a bit of the mask.
+    ``searched``: name of the stricter layout for a search; None: this layout.
+    ``splitter``: for protocols whose message ends depend on neighbouring messages (kokaq); None: the Program finds
+    them. Called with the bytes, their limit, and whether the stream ends there.
+    ``splits``: names of the layouts whose messages the splitter finds.
+    ``variants``: ``bodies``, each a Variant.
     """
 
     name: str
@@ -168,10 +168,10 @@ class ConnectionFacts:
 class Evidence:
     """Evidence from the messages of a connection up to now, for its ``EvidenceRule``.
 
-    - shown: data of the protocol; must stay small
-    - layouts: the first layout of each direction, c2s first
-    - is_fixed: no later message changes the facts: set by ``observe``, or at the end of the look-ahead
-    - asked: key and time of a fact that another connection may have shared by then: set by ``observe``
+    ``shown``: data of the protocol; must stay small.
+    ``layouts``: the first layout of each direction, c2s first.
+    ``is_final``: no later message changes the facts: set by ``observe``, or at the end of the look-ahead.
+    ``asked``: a lookup, set by ``observe``: key, and the time until which the fact must have been shared.
     """
 
     connection_id: int
@@ -180,7 +180,7 @@ class Evidence:
     first_ts_ns: int
     shown: dict[str, Any] = field(default_factory=dict)
     layouts: list[str] = field(default_factory=lambda: ["", ""])
-    is_fixed: bool = False
+    is_final: bool = False
     asked: tuple[bytes, int] | None = None
 
 
@@ -188,15 +188,16 @@ class Evidence:
 class EvidenceRule:
     """Pure functions from the messages of a connection to its facts, for example its dialect.
 
-    Rows of a connection wait until its evidence ``is_fixed``. Its facts then hold for all of its rows.
+    Rows of a connection wait until its evidence ``is_final``. Its facts then hold for all of its rows.
 
-    - ops: operations (numbers) whose rows are evidence, None for all
-    - observe: adds rows to ``shown`` of their connections, in capture order, before other columns of a window are read
-    - answer: adds the fact that a connection asked for, None without one; then its evidence is fixed
-    - resolve: the facts of a connection
-    - select_layout: the layout that reads the rows of a layout on this connection
-    - layouts: layouts (as the framing names them) whose rows are evidence, None for all
-    - tells: whether ``observe`` shares facts with other connections (``Observation.tell``)
+    ``ops``: operations (numbers) whose rows are evidence, None for all.
+    ``observe``: adds rows to ``shown`` of their connections, in capture order, before other columns of a window are
+    read.
+    ``answer``: adds the fact that a connection asked for, None without one; then its evidence is fixed.
+    ``resolve``: the facts of a connection.
+    ``select_layout``: the layout that reads the rows of a layout on this connection.
+    ``layouts``: layouts (as the framing names them) whose rows are evidence, None for all.
+    ``shares_facts``: whether ``observe`` shares facts with other connections (``Observation.tell``).
     """
 
     ops: frozenset[int] | None
@@ -204,7 +205,7 @@ class EvidenceRule:
     resolve: Callable[[Evidence], ConnectionFacts]
     select_layout: Callable[[Evidence, str], str] | None = None
     layouts: frozenset[str] | None = None
-    tells: bool = False
+    shares_facts: bool = False
     answer: Callable[[Evidence, Any], None] | None = None
 
 
@@ -224,15 +225,15 @@ class Derived:
 class Raw:
     """Input of ``derive``: n rows as read, before they become Arrow.
 
-    - buffer: the bytes
-    - layout: index of each row's layout in ``layout_names``
-    - flaw: uint8, writable: a row with a flaw loses its columns
-    - spans: (starts, lengths) of a byte column, int64, length -1 if it is absent
-    - numbers: (values, present) of an integer column
-    - array: a column of the table, also a hidden column, as Arrow
-    - items: ``items(list, field)``: for every item of a list column its row, and the value of an integer field
-    - keep_bodies: bytes of a body to keep, None for all: only for text that no rule compares
-    - facts: facts of the rows' connections, as far as known; ``of`` is each row's index in them
+    ``buffer``: the bytes.
+    ``layout``: index of each row's layout in ``layout_names``.
+    ``flaw``: uint8, writable: a row with a flaw loses its columns.
+    ``spans``: (starts, lengths) of a byte column, int64, length -1 if it is absent.
+    ``numbers``: (values, present) of an integer column.
+    ``array``: a column of the table, also a hidden column, as Arrow.
+    ``items``: ``items(list, field)``: for every item of a list column its row, and the value of an integer field.
+    ``keep_bodies``: bytes of a body to keep, None for all: only for text that no rule compares.
+    ``facts``: facts of the rows' connections, as far as known; ``of`` is each row's index in them.
     """
 
     n: int
@@ -333,7 +334,7 @@ class MessageQueue:
     def __post_init__(self) -> None:
         from mqpcap.schema import message  # the only import of Scapy: plain data does not need it
 
-        message.adopt(self)
+        message.register_protocol(self)
 
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""

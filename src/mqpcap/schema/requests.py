@@ -41,9 +41,9 @@ class Evidence(IntEnum):
     """Evidence for a pair; the column ``how`` holds the name in lower case."""
 
     ORDER = 0
-    """Counted from a moment at which the open requests were known."""
+    """Counted from a moment when the open requests were known."""
     ECHO = 1
-    """The reply repeats a value that one open request has."""
+    """The reply repeats a value of exactly one open request."""
     ID = 2
     """The reply repeats the id of a captured request, and the client never used an id twice."""
     ALTERNATION = 3
@@ -79,9 +79,9 @@ class RequestKind(IntEnum):
 class RequestRule:
     """How one operation of the client is answered.
 
-    answer   ``always``: one reply each. ``maybe``: one reply or none, without proof which. ``ignored``: no reply,
-             success or not
-    by       names of the server's operations that answer it; empty: any that answers at all
+    ``answer``: ``always``: one reply each. ``maybe``: one reply or none, without proof which. ``ignored``: no reply,
+    success or not.
+    ``by``: names of the server's operations that answer it; empty: any that answers at all.
     """
 
     answer: Literal["always", "maybe", "ignored"]
@@ -92,14 +92,14 @@ class RequestRule:
 class ServerHabits:
     """Properties of a server that decide which requests may be open; each needs a source in the protocol's module.
 
-    shortest_bytes        shortest message: a hole holds at most its length divided by this
-    all_count             every message takes part in pairing, so that a hole holds at least one of them
-    quiet_ns              the server answers or drops each optional request within this time; None: no such bound
-    pause_ns              a pause of both sides after which open requests are unlikely
-    answers_all           how far an orderly end proves that the server answered all requests: its FIN acknowledges the
-                          client's FIN, and there was no RST
-    once                  a client sends the operation once a connection
-    early                 operations that may be answered before their last byte arrived
+    ``shortest_bytes``: shortest message: a hole holds at most its length divided by this.
+    ``all_count``: every message takes part in pairing, so that a hole holds at least a message.
+    ``quiet_ns``: the server answers or drops each optional request within this time; None: no such bound.
+    ``pause_ns``: a pause of both sides after which open requests are unlikely.
+    ``answers_all``: how far an orderly end proves that the server answered all requests: its FIN acknowledges the
+    client's FIN, and there was no RST.
+    ``once``: a client sends the operation once a connection.
+    ``early``: operations that may be answered before their last byte arrived.
     """
 
     shortest_bytes: int = 1
@@ -114,28 +114,28 @@ class ServerHabits:
 class RequestTables(NamedTuple):
     """A rule as tables by *code*, a number for each kind of message.
 
-    kind               by state of the connection and code of a request: its RequestKind, as bytes
-    accepted_replies   by state and code of a request: a bit for each reply that it accepts
-    reply_bits         by code of a reply: its bit, 0 if it answers nothing
-    first_only         by code of a reply: it answers only the first request of a connection
-    echoes_nothing     by code of a reply: it repeats nothing of its request
-    next_state         (state, code of a request, code of its reply) -> the state that follows
-    silence            by code of a request: its state if it was handled and got no reply
-    echoes             whether replies repeat values of their requests
-    awaited            codes of optional requests whose success is a reply
-    initial_state      the state of a connection whose start is known
-    midstream_state    the state that is assumed of other connections
-    by_name            whether replies come in any order, each to the request that it names
-    one_reply          whether a request has one row for its reply; further replies have none, and no reply is an orphan
-    unreadable         codes of replies that cannot be read: equivalent to missing bytes
-    state_after        code of a server message -> {state: the state that it shows}
-    confirming         codes of server messages that only come in the state ``midstream_state``, or one further on. If a
-                       protocol has them, the assumed state counts once such a message came, or at the connection's end
-                       if no reply is missing
-    contradicting      codes of server messages that only come in other states
-    id_replies         the bits of replies whose echo key is an id of the client, never a number of the server
-    habits             what is known of the server
-    early              codes of requests that may be answered before their last byte arrived
+    ``kind``: RequestKind as bytes, by state of the connection and code of a request.
+    ``accepted_replies``: by state and code of a request: a bit for each reply that it accepts.
+    ``reply_bits``: by code of a reply: its bit, 0 if it answers nothing.
+    ``first_only``: by code of a reply: it answers only the first request of a connection.
+    ``echoes_nothing``: by code of a reply: it repeats nothing of its request.
+    ``next_state``: (state, code of a request, code of its reply) -> the state that follows.
+    ``silence``: by code of a request: its state if it was handled and got no reply.
+    ``echoes``: whether replies repeat values of their requests.
+    ``awaited``: codes of optional requests whose success is a reply.
+    ``initial_state``: the state of a connection whose start is known.
+    ``midstream_state``: the state that is assumed of other connections.
+    ``by_name``: whether replies come in any order, each to the request that it names.
+    ``one_reply``: whether a request has one row for its reply; further replies have none, and no reply is an orphan.
+    ``unreadable``: codes of replies that cannot be read: equivalent to missing bytes.
+    ``state_after``: code of a server message -> {state: the state that it shows}.
+    ``confirming``: codes of server messages that only come in the state ``midstream_state``, or one further on. If a
+    protocol has them, the assumed state counts once such a message came, or at the connection's end if no reply is
+    missing.
+    ``contradicting``: codes of server messages that only come in other states.
+    ``id_replies``: the bits of replies whose echo key is an id of the client, never a number of the server.
+    ``habits``: properties of the server.
+    ``early``: codes of requests that may be answered before their last byte arrived.
     """
 
     kind: Sequence[bytes]
@@ -166,22 +166,22 @@ class RequestGroup:
 
     The functions get a batch of rows; fields have ``f.`` in front.
 
-    codes          the code of each row
-    echo_keys      the value that a reply copies from its request, as a number; 0 for none
-    has_id         whether the echo key of a request is an id of the client; with ``by_name``: whether several replies
-                   may come
-    payload_keys   the message that a request gives the server or a reply returns (> 0), or the queue that a request
-                   reads (< 0); 0 for neither
+    ``codes``: the code of each row.
+    ``echo_keys``: the value that a reply copies from its request, as a number; 0 for none.
+    ``has_id``: whether the echo key of a request is an id of the client; with ``by_name``: whether several replies may
+    come.
+    ``payload_keys``: the message that a request gives the server or a reply returns (> 0), or the queue that a request
+    reads (< 0); 0 for neither.
     """
 
     tables: RequestTables
     codes: Callable[[pa.Table], Int64Array]
-    echo_keys: "Callable[[pa.Table, Prints], Int64Array]"
+    echo_keys: "Callable[[pa.Table, Fingerprints], Int64Array]"
     has_id: Callable[[pa.Table], NDArray[np.bool_]]
-    payload_keys: "Callable[[pa.Table, Prints], Int64Array] | None" = None
+    payload_keys: "Callable[[pa.Table, Fingerprints], Int64Array] | None" = None
 
 
-Prints = Callable[[pa.Array | pa.ChunkedArray], Int64Array]
+Fingerprints = Callable[[pa.Array | pa.ChunkedArray], Int64Array]
 """A number for each value of a column of text or bytes, equal for equal values; 0 for null."""
 
 
@@ -199,16 +199,16 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRule:
-    """Which publish a delivery came from: the only earlier one with its key at the same server.
+    """Finds the publish of a delivery: the only earlier publish with its key at the same server.
 
-    how       the evidence, as the column ``how`` says it
-    keys      of a batch of rows: those that publish and those that deliver. With ``of_pairs`` it gets the rows of
-              requests and, row for row, of their replies; publishes are then rows of requests, deliveries of replies
-    text      the key as text, of rows that deliver and their notes
-    whole     the same of that text and the notes of the publishes, where they have a part in it
-    across_servers   whether publishes to other servers count (fq's peers)
-    lifetime_ns      how long after it was sent a message may be delivered, where different ones may have equal keys: so
-                     long one that was not captured makes deliveries doubtful. None where a key names its message
+    ``how``: the evidence, for the column ``how``.
+    ``keys``: (publishes, deliveries) of a batch of rows. With ``of_pairs`` it gets the rows of requests and, row for
+    row, of their replies; publishes are then rows of requests, deliveries rows of replies.
+    ``text``: the key as text, given the rows of deliveries and their notes.
+    ``whole``: completes that text from the notes of the publishes, if the key has a part there.
+    ``across_servers``: publishes to other servers count, too (fq's peers).
+    ``lifetime_ns``: for keys that two messages can share (hashes): how long a broker may still deliver a message. A
+    publish that was missed within that time makes a delivery ambiguous. None if a key identifies a single message.
     """
 
     how: str
@@ -222,25 +222,24 @@ class DeliveryRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrelationRule:
-    """Which request got which answer, declared.
+    """Declares which server messages answer which requests.
 
-    asks        the client's operations that are requests, by name
-    otherwise   for an operation without a name, or not in ``asks``; None when it is no request
-    errors      server operations that answer any request
-    unasked     server operations that answer nothing
-    first_only  server operations that answer a request that allows them, or the first of the connection, whatever it
-                is, and nothing else (fq error)
-    tie         columns that a reply repeats from its request; empty: order on the connection ties them
-    one_way     (column, value): a request with that value expects nothing
-    columns     further columns of the protocol's table that ``lane`` and ``deliveries`` need, as they were read;
-                ``records.offset`` is the list of one field of a list of structs
-    printed     those of them of whose values ``lane`` and ``deliveries`` both want the numbers, made once: `print.NAME`
-    lane        gives the tables where operations are not enough
-    queues      rules for some operations each, which keep their order among themselves
-    by_name     replies come in any order, each to the request whose ``tie`` it repeats
-    habits      what is known of the server
-    deliveries  which publish came out as which delivery
-    answers     whether a Scapy message (first) may answer another, where operation and ties are not all: for ``sr()``
+    ``asks``: the client's operations that are requests, by name.
+    ``otherwise``: for operations without a name, or not in ``asks``; None if they are no requests.
+    ``errors``: server operations that answer any request.
+    ``unasked``: server operations that answer nothing.
+    ``first_only``: server operations that answer the first request of the connection, or a request that names them in
+    ``by``, and nothing else (fq error).
+    ``tie``: columns that a reply repeats from its request; empty: the order of messages pairs them.
+    ``one_way``: (column, value): a request with that value expects no reply.
+    ``columns``: further columns of the protocol's table that ``request_group`` and ``deliveries`` need, as read.
+    ``records.offset`` is the list of a field of a list of structs.
+    ``fingerprinted``: columns whose fingerprints ``request_group`` and ``deliveries`` both need: `print.NAME`.
+    ``request_group``: builds the tables if operations are not enough.
+    ``queues``: rules for groups of operations, each with an order of its own.
+    ``by_name``: replies come in any order, each to the request whose ``tie`` it repeats.
+    ``habits``: properties of the server. ``deliveries``: how deliveries find their publish.
+    ``answers``: whether a Scapy message (first) answers another, for ``sr()``; None: operations and ``tie`` decide.
     """
 
     asks: Mapping[str, RequestRule]
@@ -251,51 +250,49 @@ class CorrelationRule:
     tie: tuple[str, ...] = ()
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
-    printed: tuple[str, ...] = ()
-    lane: Callable[[], RequestGroup] | None = None
+    fingerprinted: tuple[str, ...] = ()
+    request_group: Callable[[], RequestGroup] | None = None
     queues: "tuple[CorrelationRule, ...]" = ()
     by_name: bool = False
     habits: ServerHabits = ServerHabits()
     deliveries: DeliveryRule | None = None
     answers: "Callable[[Any, Any], bool] | None" = None
 
-    def fits(self, asked: str | None, said: str | None) -> bool:
-        """Whether the server's operation may answer the client's, None being one without a name."""
-        ask = (self.asks.get(asked) if asked is not None else None) or self.otherwise
-        if ask is None or said in self.unasked:
+    def fits(self, request_op: str | None, reply_op: str | None) -> bool:
+        """Whether the server's operation may answer the client's, None: an operation without a name."""
+        ask = (self.asks.get(request_op) if request_op is not None else None) or self.otherwise
+        if ask is None or reply_op in self.unasked:
             return False
-        return not ask.by or said in self.errors or said in ask.by
+        return not ask.by or reply_op in self.errors or reply_op in ask.by
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The protocol's columns that the rule reads."""
         one_way = [self.one_way[0]] if self.one_way else []
-        more = (name for queue in self.queues for name in queue.needed)
-        return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *more)))
+        of_queues = (name for queue in self.queues for name in queue.needed)
+        return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *of_queues)))
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What operations are for, by name, and what errors mean, by their text: for questions about any protocol.
+    """Purpose of operations, by name, and of errors, by text: for questions about any protocol.
 
-    publish     the client gives the broker a message
-    deferred    those publishes whose reply does not yet say where the message is
-    deliver     the server gives a client a message
-    poll        the client asks for messages; a reply of that name brings them, if it has a body
-    peek        those polls that leave the message where it is
-    subscribe   the client asks for messages to come
-    ack         the client says what it has dealt with
-    position    the client asks where a group reads, or sets it otherwise
-    lock        the client keeps a message from others; ``unlock`` gives it back, a poll that is no peek takes it
-    login       the client says who it is, or asks
-    account     what is said of another user than the client
-    heartbeat   the client is still there
-    empty       errors: there is no message
-    denied      errors: the login is refused; where there are none, every error that answers a login
-    outdated    errors: the version is not spoken
-    traits      of the broker: ``numbered``: messages have offsets in a log; ``transient``: it keeps no messages;
-                ``shared``: clients with the same group name share a queue; ``lasting``: a request id outlives its
-                connection
+    ``publish``: the client gives the broker a message.
+    ``deferred``: publishes whose reply does not yet say where the message is.
+    ``deliver``: the server gives a client a message.
+    ``poll``: the client requests messages; a reply of that name brings them, if it has a body.
+    ``peek``: polls that leave the message in the queue.
+    ``subscribe``: the client requests future messages.
+    ``ack``: the client reports the messages that it has handled.
+    ``position``: the client asks for a group's offset, or resets it.
+    ``lock``: the client reserves a message; ``unlock`` returns it, a poll that is no peek takes it.
+    ``login``: the client identifies itself, or asks who it is. ``account``: about another user than the client.
+    ``heartbeat``: the client is alive.
+    ``empty``: errors: there is no message.
+    ``denied``: errors: the login is refused; if there are none, every error that answers a login.
+    ``outdated``: errors: the version is not supported.
+    ``traits``: of the broker. ``numbered``: messages have offsets in a log. ``transient``: it keeps no messages.
+    ``shared``: clients with the same group name share a queue. ``lasting``: a request id outlives its connection.
     """
 
     publish: frozenset[str] = frozenset()

@@ -18,7 +18,7 @@ from mqpcap.arrays import single_array
 from mqpcap.correlate.batch import END_NS, Behind
 from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.protocols import protocols
-from mqpcap.schema.requests import DeliveryRule, Prints
+from mqpcap.schema.requests import DeliveryRule, Fingerprints
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.export import TableFile
 
@@ -32,7 +32,7 @@ class KeyWriter(Deliveries):
     ``write`` gets the name of a table, ``PROTOCOL.published`` or ``PROTOCOL.delivered``, and its rows.
     """
 
-    def __init__(self, protocol: str, prints: Prints, write: Callable[[str, pa.Table], None]) -> None:
+    def __init__(self, protocol: str, prints: Fingerprints, write: Callable[[str, pa.Table], None]) -> None:
         super().__init__(protocol, _rule(protocol), prints)
         self._write = write
 

@@ -46,7 +46,7 @@ PINNED_PER_SHARE = 16
 """Largest connections per share that are assigned by size."""
 PACKET_BYTES = 66
 """Cost of a packet beside its payload, in bytes of payload."""
-LOOKS = 8
+SAMPLED_WINDOWS = 8
 """Windows of a capture that are read to estimate sizes."""
 
 
@@ -193,10 +193,12 @@ def make_plan(capture: Capture, n: int) -> SharePlan:
 def _loads(capture: Capture) -> Counter[int]:
     """Bytes of connections by key, in the first windows of some files; few files: more windows of each."""
     loads: Counter[int] = Counter()
-    numbers = np.unique(np.linspace(0, len(capture.files) - 1, LOOKS).astype(int)).tolist()
+    numbers = np.unique(np.linspace(0, len(capture.files) - 1, SAMPLED_WINDOWS).astype(int)).tolist()
     for number in numbers:
         with suppress(CaptureError), closing(capture.source(number)) as source:
-            for window in islice(WindowReader(capture.files[number], number, source).windows(), LOOKS // len(numbers)):
+            for window in islice(
+                WindowReader(capture.files[number], number, source).windows(), SAMPLED_WINDOWS // len(numbers)
+            ):
                 segments = Dissector().segments(window)
                 keys, index = np.unique(segments.key, return_inverse=True)
                 sizes = np.bincount(index.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)

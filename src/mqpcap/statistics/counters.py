@@ -11,7 +11,7 @@ from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline
-from mqpcap.query import Query, Selection, Tally
+from mqpcap.query import MatchTally, Query, Selection
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, size_bytes
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
@@ -74,9 +74,9 @@ class Counters:
                 counter.take_files(files)
 
 
-def selected_counts(tally: Tally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
+def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
     """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
-    slim = Filter(tally.query, lambda protocol: ()).slim
+    drop_unused_columns = Filter(tally.query, lambda protocol: ()).drop_unused_columns
     pairs = "exchanges" in counters.optional_tables
 
     def count(output: Output) -> None:
@@ -91,7 +91,7 @@ def selected_counts(tally: Tally, counters: Counters, pipeline: CapturePipeline)
             counters.count("unfiltered", output.rows)
         tally.look(output, first_ns)
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
-            selection.add(slim(output), first_ns)
+            selection.add(drop_unused_columns(output), first_ns)
 
     return take
 
@@ -106,7 +106,7 @@ def count_captures(
         columns = counters.columns | READ_FOR_NOTES
         options = replace(options, policy=replace(options.policy, columns=columns))
     elif wanted is not None:
-        outcome.tally = Tally(wanted)
+        outcome.tally = MatchTally(wanted)
         pairs = {"exchanges"} if wanted.needs_exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)

@@ -75,7 +75,7 @@ class Question:
         return notes if self.likely is None else notes + self.likely.notes()
 
 
-def ready_made(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
+def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
     """A question that has a name."""
     reports: dict[str, Callable[[], Question]] = {
         "producers": lambda: of_role(Producers(key_names or WHO)),

@@ -35,7 +35,7 @@ from mqpcap.decode.frames import Frames
 from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
-from mqpcap.schema.requests import Prints
+from mqpcap.schema.requests import Fingerprints
 from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US, protocol_schema
 from mqpcap.tcp.flows import FlowColumns
 
@@ -249,7 +249,7 @@ def _endpoints(flow_columns: FlowColumns, index: Int64Array, side: NDArray[np.in
     }
 
 
-def fingerprints(seeds: tuple[int, int]) -> Prints:
+def fingerprints(seeds: tuple[int, int]) -> Fingerprints:
     """A function that hashes each value of a column of text or bytes to a number; equal seeds give equal numbers."""
     return partial(_fingerprints, seeds)
 

@@ -432,7 +432,7 @@ class OutOfOrder:
         window = (self._table.sides[side ^ 1].window & 0xFFFF) << (
             other_scale - 2 if min(scale, other_scale) > 1 else 0
         )
-        return self._acked_end(side) + max(window, UNSCALED_WINDOW)
+        return int(self._acked_end(side) + max(window, UNSCALED_WINDOW))
 
     def _drop_unsent(self, side: int, queue: ReorderQueue) -> None:
         """Count segments beyond all windows of their receiver as late bytes: they belong to another stream."""

@@ -29,7 +29,7 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Keys, Prints, RequestRule, Roles
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles
 
 MAGIC = 0xD9
 NAMES = {1: "LOGIN", 2: "WELCOME", 3: "STORE", 4: "STORED", 5: "TAKE", 6: "TAKEN", 7: "REFUSED"}
@@ -116,7 +116,7 @@ def observe(seen: Observation) -> None:
     """Who logs in."""
     for connection, _, _, _, (user,) in seen.each("user"):
         connection.shown["user"] = user
-        connection.is_fixed = True
+        connection.is_final = True
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
@@ -136,7 +136,7 @@ def envelope(table: pa.Table) -> Mapping[str, pa.Array]:
     return {"status": case_when({"ok": answers, "error": is_in(table["op"], "REFUSED")})}
 
 
-def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
+def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     """Goods leave the shelf that they were put on."""
     key = prints(rows["f.shelf"]) * 1_000_003 + prints(rows["f.goods"])
     out, back = (np.flatnonzero(is_in(rows["op"], op)) for op in ("STORE", "TAKEN"))

@@ -412,7 +412,7 @@ def _soundness(opening: Opening, client_side: _SideEvidence, server_side: _SideE
 
 def observe(observation: Observation) -> None:
     """The version of the HELLO that the server acknowledged, else of the last one sent."""
-    opened = np.array([not evidence.is_fixed for evidence in observation.evidence], np.bool_)
+    opened = np.array([not evidence.is_final for evidence in observation.evidence], np.bool_)
     is_evidence = opened[observation.connection_index] & np.where(
         observation.from_client, observation.op == FrameType.HELLO, observation.op == FrameType.ACK
     )
@@ -431,17 +431,17 @@ def observe(observation: Observation) -> None:
     ):
         evidence = observation.evidence[connection]
         shown = evidence.shown
-        if evidence.is_fixed:
+        if evidence.is_final:
             continue
         if asked and says_version:
             shown["last"] = shown.setdefault("hellos", {})[number] = version
-            evidence.is_fixed = number in shown.get("early", ())
+            evidence.is_final = number in shown.get("early", ())
         elif not asked and acknowledges and subscription == 0:
             hello = shown.get("hellos", {}).get(number)
             if hello is not None:
                 shown.clear()  # the version is final; little memory per connection
                 shown["last"] = hello
-                evidence.is_fixed = True
+                evidence.is_final = True
             elif len(shown.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may still be searching for its first frame: the HELLO follows.
                 shown["early"].add(number)
@@ -557,8 +557,8 @@ PROTOCOL = MessageQueue(
             "partition_key",
             "body",
         ),
-        printed=("body",),
-        lane=correlation.request_group,
+        fingerprinted=("body",),
+        request_group=correlation.request_group,
         deliveries=DeliveryRule(
             "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS
         ),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, dictionary, is_in, low_words, single_array, true_mask
 from mqpcap.correlate.rules import from_client, numbers
-from mqpcap.schema.requests import Keys, Prints, RequestGroup, RequestKind, RequestTables, ServerHabits, State
+from mqpcap.schema.requests import Fingerprints, Keys, RequestGroup, RequestKind, RequestTables, ServerHabits, State
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 
@@ -180,11 +180,11 @@ def request_group() -> RequestGroup:
     return RequestGroup(TABLES, codes, _echo_keys, _has_own_id, _payload_keys)
 
 
-def _echo_keys(rows: pa.Table, _: Prints) -> Int64Array:
+def _echo_keys(rows: pa.Table, _: Fingerprints) -> Int64Array:
     return low_words(rows["f.correlation_id"])
 
 
-def _payload_keys(rows: pa.Table, prints: Prints) -> Int64Array:
+def _payload_keys(rows: pa.Table, prints: Fingerprints) -> Int64Array:
     """The message of each QoS 1 publish or delivery, by topic and body, and the subscription that a POLL reads."""
     op, sub = numbers(rows["op_code"], 0), low_words(rows["f.subscription_id"])
     message = (op == PUBLISH) & (numbers(rows["f.qos"], 0) == 1)
@@ -194,7 +194,7 @@ def _payload_keys(rows: pa.Table, prints: Prints) -> Int64Array:
     return np.where(message, number, np.where(op == POLL, -1 - sub, 0))
 
 
-def _print(rows: pa.Table, prints: Prints) -> Int64Array:
+def _print(rows: pa.Table, prints: Fingerprints) -> Int64Array:
     """A number for the topic and the body of each row."""
     return prints(rows["destination"]) * 31 + numbers(rows["print.body"], 0)
 
@@ -263,7 +263,7 @@ def _replies(rows: pa.Table, op: Int64Array, qos: Int64Array, sub: Int64Array, o
     return code
 
 
-def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
+def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     """Publishes and deliveries by topic and body: a delivery carries both unchanged."""
     message = is_in(rows["op"], "PUBLISH", "DELIVER") & ~true_mask(pc.is_valid(rows["flaw"]))
     client = from_client(rows)

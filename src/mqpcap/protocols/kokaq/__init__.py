@@ -223,7 +223,7 @@ def _component(name: str, title: str, about: str, tag: int, *fields: Kind, magic
     """A component: it repeats tag and magic of the header."""
     begins = U8("component_tag", equals=tag, column=None), magic("component_magic", equals=MAGIC, column=None)
     fields = (*begins, U8("component_opaque"), *fields)
-    return message_class(__name__, f"Kokaq{name}", f"Kokaq {title}", about, *fields, announced={"tag": tag})
+    return message_class(__name__, f"Kokaq{name}", f"Kokaq {title}", about, *fields, binding_values={"tag": tag})
 
 
 _NAME_LENGTHS = (U8("namespace_len"), U8("queue_len"))
@@ -511,7 +511,7 @@ def observe(observation: Observation) -> None:
         for place in factorize(observation.connection_index[proven])[0].tolist():
             observation.evidence[place].shown[name] = True
     for evidence in observation.evidence:
-        evidence.is_fixed = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
+        evidence.is_final = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
 
 
 def numbering(evidence: Evidence) -> Numbering:

@@ -30,14 +30,14 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, case_when, group_ids, is_in, true_mask
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message, with_word
-from mqpcap.schema.fields import HOSTILE_SHARE, U16, U32, Broken, Drawn, Kind, Length, Nested
+from mqpcap.schema.fields import EDGE_VALUE_ODDS, U16, U32, Broken, Kind, Length, Nested, RandomValue
 from mqpcap.schema.message import Message, Octets, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
 from mqpcap.schema.requests import (
     CorrelationRule,
     DeliveryRule,
+    Fingerprints,
     Keys,
-    Prints,
     RequestGroup,
     RequestKind,
     RequestRule,
@@ -241,13 +241,13 @@ class Word(Kind):
         """Nothing by itself."""
         return b""
 
-    def randval(self) -> Drawn | None:
+    def randval(self) -> RandomValue | None:
         """A text; None for the word that names the operation."""
-        return None if self.default else Drawn(self)
+        return None if self.default else RandomValue(self)
 
     def draw(self) -> str:
         """A text, sometimes empty, long or not ASCII."""
-        n = random.choice((0, 1, 12, 255)) if random.randrange(HOSTILE_SHARE) == 0 else random.randint(1, 12)
+        n = random.choice((0, 1, 12, 255)) if random.randrange(EDGE_VALUE_ODDS) == 0 else random.randint(1, 12)
         return "".join(random.choices('abcdefghij *@/_0123456789\u00fc"', k=n))
 
 
@@ -489,7 +489,7 @@ def _codes(rows: pa.Table) -> Int64Array:
     return code
 
 
-def _named(rows: pa.Table, prints: Prints) -> Int64Array:
+def _named(rows: pa.Table, prints: Fingerprints) -> Int64Array:
     """Sender and number of a request, which a reply repeats as its receiver and ``reply`` (session.py:195-206)."""
     answers = pc.coalesce(rows["f.reply"], rows["f.repl"])
     is_reply = pc.is_valid(answers)
@@ -518,7 +518,7 @@ def _request_group() -> RequestGroup:
     return RequestGroup(rules, _codes, _named, lambda rows: is_in(rows["f.to"], "*"))
 
 
-def keys(rows: pa.Table, prints: Prints) -> tuple[Keys, Keys]:
+def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     """A send comes out with its sender, number and message unchanged; numbers repeat where a client is restarted."""
     sender, number = rows["f.from"], rows["f.seq"]
     read = is_in(rows["op"], "send") & ~true_mask(pc.is_valid(rows["flaw"]))
@@ -563,7 +563,7 @@ def answers(reply: Message, request: Message) -> bool:
 RULE = CorrelationRule(
     asks={},
     columns=("from", "to", "seq", "reply", "repl", "want_answer", "msg"),
-    lane=_request_group,
+    request_group=_request_group,
     deliveries=DeliveryRule("from_seq", keys, sender_and_number),
     answers=answers,
     queues=(
