@@ -12,6 +12,7 @@ MOST = {
     "cli": (2.0, 0.1),
     "correlate": (15.8, 8.4),
     "decode": (3.0, 0.3),
+    "delta": (2.0, 0.5),
     "listing": (1.5, 0.2),
     "protocols": (1.1, 0.1),
     "queries": (2.0, 0.5),

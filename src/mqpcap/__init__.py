@@ -11,21 +11,24 @@ from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
     from mqpcap import protocols
-    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, messages, show, stats
+    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, lake, messages, show, stats
     from mqpcap.joining import join
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
 
 __version__ = "0.1.0"
+_CALLS = (
+    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "messages", "show", "stats",
+)  # fmt: skip
 _MODULES = {
-    "api": ("ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "messages", "show", "stats"),
+    "api": _CALLS,
     "joining": ("join",),
     "recording": ("Recording", "open", "read"),
     "sample_captures": ("samples",),
 }
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
-    "follow", "info", "join", "messages", "open", "protocols", "read", "samples", "show", "stats",
+    "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "samples", "show", "stats",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ be read, and QueryError for a text that is not a filter.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -50,6 +51,7 @@ from mqpcap.statistics.reports import METRICS, Question, by_group, named_report
 from mqpcap.tables.export import Export, ExportSummary
 
 if TYPE_CHECKING:
+    from mqpcap.delta.contents import LakeContents
     from mqpcap.schema.message import Message
 
 
@@ -434,21 +436,54 @@ def extract(
         return write_packets(parts, file, progress)
 
 
+def lake(directory: str | os.PathLike[str]) -> "LakeContents":
+    """What a lake of ``export(..., append=directory)`` has: recordings and tables. Raises OutputError if it is none."""
+    from mqpcap.delta.contents import lake_contents
+
+    return lake_contents(Path(directory))
+
+
+@overload
+def export(
+    path: Paths, out: str | os.PathLike[str], filter: str | Query | None = None, *, jobs: int = 1,
+    progress: Callable[[int], None] = _ignore, notes: list[str] | None = None, **options: Any,
+) -> ExportSummary: ...  # fmt: skip
+
+
+@overload
+def export(
+    path: Paths, *, append: str | os.PathLike[str], finish: bool = False, rebuild: bool = False,
+    remove: Sequence[str] = (), jobs: int = 1, progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None, **options: Any,
+) -> "LakeContents": ...  # fmt: skip
+
+
 def export(
     path: Paths,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     filter: str | Query | None = None,
     *,
+    append: str | os.PathLike[str] | None = None,
+    finish: bool = False,
+    rebuild: bool = False,
+    remove: Sequence[str] = (),
     jobs: int = 1,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
     **options: Any,
-) -> ExportSummary:
+) -> "ExportSummary | LakeContents":
     """Write the tables of captures as Parquet below ``out``, which is new, empty, or holds an earlier export.
 
-    jobs: processes and threads; a script that asks for several begins with ``if __name__ == "__main__":``.
+    append: a lake that grows instead. finish: its recordings end. rebuild: the recording of a late file is taken anew.
+    remove: captures to take out. jobs: processes and threads; a script that asks for several begins with
+    ``if __name__ == "__main__":``.
     """
+    if (out is None) == (append is None):
+        raise TypeError("export takes either out or append")
     choices = checked_choices(**options, jobs=jobs)
+    if append is not None:
+        return _append(path, Path(append), Outcome(choices), finish, rebuild, remove, progress, notes)
+    assert out is not None
     inputs = _Inputs(path, choices)
     inputs.outcome.choices = replace(choices, wanted=_query(filter, inputs.captures))
     files = [Path(name) for capture in inputs.captures for name in capture.files]
@@ -456,3 +491,30 @@ def export(
         write_captures(inputs.captures, inputs.outcome, tables, progress)
         inputs.finish(notes)
         return tables.commit()
+
+
+def _append(
+    path: Paths,
+    folder: Path,
+    outcome: Outcome,
+    finish: bool,
+    rebuild: bool,
+    remove: Sequence[str],
+    progress: Callable[[int], None],
+    notes: list[str] | None,
+) -> "LakeContents":
+    from mqpcap.delta import growth
+
+    for capture in remove:
+        with growth.Lake(folder) as grown:
+            grown.remove(capture)
+    named = [path] if isinstance(path, str | os.PathLike) else list(path) if isinstance(path, Sequence) else [path]
+    names = [os.fspath(name) for name in named if isinstance(name, str | os.PathLike)]
+    if len(names) < len(named):
+        raise TypeError("a lake takes files by their paths")
+    growth.append(folder, names, outcome, lambda _: nullcontext(progress), finish=finish, rebuild=rebuild)
+    if outcome.unreadable:
+        raise CaptureError(": ".join(outcome.unreadable[0]))
+    if notes is not None:
+        notes += outcome.notes
+    return lake(folder)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mqpcap.errors import MqpcapError
 from mqpcap.reading import Choices, Meter, Outcome, background, read, size_bytes
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    import pyarrow as pa
+
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.pipeline import CapturePipeline
     from mqpcap.tables.export import Export
     from mqpcap.tables.output import Emit, Output
+    from mqpcap.tables.parquet import DateColumn
 
 _Task: TypeAlias = "tuple[list[Capture], Choices, Path]"
 """A group, and the folder where it is to be written."""
@@ -44,8 +47,15 @@ def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
     return groups
 
 
-def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
-    """Write all tables of the captures."""
+class TableWriter(Protocol):
+    """What rows are written to."""
+
+    def write(self, table: str, batch: "pa.RecordBatch | pa.Table", date_column: "DateColumn") -> None:
+        """Adds rows to a table."""
+
+
+def row_writer(outcome: Outcome, tables: TableWriter) -> "Emit":
+    """A function that writes the rows of any table, and looks at them for the outcome."""
     from mqpcap.tables.parquet import DATES
 
     def write(output: "Output") -> None:
@@ -57,6 +67,12 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
                 outcome.problem_bytes[row["kind"]] += row["length"]
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
+    return write
+
+
+def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
+    """Write all tables of the captures."""
+    write = row_writer(outcome, tables)
     with background(outcome.choices, None) as worker:
         for capture in captures:
             failed_count = len(outcome.unreadable)

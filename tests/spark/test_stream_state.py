@@ -16,11 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
+from mqpcap.delta.recordings import STATE_HEADER, load_state
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import dissect
-from mqpcap.spark import schemas
+from mqpcap.spark import schemas, streaming
 from mqpcap.spark.source import CaptureSource
-from mqpcap.spark.streaming import STATE_HEADER, StreamState, load_state
+from mqpcap.spark.streaming import StreamState
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 START_US = 1_795_238_649 * 1_000_000
@@ -544,6 +545,6 @@ def test_clock_that_is_wrong_for_one_file_harms_no_other(files: Files) -> None:
 @pytest.mark.parametrize("content", [pickle.dumps({}), b"", STATE_HEADER[:-2] + b"0\n" + pickle.dumps({})])
 def test_state_of_another_release_is_refused(content: bytes) -> None:
     with pytest.raises(CaptureError, match="another release") as refusal:
-        load_state(content)
+        streaming._states_of(content)
 
     assert "\n" not in str(refusal.value)

@@ -20,6 +20,7 @@ from mqpcap.cli.extract import extract
 from mqpcap.cli.fields import fields
 from mqpcap.cli.follow import follow
 from mqpcap.cli.info import info
+from mqpcap.cli.lake import lake
 from mqpcap.cli.process import (
     Terminated,
     configure_process,
@@ -127,6 +128,7 @@ for _command in (
     fields,
     explain,
     ask,
+    lake,
     samples,
     spark,
 ):

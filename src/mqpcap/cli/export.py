@@ -2,16 +2,18 @@
 
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
 from mqpcap.cli.options import allow_missing, common, filter_options, period_s, utc_option
 from mqpcap.cli.process import configure_process
-from mqpcap.cli.reading import exit_code, finish, found
+from mqpcap.cli.reading import exit_code, found, tell_of_speed
+from mqpcap.cli.reading import finish as end
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import counted, plural, size
 
@@ -28,8 +30,14 @@ if TYPE_CHECKING:
 @click.option("--rotate", callback=period_s, metavar="TIME",
               help="With -i: start a new folder in DIR every TIME, for example 1h. A folder appears once it is "
                    "complete.")  # fmt: skip
-@click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
+@click.option("--out", "out_dir", metavar="DIR", shell_complete=folders,
               help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
+@click.option("--append", "lake_dir", metavar="DIR", shell_complete=folders,
+              help="A lake that grows instead: each capture is added once, open connections go on.")  # fmt: skip
+@click.option("--finish", is_flag=True, help="With --append: end the recordings; their open connections are written.")
+@click.option("--rebuild", is_flag=True, help="With --append: take the recording of a late file anew.")
+@click.option("--remove", multiple=True, metavar="CAPTURE",
+              help="With --append: take a capture out of the lake (repeatable).")  # fmt: skip
 @allow_missing
 @utc_option
 @filter_options
@@ -39,7 +47,11 @@ def export(
     interface: str | None,
     bpf: str | None,
     rotate: int | None,
-    out_dir: str,
+    out_dir: str | None,
+    lake_dir: str | None,
+    finish: bool,
+    rebuild: bool,
+    remove: tuple[str, ...],
     allow_missing: bool,
     utc: bool,
     wanted: "Query | None",
@@ -55,8 +67,21 @@ def export(
 
     With -i packets of an interface are written until Ctrl-C or SIGTERM. With --rotate each period is a folder in DIR,
     named by its start; a connection that continues in the next folder has rows in both.
+
+    With --append DIR is a lake of Delta tables: new files of INPUT are added, known by their content, with the rows of
+    one reading of all files. Killed and started again, it goes on.
     """
     from pathlib import Path
+
+    if (out_dir is None) == (lake_dir is None):
+        raise click.UsageError("name either --out DIR or --append DIR")
+    if lake_dir is not None:
+        if interface is not None or wanted is not None or allow_missing:
+            raise click.UsageError("--append goes with files, without -i, a filter or --allow-missing")
+        _append(inputs, Path(lake_dir), finish, rebuild, remove, Outcome(choices))
+    if finish or rebuild or remove:
+        raise click.UsageError("--finish, --rebuild and --remove go with --append")
+    assert out_dir is not None
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
@@ -71,11 +96,11 @@ def export(
     outcome = Outcome(replace(choices, wanted=wanted))
     if interface is not None:
         _listened(interface, bpf, Path(out_dir), rotate, outcome)
-        finish(outcome)
+        end(outcome)
     captures = found(inputs, outcome)
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
-        finish(outcome)
+        end(outcome)
     missing = list(outcome.unreadable)
     only_new = bool(outcome.unreadable) and not allow_missing
     try:
@@ -83,7 +108,7 @@ def export(
             with metered(size_bytes(captures), choices.quiet) as meter:
                 write_captures(captures, outcome, tables, meter, configure_process)
             if not outcome.dissected_count:
-                finish(outcome)  # what was there stays: it is worth more than nothing
+                end(outcome)  # what was there stays: it is worth more than nothing
             write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
             write_unread(tables, [x for x in (*missing, *outcome.skipped) if is_no_capture(x[1])], "no capture")
             tables.only_new = bool(outcome.unreadable) and not allow_missing
@@ -93,7 +118,34 @@ def export(
         raise
     if not choices.quiet:
         tell(summary, outcome, out_dir)
-    finish(outcome)
+    end(outcome)
+
+
+def _append(
+    inputs: tuple[str, ...], folder: "Path", finish: bool, rebuild: bool, remove: tuple[str, ...], outcome: Outcome
+) -> NoReturn:
+    """Add captures to a lake, after those that are taken out of it."""
+    lake_extra()
+    from mqpcap.delta.growth import Lake, append
+
+    if not (inputs or finish or remove):
+        raise click.UsageError("name captures, --finish or --remove")
+    for capture in remove:
+        with Lake(folder) as lake:
+            count = lake.remove(capture)
+        if not outcome.choices.quiet:
+            print_note(f"{folder}: removed {capture} ({plural(count, 'file')})")
+    if inputs or finish:
+        tell_of_speed(outcome)
+        append(
+            folder, inputs, outcome, lambda captures: metered(size_bytes(captures), outcome.choices.quiet),
+            finish=finish, rebuild=rebuild,
+        )  # fmt: skip
+        if not outcome.choices.quiet:
+            print_note(
+                f"{folder}: {plural(outcome.file_count, 'new file')}, {plural(outcome.messages.total(), 'message')}"
+            )
+    end(outcome)
 
 
 def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | None, outcome: Outcome) -> None:

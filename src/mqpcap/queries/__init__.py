@@ -134,14 +134,26 @@ def register(con: Any) -> Engine:
 
 
 def tables(con: Any, folder: Path | str) -> None:
-    """Makes a view of each table of an export. Raises QueryError if the folder holds none."""
+    """Makes a view of each table of an export or a lake. Raises QueryError if the folder holds none."""
     engine, path = _engine(con), Path(folder)
-    paths = {name: sorted(map(str, path.glob(f"{name}/date=*/*.parquet"))) for name in (*TABLES, *protocols())}
+    paths = {name: _files(path / name) for name in (*TABLES, *protocols())}
     if not any(paths.values()):
         raise QueryError(f"{folder} holds no tables of an export")
     for name, table_paths in paths.items():
         if table_paths:
             engine.parquet(name, table_paths)
+
+
+def _files(folder: Path) -> list[str]:
+    """The Parquet files of a table; those of a lake are the newest version's."""
+    if not (folder / "_delta_log").is_dir():
+        return sorted(map(str, folder.glob("date=*/*.parquet")))
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise QueryError("the table format is not installed; pip install 'mqpcap[lake]'") from error
+    actions = pa.table(DeltaTable(folder).get_add_actions())
+    return [str(folder / path) for path in actions["path"].to_pylist()]
 
 
 def roles() -> pa.Table:

@@ -11,15 +11,12 @@ Its id differs unless the clock of the capture was set back by more than a minut
 """
 
 import glob
-import io
 import os
-import pickle
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,10 +32,9 @@ from pyspark.sql.types import StructType
 
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.file_sets import rotated_name
-from mqpcap.correlate.rules import request_groups
+from mqpcap.delta.recordings import dump_state, load_state
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import OPTIONAL_TABLES, Options, Pipeline
-from mqpcap.protocols import protocols
 from mqpcap.spark import partitions, schemas
 from mqpcap.spark.partitions import MISSING
 from mqpcap.spark.share import drain, table_needs
@@ -47,8 +43,6 @@ from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.output import Output
 
-STATE_HEADER = b"mqpcap stream state 3\n"
-"""Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 STATES_KEPT = 4
 """Batches whose states are kept. Spark may repeat the last two batches."""
 
@@ -85,41 +79,6 @@ class StreamState:
             shared.forget(ids)
         pipeline.framer.detector.missing_servers.clear()
         yield from drain(outputs, self.table)
-
-
-@cache
-def _shared_objects() -> dict[tuple[str, ...], object]:
-    """Objects of protocol descriptions, by name; a dumped state refers to them by name."""
-    objects: dict[tuple[str, ...], object] = {}
-    for name, protocol in protocols().items():
-        objects[name, "protocol"] = protocol
-        if (rule := protocol.rule) is not None:
-            objects |= {(name, "rule"): rule, (name, "deliveries"): rule.deliveries}
-            for i, group in enumerate(request_groups(rule)):
-                objects |= {(name, "group", str(i)): group, (name, "tables", str(i)): group.tables}
-    return {name: item for name, item in objects.items() if item is not None}
-
-
-def dump_state(states: Mapping[str, StreamState]) -> bytes:
-    """The states as bytes, without caches; objects of descriptions are stored by name."""
-    stream = io.BytesIO()
-    names = {id(item): name for name, item in _shared_objects().items()}
-    pickler = pickle.Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.persistent_id = lambda item: names.get(id(item))  # type: ignore[method-assign]
-    pickler.dump(dict(states))
-    return STATE_HEADER + stream.getvalue()
-
-
-def load_state(content: bytes) -> dict[str, StreamState]:
-    """Reads states from the bytes of `dump_state`; raises CaptureError for those of another release."""
-    if not content.startswith(STATE_HEADER):
-        raise CaptureError(
-            "stateDir has a state of another release of mqpcap: start anew with another stateDir and checkpoint"
-        )
-    unpickler = pickle.Unpickler(io.BytesIO(content[len(STATE_HEADER) :]))
-    unpickler.persistent_load = lambda name: _shared_objects()[name]  # type: ignore[method-assign]
-    states: dict[str, StreamState] = unpickler.load()
-    return states
 
 
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -276,8 +235,17 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for state_number in [n for n in reversed(self._states()) if n <= number]:
             content = self.storage.read(_state_name(state_number))
             if content is not None:
-                return load_state(content), state_number
+                return _states_of(content), state_number
         return {}, 0
+
+
+def _states_of(content: bytes) -> dict[str, StreamState]:
+    """The states of a batch; raises CaptureError for those of another release."""
+    try:
+        states: dict[str, StreamState] = load_state(content)
+        return states
+    except CaptureError as error:
+        raise CaptureError(f"stateDir: {error}: start anew with another stateDir and checkpoint") from error
 
 
 def _state_name(number: int) -> str:

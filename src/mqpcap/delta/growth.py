@@ -1,0 +1,434 @@
+"""Adds captures to a lake, finishes recordings and removes captures; a writer at a time.
+
+New files are sorted out first. Files that were taken are known by their content and skipped. The newest file of a set
+waits for the next run while somebody may write to it. A file that is older than its recording is refused.
+Then the pipeline of each recording reads its new files, from the state that the last run left.
+"""
+
+import fcntl
+import glob
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from mqpcap.background import Background
+from mqpcap.capture import Capture, captures
+from mqpcap.capture.file_sets import rotated_name
+from mqpcap.capture.inputs import InputFile, span
+from mqpcap.delta import tables as delta_tables
+from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
+from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
+from mqpcap.errors import CaptureError, OutputError, one_line
+from mqpcap.parallel_export import row_writer
+from mqpcap.pipeline import Options
+from mqpcap.reading import Meter, Outcome, background, read
+from mqpcap.tables.captures import is_no_capture
+from mqpcap.tables.output import Emit, Output
+from mqpcap.tables.parquet import DATES, by_date
+from mqpcap.tables.schemas import CAPTURES
+
+IDLE_S: Final = 60
+"""The newest file of a set is left alone until nobody has written to it for this time."""
+MAX_COPIES: Final = 8
+"""Copies of a file that are remembered, so that they are not read again."""
+RUNS_KEPT: Final = 2
+"""Runs whose catalogs and states are kept."""
+_LOCK: Final = "lock"
+_PENDING: Final = "pending"
+
+
+@dataclass(slots=True)
+class Addition:
+    """A recording and its new files; ``capture`` has no files if the recording is only finished."""
+
+    recording: Recording
+    capture: Capture
+    taken: list[TakenFile] = field(default_factory=list)
+
+
+class Lake:
+    """A lake that is open for one writer; also a context manager.
+
+    Raises OutputError if the folder holds anything else, if another process writes to it, or if it cannot be written.
+    """
+
+    def __init__(self, folder: Path, options: Options | None = None) -> None:
+        self.folder, self.own = folder, folder / FOLDER
+        self.options = options or Options()
+        with ExitStack() as stack:
+            self._open(stack)
+            self._resources = stack.pop_all()
+
+    def _open(self, stack: ExitStack) -> None:
+        if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
+            raise OutputError(f"{self.folder} is no folder")
+        if self.folder.is_dir() and any(self.folder.iterdir()) and not self.own.is_dir():
+            raise OutputError(f"{self.folder} is not empty and no lake; name a lake, an empty or a new folder")
+        with delta_tables.declared_errors(self.folder):
+            self.own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self.own / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            stack.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputError(f"another process writes to {self.folder}; try again when it is done") from None
+        self._has_new_copies = False
+        self.catalog = load_catalog(self.folder, delta_tables.committed_run(self.folder))
+        self._recover()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.close()
+
+    def _recover(self) -> None:
+        """Removes the files of a killed run, and does a removal that it had begun."""
+        if (self.own / _PENDING).exists():
+            delta_tables.undo(self.folder, self.catalog.run)
+            for path in self.own.glob("[0-9]*"):
+                if int(path.name[:6]) > self.catalog.run:
+                    path.unlink()
+        self._remove_rows()
+        (self.own / _PENDING).unlink(missing_ok=True)
+
+    def _remove_rows(self) -> None:
+        """Remove the rows of captures that ``captures`` has no more."""
+        if self.catalog.removing:
+            for capture in self.catalog.removing:
+                delta_tables.remove_rows(self.folder, capture)
+            self.catalog.removing = []
+            self._save_catalog()
+
+    # New files
+
+    def sort_out(self, inputs: Sequence[str], outcome: Outcome, *, all_now: bool, rebuild: bool) -> list[Addition]:
+        """The recordings with new files; everything else is the outcome's."""
+        paths, named = self._new_paths(inputs, outcome)
+        paths, grown = self._untaken(paths, outcome)
+        if not all_now:
+            paths = _finished(paths, outcome)
+        for path in [path for path in paths if path in grown]:
+            reason = f"begins as {grown[path]}, which was taken, but has other packets"
+            outcome.unreadable.append((path, f"{reason}; --rebuild takes its recording anew"))
+            paths.remove(path)
+        search = captures(paths)
+        for name, reason in search.unreadable:
+            listed = outcome.unreadable if name in named or not is_no_capture(reason) else outcome.skipped
+            listed.append((name, reason))
+        additions: list[Addition] = []
+        for capture in sorted(search.captures, key=_first_ns):
+            late = [x for x in self.catalog.recordings if x.key == _key(capture.files[0]) and _is_late(capture, x)]
+            if late and rebuild:
+                self._take_anew(late, capture)
+            elif late:
+                reason = f"its packets are older than those of {late[0].files[-1].path}, which was taken before it"
+                outcome.unreadable += [
+                    (name, f"{reason}; --rebuild takes that recording anew") for name in capture.files
+                ]
+            else:
+                additions.append(self._addition(capture, [x.recording for x in additions]))
+        if rebuild and self.catalog.removing:
+            self._commit_removal()
+            return self.sort_out([*inputs, *self.catalog.wanted], outcome, all_now=True, rebuild=False)
+        outcome.capture_count += len(additions)
+        outcome.file_count += sum(len(x.capture.files) for x in additions)
+        return additions
+
+    def _new_paths(self, inputs: Sequence[str], outcome: Outcome) -> tuple[list[str], set[str]]:
+        """Files that are not known by path, size and time; and the files that were named, not found in a folder."""
+        taken_stats = {stat for _, file in self.catalog.files() for stat in file.stats}
+        named = {x for x in inputs if not os.path.isdir(x)}
+        paths: dict[tuple[int, int], str] = {}
+        for name in dict.fromkeys([*inputs, *self.catalog.wanted]):
+            matches = list(_below(name))
+            if not matches:
+                outcome.unreadable.append((name, "no such file" if not glob.has_magic(name) else "no file matches"))
+            for path in matches:
+                try:
+                    status = os.stat(path)
+                except OSError as error:
+                    outcome.unreadable.append((path, error.strerror or one_line(error)))
+                    continue
+                if (path, status.st_size, status.st_mtime_ns) not in taken_stats:
+                    paths.setdefault((status.st_dev, status.st_ino), path)
+        return list(paths.values()), named
+
+    def _untaken(self, paths: Sequence[str], outcome: Outcome) -> tuple[list[str], dict[str, str]]:
+        """The files whose content was not taken before, under whatever name; each other file is noted.
+
+        Also by path the taken file that begins like it, where there is one.
+        """
+        untaken: list[str] = []
+        grown: dict[str, str] = {}
+        new_heads: dict[str, list[str]] = {}
+        for path in paths:
+            try:
+                head = head_of(path)
+                alike = [file for _, file in self.catalog.files() if head and file.head == head]
+                twins = new_heads.setdefault(head, []) if head else []
+                content = full_fingerprint(path) if alike or twins else ""
+                if any(full_fingerprint(twin) == content for twin in twins):
+                    outcome.notes.append(f"{path}: has the packets of {twins[0]}")
+                elif original := next((file for file in alike if file.row["fingerprint"] == content), None):
+                    outcome.notes.append(f"{path}: was taken as {original.path}")
+                    original.copies = [*original.copies[-MAX_COPIES:], _stat(path)]
+                    self._has_new_copies = True
+                else:
+                    twins.append(path)
+                    untaken.append(path)
+                    if alike:
+                        grown[path] = alike[0].path
+            except (CaptureError, OSError):
+                untaken.append(path)  # the search for captures says why
+        return untaken, grown
+
+    def _addition(self, capture: Capture, taken: Sequence[Recording]) -> Addition:
+        """The recording that a capture continues, or a new one: files that overlap in time stand alone."""
+        key = _key(capture.files[0])
+        recordings = sorted((x for x in self.catalog.recordings if x.key == key), key=lambda x: x.last_ns)
+        if recordings:
+            newest, earlier = recordings[-1], recordings[:-1]
+            is_alone = any(x.last_ns > newest.first_ns for x in earlier)
+            if newest.state is not None and not is_alone and newest not in taken:
+                return Addition(newest, capture)
+        return Addition(Recording(capture.files[0], key), capture)
+
+    def _take_anew(self, late: Sequence[Recording], capture: Capture) -> None:
+        """Remove recordings, and want their files again, in order with a late one."""
+        paths = [file.path for recording in late for file in recording.files]
+        if gone := [path for path in paths if not os.path.exists(path)]:
+            raise OutputError(f"{gone[0]} is gone, so its recording cannot be taken anew")
+        self.catalog.wanted += [*paths, *capture.files]
+        self.catalog.removing += [recording.capture for recording in late]
+        self.catalog.recordings = [x for x in self.catalog.recordings if x not in late]
+
+    # Runs
+
+    def add(self, additions: Sequence[Addition], outcome: Outcome, meter: Meter, finish: bool = False) -> bool:
+        """Writes the rows of one run, and makes them count; whether there was anything to add."""
+        if finish:
+            named = [x.recording for x in additions]
+            additions = [*additions, *(self._end(x) for x in self.catalog.recordings if x.state and x not in named)]
+        if not additions:
+            if self._has_new_copies and self.catalog.run:
+                self._save_catalog()
+            return False
+        self._check_options()
+        run = self.catalog.run + 1
+        save(self.own / _PENDING, b"")
+        tables = delta_tables.LakeTables(self.folder, run, outcome.choices.core_count)
+        try:
+            for addition in additions:
+                self._read(addition, tables, run, outcome, meter, finish)
+            days = self._write_captures(tables, [x.recording for x in additions])
+            tables.close()
+            self._commit(tables, run, days)
+        finally:
+            tables.stop()
+        return True
+
+    def _end(self, recording: Recording) -> Addition:
+        return Addition(recording, Capture(()))
+
+    def _check_options(self) -> None:
+        """Raises OutputError if the lake was begun with other options: its rows would not fit together."""
+        policy = self.options.policy
+        options = {
+            "decode_as": sorted([rule.port, rule.protocol] for rule in self.options.decode_as),
+            "show_secrets": policy.show_secrets,
+            "bodies": policy.bodies,
+            "max_memory_bytes": self.options.max_memory_bytes,
+        }
+        if self.catalog.options and self.catalog.options != options:
+            names = [name.replace("_", "-") for name in options if options[name] != self.catalog.options.get(name)]
+            raise OutputError(f"{self.folder} was begun with another --{names[0]}; all runs of a lake have the same")
+        self.catalog.options = options
+
+    def _read(
+        self,
+        addition: Addition,
+        tables: delta_tables.LakeTables,
+        run: int,
+        outcome: Outcome,
+        meter: Meter,
+        finish: bool,
+    ) -> None:
+        """Read the new files of a recording from its state, and leave the next state."""
+        recording = addition.recording
+        write = row_writer(outcome, tables)
+        with background(outcome.choices, None) as worker:
+            pipeline = self._pipeline(addition, write, worker, finish)
+            failed_count = len(outcome.unreadable)
+            outcome.dissected_count += read(pipeline, outcome, meter)
+            if len(outcome.unreadable) > failed_count:
+                raise CaptureError(": ".join(outcome.unreadable.pop()))
+        rows, counts = pipeline.rows_of_files()
+        for file in recording.files:
+            file.row["messages"] += counts.pop(file.row["path"], 0)
+        for row in rows:
+            path = row["path"]
+            row |= {"capture": recording.capture}
+            recording.files.append(TakenFile(path, head_of(path), row, [_stat(path)]))
+        recording.state = None
+        if not finish:
+            recording.state = f"{run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
+            save(self.own / recording.state, pipeline.state())
+        if recording not in self.catalog.recordings:
+            self.catalog.recordings.append(recording)
+
+    def _pipeline(self, addition: Addition, write: Emit, worker: Background, finish: bool) -> RecordingPipeline:
+        def emit(output: Output) -> None:
+            if output.table != "captures":  # which the catalog has
+                write(output)
+
+        name = addition.recording.state
+        try:
+            state = None if name is None else (self.own / name).read_bytes()
+            return RecordingPipeline(state, addition.capture, self.options, emit, worker, ends=finish)
+        except OSError as error:
+            raise OutputError(f"{error.filename} cannot be read: {error.strerror}") from error
+        except CaptureError as error:
+            raise OutputError(f"{self.folder}: {one_line(error)}; --finish with that release, or a new lake") from error
+
+    def _write_captures(self, tables: delta_tables.LakeTables, changed: Sequence[Recording]) -> list[str]:
+        """Write the rows of ``captures`` of all days with a new or changed row; the days."""
+        days = {day for recording in changed for day in _days(recording)}
+        for recording in self.catalog.recordings:
+            rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
+            for day, part in by_date("captures", rows, DATES["captures"]):
+                if day in days:
+                    tables.write("captures", part, DATES["captures"])
+        return sorted(days)
+
+    def _commit(self, tables: delta_tables.LakeTables, run: int, days: Sequence[str]) -> None:
+        """Make a run count: the catalog first, then the tables, ``captures`` last."""
+        taken = {file.path for _, file in self.catalog.files()}
+        self.catalog.wanted = [path for path in self.catalog.wanted if path not in taken]
+        self.catalog.run = run
+        self._save_catalog()
+        tables.commit({"captures": delta_tables.paths_of_days(self.folder, "captures", days)})
+        (self.own / _PENDING).unlink()
+        self._forget_old()
+
+    def _save_catalog(self) -> None:
+        with delta_tables.declared_errors(self.folder):
+            path = self.own / f"{self.catalog.run:06d}.json"
+            save(path.with_suffix(".new"), self.catalog.text().encode())
+            path.with_suffix(".new").rename(path)
+
+    def _forget_old(self) -> None:
+        """Delete the catalogs and states that no run needs."""
+        states = {recording.state for recording in self.catalog.recordings}
+        for path in self.own.glob("[0-9]*"):
+            if path.name not in states and int(path.name[:6]) <= self.catalog.run - RUNS_KEPT:
+                with suppress(OSError):
+                    path.unlink()
+
+    def remove(self, capture: str) -> int:
+        """Removes a capture and its files from the lake; returns the number of files."""
+        removed = [x for x in self.catalog.recordings if capture in (x.capture, *(file.path for file in x.files))]
+        if not removed:
+            raise OutputError(f"{self.folder} has no capture {capture!r}; mqpcap lake {self.folder} lists them")
+        self.catalog.removing += [x.capture for x in removed]
+        self.catalog.recordings = [x for x in self.catalog.recordings if x not in removed]
+        self._commit_removal({day for x in removed for day in _days(x)})
+        return sum(len(x.files) for x in removed)
+
+    def _commit_removal(self, days: set[str] | None = None) -> None:
+        """Make a run count that has no row of the removed captures; their rows in other tables follow."""
+        run = self.catalog.run + 1
+        save(self.own / _PENDING, b"")
+        tables = delta_tables.LakeTables(self.folder, run)
+        every_day = {path.name.partition("=")[2] for path in (self.folder / "captures").glob("date=*")}
+        for recording in self.catalog.recordings:
+            rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
+            for day, part in by_date("captures", rows, DATES["captures"]):
+                if day in (days or every_day):
+                    tables.write("captures", part, DATES["captures"])
+        tables.close()
+        self._commit(tables, run, sorted(days or every_day))
+        self._remove_rows()
+
+
+def _below(name: str) -> Iterator[str]:
+    """Every file that an input names: a file, the files of a folder, the matches of a pattern."""
+    matches = sorted(glob.glob(name, recursive=True)) if not os.path.lexists(name) and glob.has_magic(name) else [name]
+    for match in matches:
+        if os.path.isdir(match):
+            for folder, folders, files in os.walk(match, followlinks=True):
+                folders.sort()
+                yield from (os.path.join(folder, file) for file in sorted(files))
+        elif os.path.lexists(match):
+            yield match
+
+
+def _finished(paths: Sequence[str], outcome: Outcome) -> list[str]:
+    """The files without the newest of each set that may still be written."""
+    modified = {path: os.stat(path).st_mtime_ns for path in paths}
+    newest = {_key(path): path for path in sorted(paths, key=lambda path: modified[path])}
+    now_ns = time.time_ns()
+    kept = []
+    for path in paths:
+        age_s = (now_ns - modified[path]) / 1e9
+        if newest[_key(path)] == path and age_s < IDLE_S:
+            outcome.notes.append(f"{path}: left for the next run, as it was written {max(age_s, 0):.0f} s ago")
+        else:
+            kept.append(path)
+    return kept
+
+
+def _stat(path: str) -> tuple[str, int, int]:
+    status = os.stat(path)
+    return path, status.st_size, status.st_mtime_ns
+
+
+def _key(path: str) -> tuple[str, str]:
+    """What all files of a file set share: their folder, and their name without counter and time."""
+    return os.path.realpath(os.path.dirname(path)), rotated_name(os.path.basename(path)).key
+
+
+def _is_late(capture: Capture, recording: Recording) -> bool:
+    """Whether the first packet of a capture is older than the last of a recording."""
+    first_ns = _first_ns(capture)
+    return 0 < first_ns < recording.last_ns
+
+
+def _first_ns(capture: Capture) -> int:
+    """The time of a capture's first packet, 0 without packets."""
+    name = capture.files[0]
+    times = span(name, InputFile(name, name).open)
+    return times[0] if times is not None else 0
+
+
+def _days(recording: Recording) -> list[str]:
+    rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
+    return [day for day, _ in by_date("captures", rows, DATES["captures"])]
+
+
+def append(
+    folder: Path,
+    inputs: Sequence[str],
+    outcome: Outcome,
+    meter: Callable[[Sequence[Capture]], AbstractContextManager[Meter]],
+    *,
+    finish: bool = False,
+    rebuild: bool = False,
+) -> None:
+    """Adds the new files of inputs to a lake; ``finish`` also ends its recordings, as the end of a capture does.
+
+    ``meter`` gives the progress of captures that are about to be read.
+    """
+    with Lake(folder, outcome.choices.dissection()) as lake:
+        additions = lake.sort_out(inputs, outcome, all_now=finish, rebuild=rebuild)
+        with meter([addition.capture for addition in additions]) as progress:
+            lake.add(additions, outcome, progress, finish)

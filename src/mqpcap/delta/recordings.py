@@ -1,0 +1,145 @@
+"""A recording that is read file by file, in as many runs as its files come, with the rows of one reading.
+
+In: the next files of a recording and the state of its pipeline after the files before. Out: rows, and the next state.
+Called by: ``growth``. A run ends after the last window of its last file and closes nothing, so the next run continues
+as if it had read on. Memory, and so the state, has the bounds of one reading.
+
+A state is a pickle: only the owner of the lake may write it. It holds captured bytes that may be secrets.
+"""
+
+import io
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from mqpcap.background import Background
+from mqpcap.capture import Capture, Window
+from mqpcap.capture.inputs import InputFile
+from mqpcap.correlate.rules import request_groups
+from mqpcap.errors import CaptureError
+from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.protocols import protocols
+from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.output import Emit
+
+STATE_HEADER: Final = b"mqpcap state 3\n"
+"""Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
+
+
+class NextFiles:
+    """The next files of a recording, numbered after those of earlier runs."""
+
+    is_pipe = False
+    next_file = None
+
+    def __init__(self, earlier: Sequence[str], capture: Capture) -> None:
+        self.earlier, self.capture = tuple(earlier), capture
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of all files of the recording."""
+        return self.earlier + self.capture.files
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("earlier", "capture"):  # not there while it is loaded
+            raise AttributeError(name)
+        return getattr(self.capture, name)
+
+    def windows(self) -> Iterator[Window]:
+        """The packets of the next files."""
+        for window in self.capture.windows():
+            yield replace(window, file=window.file + len(self.earlier))
+
+
+class _NextRows(CaptureRows):
+    """Counts of the next files, and of messages by the name of the file that they begin in."""
+
+    def __init__(self, files: NextFiles) -> None:
+        super().__init__(files.capture)
+        self._first = len(files.earlier)
+
+    def take(self, window: Window, counts: Mapping[str, int]) -> None:
+        """Add the packets of a window."""
+        super().take(replace(window, file=window.file - self._first), counts)
+
+    @property
+    def messages(self) -> Counter[str]:
+        """The number of messages that begin in each file."""
+        return self._messages
+
+
+class RecordingPipeline(CapturePipeline):
+    """The pipeline of the next files of a recording, from the state that the files before left.
+
+    ``ends``: the recording ends with these files; else everything that is open stays open.
+    """
+
+    def __init__(
+        self, state: bytes | None, capture: Capture, options: Options, emit: Emit, worker: Background, *, ends: bool
+    ) -> None:
+        stages, earlier = (None, ()) if state is None else load_state(state)
+        files = NextFiles(earlier, capture)
+        super().__init__(files, options, emit, worker)  # type: ignore[arg-type]  # a capture of all files
+        self._next_rows = self._rows = _NextRows(files)
+        self._ends = ends
+        if stages is not None:
+            stages.emit, stages.file_name, stages.background = self._count_and_emit, self.stages.file_name, worker
+            self.stages = stages
+
+    def state(self) -> bytes:
+        """The state for the next files."""
+        return dump_state((self.stages, self.capture.files))
+
+    def rows_of_files(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """The rows of ``captures`` for the next files, and by name the messages that begin in any file."""
+        rows = self._next_rows.table(self.failure).to_pylist() if self.capture.facts else []
+        return rows, dict(self._next_rows.messages)
+
+    def _finish(self) -> Iterator[None]:
+        if self._ends:
+            yield from super()._finish()
+        self.stages.background.wait()
+
+
+def full_fingerprint(path: str) -> str:
+    """The fingerprint of all packets of a file, as ``captures`` has it."""
+    capture = Capture((InputFile(path, path),))
+    rows = CaptureRows(capture)
+    for window in capture.windows():
+        rows.take(window, {})
+    return str(rows.table(None)["fingerprint"][0].as_py())
+
+
+@cache
+def _shared_objects() -> dict[tuple[str, ...], object]:
+    """Objects of protocol descriptions, by name; a dumped state refers to them by name."""
+    objects: dict[tuple[str, ...], object] = {}
+    for name, protocol in protocols().items():
+        objects[name, "protocol"] = protocol
+        if (rule := protocol.rule) is not None:
+            objects |= {(name, "rule"): rule, (name, "deliveries"): rule.deliveries}
+            for i, group in enumerate(request_groups(rule)):
+                objects |= {(name, "group", str(i)): group, (name, "tables", str(i)): group.tables}
+    return {name: item for name, item in objects.items() if item is not None}
+
+
+def dump_state(state: object) -> bytes:
+    """A state as bytes, without caches; objects of descriptions are stored by name."""
+    stream = io.BytesIO()
+    names = {id(item): name for name, item in _shared_objects().items()}
+    pickler = pickle.Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.persistent_id = lambda item: names.get(id(item))  # type: ignore[method-assign]
+    pickler.dump(state)
+    return STATE_HEADER + stream.getvalue()
+
+
+def load_state(content: bytes) -> Any:
+    """Reads a state from the bytes of `dump_state`; raises CaptureError for another release."""
+    if not content.startswith(STATE_HEADER):
+        raise CaptureError("its state is of another release of mqpcap")
+    unpickler = pickle.Unpickler(io.BytesIO(content[len(STATE_HEADER) :]))
+    unpickler.persistent_load = lambda name: _shared_objects()[name]  # type: ignore[method-assign]
+    return unpickler.load()

@@ -1,0 +1,331 @@
+"""A lake that grows has the rows of one export of everything, whatever happens on the way."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="deltalake is not installed (extra lake)")
+from click.testing import CliRunner
+from lakes import add, age, of_lake
+from rows import Rows, of_export, rotated
+
+from mqpcap.cli import main
+from mqpcap.delta import catalog, growth
+from mqpcap.delta import tables as delta_tables
+from mqpcap.delta.growth import Lake
+from mqpcap.errors import OutputError
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+
+
+def export_of(*inputs: Path, out: Path) -> Rows:
+    done = CliRunner().invoke(main, ["export", "-q", *map(str, inputs), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    return of_export(out)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    """A recording in five files, long finished."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    return [age(path) for path in rotated(PCAPS / "blipmq" / "qos1.pcap", folder, 5)]
+
+
+@pytest.fixture
+def whole(parts: list[Path], tmp_path: Path) -> Rows:
+    """The rows of one export of the whole recording."""
+    return export_of(parts[0].parent, out=tmp_path / "whole")
+
+
+@pytest.mark.parametrize("steps", [[1, 2, 3, 4, 5], [3, 5], [5]])
+def test_rows_are_those_of_the_whole(parts: list[Path], whole: Rows, tmp_path: Path, steps: list[int]) -> None:
+    """The folder grows; each run names the whole folder, as a cron job does."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for path in parts:
+        path.rename(hidden / path.name)
+    for count in steps:
+        for path in parts[:count]:
+            if not path.exists():
+                (hidden / path.name).rename(path)
+        outcome = add(tmp_path / "lake", parts[0].parent, finish=count == 5)
+        assert outcome.unreadable == []
+
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_all_captures_of_the_samples_are_those_of_one_export(tmp_path: Path) -> None:
+    add(tmp_path / "lake", PCAPS / "fq", PCAPS / "kokaq", finish=True)
+    add(tmp_path / "lake", PCAPS / "fq", PCAPS / "msgq", PCAPS / "faults", finish=True)
+
+    inputs = [PCAPS / name for name in ("fq", "kokaq", "msgq", "faults")]
+    assert of_lake(tmp_path / "lake") == export_of(*inputs, out=tmp_path / "out")
+
+
+def test_file_is_taken_once_whatever_its_name(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", *parts[:3])
+    before = of_lake(tmp_path / "lake")
+    packed = parts[1].with_name("other.gz")
+    packed.write_bytes(gzip.compress(parts[1].read_bytes()))
+    copy = parts[2].with_name("copy")
+    shutil.copy(parts[2], copy)
+    age(parts[0], 10)  # touched
+
+    outcome = add(tmp_path / "lake", packed, copy, *parts[:3])
+
+    assert of_lake(tmp_path / "lake") == before
+    assert outcome.unreadable == []
+    expected = {packed: parts[1], copy: parts[2], parts[0]: parts[0]}
+    assert outcome.notes == [f"{path}: was taken as {taken}" for path, taken in expected.items()]
+    again = add(tmp_path / "lake", packed, copy, *parts[:3])
+    assert (again.notes, again.unreadable) == ([], [])  # they are known by path, size and time, too
+
+
+def test_two_copies_of_a_new_file_are_one(parts: list[Path], tmp_path: Path) -> None:
+    copy = parts[0].with_name("copy")
+    shutil.copy(parts[0], copy)
+
+    outcome = add(tmp_path / "lake", parts[0], age(copy))
+
+    assert outcome.notes == [f"{copy}: has the packets of {parts[0]}"]
+    assert outcome.file_count == 1
+
+
+def test_late_file_is_refused_until_its_recording_is_taken_anew(parts: list[Path], whole: Rows, tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0], parts[2])
+    before = of_lake(tmp_path / "lake")
+
+    outcome = add(tmp_path / "lake", *parts)
+
+    ((_, reason),) = [x for x in outcome.unreadable if x[0] == str(parts[1])]
+    assert "older than those of" in reason and "--rebuild" in reason
+    assert of_lake(tmp_path / "lake") == before
+    add(tmp_path / "lake", *parts, rebuild=True)
+    add(tmp_path / "lake", finish=True)
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_recording_with_a_file_that_is_gone_is_not_taken_anew(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0], parts[2])
+    before = of_lake(tmp_path / "lake")
+    parts[0].unlink()
+
+    with pytest.raises(OutputError, match="is gone"):
+        add(tmp_path / "lake", parts[1], rebuild=True)
+
+    assert of_lake(tmp_path / "lake") == before
+
+
+def test_file_that_grew_is_refused(parts: list[Path], tmp_path: Path) -> None:
+    content = parts[0].read_bytes()
+    parts[0].write_bytes(content[:-200])
+    add(tmp_path / "lake", age(parts[0]))
+    parts[0].write_bytes(content)
+
+    outcome = add(tmp_path / "lake", age(parts[0]))
+
+    assert "begins as" in outcome.unreadable[0][1]
+
+
+def test_file_that_may_still_be_written_is_left(parts: list[Path], tmp_path: Path) -> None:
+    age(parts[2], 5)
+
+    outcome = add(tmp_path / "lake", *parts[:3])
+
+    assert outcome.notes == [f"{parts[2]}: left for the next run, as it was written 5 s ago"]
+    assert outcome.file_count == 2
+    assert add(tmp_path / "lake", *parts[:3], finish=True).file_count == 1  # the archive ends, so it is complete
+
+
+def test_earlier_files_are_not_needed_any_more(parts: list[Path], whole: Rows, tmp_path: Path) -> None:
+    """A run reads its new files and the state, nothing else: so its cost does not grow with the history."""
+    for path in parts:
+        add(tmp_path / "lake", path, finish=path == parts[-1])
+        path.unlink()
+
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_old_states_and_catalogs_go(parts: list[Path], tmp_path: Path) -> None:
+    for path in parts:
+        add(tmp_path / "lake", path)
+
+    own = sorted(path.name for path in (tmp_path / "lake" / catalog.FOLDER).glob("[0-9]*"))
+    assert [name for name in own if name.endswith(".json")] == ["000004.json", "000005.json"]
+    assert [name[:6] for name in own if name.endswith(".state")] == ["000004", "000005"]
+
+
+def test_removed_capture_has_no_row_and_may_come_again(parts: list[Path], whole: Rows, tmp_path: Path) -> None:
+    add(tmp_path / "lake", PCAPS / "fq" / "session.pcap", *parts[:2])
+    with Lake(tmp_path / "lake") as lake:
+        assert lake.remove(str(parts[0])) == 2
+    assert of_lake(tmp_path / "lake").keys() == {"captures", "fq", "messages", "exchanges", "deliveries"}
+
+    with Lake(tmp_path / "lake") as lake:
+        lake.remove(str(PCAPS / "fq" / "session.pcap"))
+        with pytest.raises(OutputError, match="has no capture"):
+            lake.remove("x")
+    assert of_lake(tmp_path / "lake") == {}
+
+    add(tmp_path / "lake", *parts, finish=True)
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_second_writer_is_refused(tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake"), pytest.raises(OutputError, match="another process writes to"):
+        Lake(tmp_path / "lake")
+    Lake(tmp_path / "lake").__exit__(None, None, None)  # and the first has let go
+
+
+def test_other_options_are_refused(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0])
+
+    with pytest.raises(OutputError, match="begun with another --bodies"):
+        add(tmp_path / "lake", parts[1], bodies=0)
+
+
+@pytest.mark.parametrize("kind", ["file", "export", "foreign"])
+def test_folder_that_is_no_lake_is_refused_and_stays(parts: list[Path], tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "other"
+    if kind == "export":
+        export_of(parts[0], out=folder)
+    elif kind == "foreign":
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+    else:
+        folder.write_text("mine")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+
+    with pytest.raises(OutputError):
+        add(folder, parts[0])
+
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_export_does_not_replace_a_lake(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0])
+    before = of_lake(tmp_path / "lake")
+
+    done = CliRunner().invoke(main, ["export", "-q", str(parts[1]), "--out", str(tmp_path / "lake")])
+
+    assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1)
+    assert of_lake(tmp_path / "lake") == before
+
+
+def test_damaged_capture_among_good_ones_hides_none(parts: list[Path], tmp_path: Path) -> None:
+    bad = parts[0].with_name("bad.pcap")
+    bad.write_bytes(b"no capture at all")
+    age(bad)
+
+    outcome = add(tmp_path / "lake", bad, parts[0], PCAPS / "fq" / "session.pcap")
+
+    assert [name for name, _ in outcome.unreadable] == [str(bad)]
+    assert {"blipmq", "fq"} <= of_lake(tmp_path / "lake").keys()
+
+
+class Killed(BaseException):
+    """The process ends here; nothing behind it runs but what an operating system does."""
+
+
+class Steps:
+    """Ends the process at its n-th step that changes the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+        self.left = last
+        for owner, name in (
+            (os, "fsync"), (Path, "rename"), (Path, "unlink"), (delta_tables.LakeTables, "_create"),
+            (delta_tables.LakeTables, "_close_file"), (delta_tables.LakeTables, "_commit"),
+            (delta_tables, "remove_rows"), (growth.Lake, "_forget_old"),
+        ):  # fmt: skip
+            monkeypatch.setattr(owner, name, self._step(getattr(owner, name)))
+
+    def _step(self, function: Any) -> Any:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+            return function(*args, **kwargs)
+
+        return step
+
+
+def killed_at(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    for step in range(200):
+        yield step, tmp_path / f"lake{step}"
+
+
+def test_killed_at_any_step_and_run_again_has_the_rows_of_the_whole(
+    parts: list[Path], whole: Rows, tmp_path: Path
+) -> None:
+    """Three runs; the second is killed at its first step, its second, and so on until it is not killed any more."""
+    add(tmp_path / "begun", *parts[:2])
+    begun = of_lake(tmp_path / "begun")
+    for step, lake in killed_at(tmp_path):
+        shutil.copytree(tmp_path / "begun", lake)
+        with pytest.MonkeyPatch.context() as patch:
+            Steps(patch, step)
+            try:
+                add(lake, *parts[:4])
+            except Killed:
+                is_killed = True
+            else:
+                is_killed = False
+        Lake(lake).__exit__(None, None, None)  # what a next run finds
+        if delta_tables.committed_run(lake) == 1:
+            assert of_lake(lake) == begun, step
+        add(lake, *parts[:4])
+        add(lake, *parts, finish=True)
+        assert of_lake(lake) == whole, step
+        shutil.rmtree(lake)
+        if not is_killed:
+            break
+    assert step > 10
+
+
+def test_removal_that_is_killed_is_done_by_the_next_run(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "begun", *parts[:2], PCAPS / "fq" / "session.pcap", finish=True)
+    begun = of_lake(tmp_path / "begun")
+    for step, lake in killed_at(tmp_path):
+        shutil.copytree(tmp_path / "begun", lake)
+        with pytest.MonkeyPatch.context() as patch:
+            Steps(patch, step)
+            try:
+                with Lake(lake) as growing:
+                    growing.remove(str(parts[0]))
+            except Killed:
+                is_killed = True
+            else:
+                is_killed = False
+        Lake(lake).__exit__(None, None, None)
+        rows = of_lake(lake)
+        assert ("blipmq" not in rows and len(rows["captures"]) == 1) or rows == begun, step
+        shutil.rmtree(lake)
+        if not is_killed:
+            break
+    assert step > 3
+
+
+def test_disk_that_is_full_is_one_line_and_loses_nothing(
+    parts: list[Path], whole: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(tmp_path / "lake", *parts[:2])
+    before = of_lake(tmp_path / "lake")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_tables, "parquet_writer", full)
+        with pytest.raises(OutputError, match="No space left on device"):
+            add(tmp_path / "lake", *parts)
+
+    Lake(tmp_path / "lake").__exit__(None, None, None)
+    assert of_lake(tmp_path / "lake") == before
+    add(tmp_path / "lake", *parts, finish=True)
+    assert of_lake(tmp_path / "lake") == whole

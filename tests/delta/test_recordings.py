@@ -1,0 +1,68 @@
+"""A recording that is read file by file, its state a pickle between them, has the rows of one reading."""
+
+from pathlib import Path
+
+import pytest
+from rows import of_dissections, rotated
+
+from mqpcap.background import Background
+from mqpcap.capture import captures
+from mqpcap.delta.recordings import STATE_HEADER, RecordingPipeline, dump_state, full_fingerprint, load_state
+from mqpcap.errors import CaptureError
+from mqpcap.pipeline import Options, dissect
+from mqpcap.tables.output import Dissection
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SAMPLES = (
+    "fq/session", "fq/peers", "kokaq/go1_session", "kokaq/go1_midstream", "flymq/fetch", "flymq/pipelining",
+    "blipmq/qos1", "blipmq/midstream", "msgq/json_session", "faults/flymq_lost", "faults/msgq_no_syn",
+)  # fmt: skip
+
+
+def read_in_parts(paths: list[Path], dissection: Dissection) -> list[int]:
+    """Read the files one by one; the sizes of the states between them."""
+    sizes: list[int] = []
+    state: bytes | None = None
+    for path in paths:
+        (capture,) = captures([str(path)]).captures
+        ends = path == paths[-1]
+        pipeline = RecordingPipeline(state, capture, Options(), dissection.add, Background(), ends=ends)
+        pipeline.run()
+        state = pipeline.state()
+        sizes.append(len(state))
+    return sizes
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_rows_are_those_of_one_reading(tmp_path: Path, name: str) -> None:
+    paths = rotated(PCAPS / f"{name}.pcap", tmp_path, 6)
+    (whole,) = captures([str(tmp_path)]).captures
+    in_parts = Dissection(whole)
+
+    read_in_parts(paths, in_parts)
+
+    rows, expected = of_dissections([in_parts]), of_dissections([dissect(whole)])
+    for tables in (rows, expected):
+        tables.pop("captures")  # the lake writes them
+    assert rows == expected
+
+
+def test_state_has_no_connection_of_files_that_are_over(tmp_path: Path) -> None:
+    """After the end the state has no connection, whatever was read."""
+    dissection = Dissection(captures([str(PCAPS / "fq" / "session.pcap")]).captures[0])
+    sizes = read_in_parts(rotated(PCAPS / "fq" / "session.pcap", tmp_path, 4), dissection)
+
+    assert sizes[-1] < max(sizes[:-1])
+
+
+def test_state_of_another_release_is_refused() -> None:
+    with pytest.raises(CaptureError, match="another release"):
+        load_state(b"mqpcap state 0\n")
+    assert load_state(STATE_HEADER + dump_state(7)[len(STATE_HEADER) :]) == 7
+
+
+def test_fingerprint_is_that_of_the_table(tmp_path: Path) -> None:
+    path = str(PCAPS / "kokaq" / "doc_session.pcap")
+    made = dissect(captures([path]).captures[0])
+
+    assert made.captures["fingerprint"].to_pylist() == [full_fingerprint(path)]
