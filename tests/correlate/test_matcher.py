@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from alignments import certain_pairs, with_holes
-from batches import PRINTS, End, Row, batch, correlated, placed
+from batches import PRINTS, End, Row, batch, closing, correlated, placed
 from blipmq_broker import PUBLISH, TYPES, Frame
 from blipmq_broker import rows as blipmq_rows
 
-from mqpcap.correlate import Behind, Correlation, matcher, named_matcher, tcp_order
+from mqpcap.correlate import Behind, Correlation, exchanges, matcher, named_matcher, tcp_order
 from mqpcap.correlate.matcher import RequestMatcher
 from mqpcap.correlate.messages import MatchResults
 from mqpcap.correlate.replay import Replay
@@ -243,6 +243,29 @@ def test_open_requests_of_one_side_are_bounded(name: str, monkeypatch: pytest.Mo
     sizes = [step.size for step in replay.steps if step.kind == "request"]
     assert (not sizes) == (name == "kokaq")
     assert max(sizes, default=0) <= 66, "64 requests and what stands for those that were given up"
+
+
+@pytest.mark.parametrize("name", ["flymq", "kokaq", "blipmq"])
+def test_open_requests_of_all_connections_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few requests of many connections: those with the most give them up, and later ones still find their replies."""
+    limit_bytes = 64 * tcp_order.MESSAGE_BYTES
+    monkeypatch.setattr(exchanges, "MAX_OPEN_BYTES", limit_bytes)
+    rows, types = _asked(name, 8)
+    rule = protocols()[name].rule
+    assert rule is not None
+    made = Correlation(name, rule, PRINTS, False)
+    for connection in range(100):
+        part = batch([row | {"connection": connection} for row in rows], types, {})
+        states = {state for _, table in made.feed(part, Behind()) for state in table["state"].to_pylist()}
+        assert states <= {"unknown"}
+        counts = [each.recount() for each in made._exchanges._matchers[0].values()]
+        assert counts == [0] * (connection + 1), "what is held was counted"
+        total = sum(each.held_bytes for each in made._exchanges._matchers[0].values())
+        assert made._exchanges.results.open_bytes == total <= limit_bytes
+    ends = {connection: End() for connection in range(100)}
+    for _, table in made.close(closing(ends)):
+        assert table.num_rows
+    assert made._exchanges.results.open_bytes == 0
 
 
 def _types(rule: CorrelationRule) -> dict[str, Any]:

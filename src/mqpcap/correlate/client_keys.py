@@ -31,6 +31,8 @@ class ClientKeys:
     keys        echo keys of captured requests, the first ones
     ids         ids of the client, the first ones
     publishes   stream offsets by payload key
+
+    If ``has_forgotten``, nothing more is remembered, and nothing is decided by it.
     """
 
     keys: set
@@ -39,14 +41,30 @@ class ClientKeys:
     publish_count: cython.longlong
     ids_repeat: cython.bint
     publishes_repeat: cython.bint
+    has_forgotten: cython.bint
 
     def __init__(self) -> None:
         self.keys, self.ids, self.publishes = set(), set(), {}
-        self.publish_count, self.ids_repeat, self.publishes_repeat = 0, False, False
+        self.publish_count, self.ids_repeat, self.publishes_repeat, self.has_forgotten = 0, False, False, False
+
+    @cython.cfunc
+    def count(self) -> cython.Py_ssize_t:
+        """What is remembered."""
+        return len(self.keys) + len(self.ids) + len(self.publishes)
+
+    @cython.cfunc
+    def forget(self) -> cython.void:
+        """Forget all, to make room."""
+        self.has_forgotten = True
+        self.keys.clear()
+        self.ids.clear()
+        self.publishes.clear()
 
     @cython.cfunc
     def add(self, q: Request) -> cython.void:
         """Note what a request names."""
+        if self.has_forgotten:
+            return
         if q.payload_key > 0 and len(self.publishes) < _MAX_PUBLISHES:
             self.publishes_repeat = self.publishes_repeat or q.payload_key in self.publishes
             self.publishes[q.payload_key] = q.offset
@@ -70,7 +88,7 @@ class ClientKeys:
     @cython.cfunc
     def may_be_used(self, key: cython.longlong) -> cython.bint:
         """Whether a captured request may have an echo key."""
-        return key in self.keys or len(self.keys) >= _MAX_KEYS
+        return self.has_forgotten or key in self.keys or len(self.keys) >= _MAX_KEYS
 
     @cython.cfunc
     def has_unique_ids(self) -> cython.bint:
@@ -80,4 +98,4 @@ class ClientKeys:
     @cython.cfunc
     def has_unique_publishes(self) -> cython.bint:
         """Whether no message was published twice."""
-        return not self.publishes_repeat and self.publish_count >= MIN_UNIQUE
+        return not self.publishes_repeat and not self.has_forgotten and self.publish_count >= MIN_UNIQUE

@@ -10,6 +10,7 @@ by whole columns: they were handled if a later request of their connection was, 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,9 @@ from mqpcap.schema.requests import CorrelationRule, Evidence, Fingerprints, Requ
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
 MICROSECONDS = pa.timestamp("us", "UTC")
+MAX_OPEN_BYTES = 64 << 20
+"""What the open messages and the remembered keys of all connections of a protocol take; with more, the connections with
+the most give up theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,17 @@ class Exchanges:
             matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
             match_messages(matchers, matcher_type, group.tables, self.results, messages)
             self._rows.add(block)
+        if self.results.open_bytes > MAX_OPEN_BYTES:
+            self._make_room()
         return self._apply_results()
+
+    def _make_room(self) -> None:
+        """Give up the open messages of the connections with the most, until half of MAX_OPEN_BYTES is left."""
+        matchers = (matcher for by_flow in self._matchers for matcher in by_flow.values())
+        for matcher in sorted(matchers, key=attrgetter("held_bytes"), reverse=True):
+            if self.results.open_bytes <= MAX_OPEN_BYTES // 2:
+                return
+            self.results.open_bytes += matcher.give_up_all()
 
     def _block(self, batch: Batch, group: RequestGroup, codes: Int64Array, rows: NDArray[np.intp]) -> Block:
         table = batch.table.select([*KEPT, *self._needed])
@@ -154,6 +168,7 @@ class Exchanges:
             contradicted = False
             for matchers in self._matchers:
                 if (matcher := matchers.pop(flow, None)) is not None:
+                    self.results.open_bytes -= matcher.held_bytes
                     contradicted |= matcher.close(*end)
             if flow in self._unconfirmed:
                 # All requests were handled, and nothing contradicted the assumed state.

@@ -146,7 +146,10 @@ class RequestMatcher(TcpOrder):
             self._add_other(q)
             return
         if self.closed:
-            self.after_close.append(q.row)
+            if len(self.after_close) < self.max_open:
+                self.after_close.append(q.row)
+            else:
+                self.results.state(q.row, _UNKNOWN)
             return
         if 0 < self.certain.quiet_ns <= q.pause_ns and not q.in_hole:
             self._settle_quiet()
@@ -608,6 +611,21 @@ class RequestMatcher(TcpOrder):
         self.certain.far = self.certain.high
 
     # -- the end -------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _open_count(self) -> cython.Py_ssize_t:
+        # A connection whose requests were given up keeps a phantom.
+        return len(self.ring) + len(self.certain.placed) - (self.last_phantom >= 0)
+
+    @cython.cfunc
+    def _key_count(self) -> cython.Py_ssize_t:
+        return self.client_keys.count()
+
+    @cython.cfunc
+    def _forget(self) -> cython.void:
+        if len(self.ring) > self.certain.start or self.certain.placed:
+            self._give_up_ring()
+        self.client_keys.forget()
 
     @cython.cfunc
     def _finish(

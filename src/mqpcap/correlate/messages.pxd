@@ -12,7 +12,7 @@ cdef class Reply:
 cdef class MatchResults:
     cdef public object pairs, evidence, states, kinds
     cdef public dict handled_to, confirmed_from
-    cdef public long long watched_flow
+    cdef public long long watched_flow, open_bytes
     cdef public object replay
     cdef void pair(self, long long request_row, long long reply_row, int evidence)
     cdef void state(self, long long row, int state)

@@ -109,6 +109,7 @@ class MatchResults:
     handled_to       by flow: the stream offset up to which the server handled the client's bytes
     confirmed_from   by flow that began before the capture: the first row that is certainly in the assumed state
     watched_flow     the flow whose matcher gets ``replay``, -1 for none
+    open_bytes       what the open messages and the keys of all matchers take; it stays when results are cleared
     """
 
     # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.
@@ -121,9 +122,10 @@ class MatchResults:
 
     watched_flow: cython.longlong
     replay: Any
+    open_bytes: cython.longlong
 
     def __init__(self) -> None:
-        self.watched_flow, self.replay = -1, None
+        self.watched_flow, self.replay, self.open_bytes = -1, None, 0
         self.clear()
 
     def clear(self) -> None:

@@ -51,6 +51,7 @@ class NamedMatcher(TcpOrder):
     names          the first names that the client used, each with whether it was used again
     repeats        a name was used again
     given_up       names of requests that were given up: replies to them may still come
+    all_given_up   more names were given up than are remembered
     has_unnamed    there are requests whose name was not captured
     """
 
@@ -66,6 +67,7 @@ class NamedMatcher(TcpOrder):
     repeats: cython.bint
     early: list
     given_up: set
+    all_given_up: cython.bint
     has_unnamed: cython.bint
     client_has_hole: cython.bint
     server_hole_count: cython.longlong
@@ -75,7 +77,7 @@ class NamedMatcher(TcpOrder):
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.open, self.names, self.given_up, self.early = {}, {}, set(), []
         self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0
-        self.client_has_hole = self.has_unnamed = self.repeats = False
+        self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = False
 
     @cython.cfunc
     def _add_request(self, q: Request) -> cython.void:
@@ -149,8 +151,9 @@ class NamedMatcher(TcpOrder):
     def _give_up(self, name: cython.longlong, is_full: cython.bint) -> cython.void:
         """Give up the open requests of a name, and later ones of it."""
         q: Request
-        if len(self.given_up) < MAX_NAMES:
+        if not self.all_given_up:
             self.given_up.add(name)
+            self.all_given_up = len(self.given_up) >= MAX_NAMES
         for q in self.open.pop(name):
             self.open_count -= 1
             is_one_way = q.kind == _OPTIONAL_REPLY and self.tables.silence[q.code] == State.NOT_EXPECTED
@@ -180,7 +183,7 @@ class NamedMatcher(TcpOrder):
             self._leave_unpaired(r, is_whole)
             return
         q = requests[0]
-        was_given_up: cython.bint = r.echo_key in self.given_up or len(self.given_up) >= MAX_NAMES
+        was_given_up: cython.bint = self.all_given_up or r.echo_key in self.given_up
         if was_given_up or (count > 1 and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
             if self.replay is not None:
                 self.replay.add("unpaired", r.offset, q.offset, q.offset, count)
@@ -207,6 +210,24 @@ class NamedMatcher(TcpOrder):
         may_be_captured = may_be_captured or r.echo_key in self.names or len(self.names) >= MAX_NAMES
         state = _UNKNOWN if may_be_captured else State.ORPHAN
         self.results.state(r.row, NO_ROW if self.tables.one_reply else state)
+
+    @cython.cfunc
+    def _open_count(self) -> cython.Py_ssize_t:
+        return self.open_count
+
+    @cython.cfunc
+    def _key_count(self) -> cython.Py_ssize_t:
+        return len(self.names) + len(self.given_up)
+
+    @cython.cfunc
+    def _forget(self) -> cython.void:
+        self._pair_early()
+        self.all_given_up = self.all_given_up or len(self.open) > 0
+        for name in list(self.open):
+            self._give_up(name, True)
+        self.names.clear()
+        self.given_up.clear()
+        self.repeats = self.has_unnamed = True  # the names that were used are not known any more
 
     @cython.cfunc
     def _finish(

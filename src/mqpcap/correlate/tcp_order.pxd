@@ -4,11 +4,17 @@ cdef class TcpOrder:
     cdef long long client_read, server_read, resume_at, last_ns, pause_ns
     cdef bint skips_silent, client_truncated, server_truncated
     cdef object waiting_requests, waiting_replies
+    cdef public long long held_bytes
     cdef public object replay
     cdef void _add_request(self, Request q)
     cdef void _add_reply(self, Reply r)
     cdef void _add_one_way(self, long long row)
     cdef bint _finish(self, bint ended, bint orderly, bint whole_requests, bint whole_replies)
+    cdef Py_ssize_t _open_count(self)
+    cdef Py_ssize_t _key_count(self)
+    cdef void _forget(self)
+    cpdef long long recount(self)
+    cpdef long long give_up_all(self)
     cdef void _client_hole(self, long long end)
     cdef void _server_hole(self, long long end, long long ack)
     cdef void request(self, Request q)

@@ -28,7 +28,12 @@ from mqpcap.correlate.messages import phantom_reply, phantom_request
 
 MAX_WAITING = 1 << 14
 """Requests of a connection that wait for bytes of the server, and replies likewise; with more they go on."""
+MESSAGE_BYTES = 256
+KEY_BYTES = 64
+"""What an open message takes, and a remembered key."""
 
+_MESSAGE_BYTES = cython.declare(cython.longlong, MESSAGE_BYTES)
+_KEY_BYTES = cython.declare(cython.longlong, KEY_BYTES)
 _UNREAD = cython.declare(cython.int, UNREAD)
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _NEVER = cython.declare(cython.longlong, 1 << 62)
@@ -47,6 +52,7 @@ class TcpOrder:
     last_ns, pause_ns                    when the last byte of either side came; the longest pause since the last reply
     skips_silent                         requests that get no reply need not be added: in no state may they get one
     client_truncated, server_truncated   the last message was not captured whole, so a hole begins inside it
+    held_bytes                           what open messages and keys take, as it was counted last
     """
 
     client_read: cython.longlong
@@ -59,6 +65,7 @@ class TcpOrder:
     server_truncated: cython.bint
     waiting_requests: object
     waiting_replies: object
+    held_bytes: cython.longlong
     replay: Any  # a `Replay`, None unless somebody wants it
 
     def __init__(self, started: bool) -> None:
@@ -69,6 +76,7 @@ class TcpOrder:
         self.skips_silent = True
         self.resume_at = _NEVER
         self.waiting_requests, self.waiting_replies = deque(), deque()
+        self.held_bytes = 0
 
     # -- what a matcher does -------------------------------------------------------------------------------
 
@@ -90,6 +98,37 @@ class TcpOrder:
     ) -> cython.bint:
         """Decide what is open; returns what `close` does."""
         return False
+
+    @cython.cfunc
+    def _open_count(self) -> cython.Py_ssize_t:
+        """Messages that are not decided, beside those that wait."""
+        return 0
+
+    @cython.cfunc
+    def _key_count(self) -> cython.Py_ssize_t:
+        """Keys that are remembered."""
+        return 0
+
+    @cython.cfunc
+    def _forget(self) -> cython.void:
+        """Decide all messages as they stand, and forget all keys."""
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    @cython.ccall
+    def recount(self) -> cython.longlong:
+        """Count ``held_bytes`` anew; returns the change."""
+        before: cython.longlong = self.held_bytes
+        waiting: cython.Py_ssize_t = len(self.waiting_requests) + len(self.waiting_replies)
+        self.held_bytes = _MESSAGE_BYTES * (waiting + self._open_count()) + _KEY_BYTES * self._key_count()
+        return self.held_bytes - before
+
+    @cython.ccall
+    def give_up_all(self) -> cython.longlong:
+        """Decide all messages as they stand, and forget all keys; returns the change of ``held_bytes``."""
+        self.release(True)
+        self._forget()
+        return self.recount()
 
     # -- messages in order of time -------------------------------------------------------------------------
 
@@ -214,6 +253,8 @@ def match_messages(
     for i in range(len(order)):
         k = order[i]
         if flow[k] != current:
+            if m is not None:
+                results.open_bytes += m.recount()
             current = flow[k]
             m = matchers.get(current)
             if m is None:
@@ -280,3 +321,5 @@ def match_messages(
             m.reply(phantom_reply(end, first_ack[k], shortest, True))
         if m.waiting_requests:
             m.release(False)
+    if m is not None:
+        results.open_bytes += m.recount()
