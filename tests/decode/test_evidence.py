@@ -1,8 +1,12 @@
 """Messages wait for the evidence of their connection: within limits, and without a trace in the rows of others."""
 
+import itertools
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from torture import ACK, SYN, Segment, pcap
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
@@ -12,7 +16,7 @@ from mqpcap.tables.output import Output
 PCAPS = Path(__file__).parents[2] / "pcaps"
 
 
-def read(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, int]:
+def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, int]:
     """The dialects of all messages, and the most unresolved messages of a connection and bytes of all connections."""
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
     dialects: list[str] = []
@@ -21,7 +25,7 @@ def read(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, in
         if output.table == "messages":
             dialects.extend(output.rows["dialect"].to_pylist())
 
-    pipeline = CapturePipeline(captures([str(PCAPS / name)]).captures[0], Options(), take)
+    pipeline = CapturePipeline(captures([str(path)]).captures[0], Options(), take)
     most_messages = most_bytes = 0
     for _ in pipeline.steps():
         for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values():
@@ -37,10 +41,10 @@ def read(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, in
 )
 def test_unresolved_messages_are_bounded(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a limit the evidence found so far decides: no message is lost, and fewer wait."""
-    free_dialects, free_messages, free_bytes = read("blipmq/midstream.pcap", monkeypatch)
+    free_dialects, free_messages, free_bytes = read(PCAPS / "blipmq/midstream.pcap", monkeypatch)
     monkeypatch.setattr(evidence, limit, value)
 
-    dialects, messages, size_bytes = read("blipmq/midstream.pcap", monkeypatch)
+    dialects, messages, size_bytes = read(PCAPS / "blipmq/midstream.pcap", monkeypatch)
 
     assert len(dialects) == len(free_dialects)
     assert messages < free_messages and size_bytes < free_bytes
@@ -75,6 +79,37 @@ def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest
 
 def test_messages_of_a_connection_with_fixed_evidence_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """HELLO names the version, so only HELLO itself waits, for nothing but the end of its window."""
-    _, messages, _ = read("blipmq/qos1.pcap", monkeypatch)
+    _, messages, _ = read(PCAPS / "blipmq/qos1.pcap", monkeypatch)
 
     assert messages <= 1
+
+
+KEY = bytes(range(1, 128))
+DATA_CONNECT = b"\xcc\x50\xfa\xce\0\x7f" + KEY
+MESSAGE = b"\2ex\3a.b" + bytes(16) + struct.pack(">I", 1000) + bytes(1000)
+"""What an fq client publishes: exchange, route, id, body."""
+OPENING = [Segment(seq=999, flags=SYN), Segment(b"", 4999, 1000, SYN | ACK, from_server=True)]
+
+
+def sent(bodies: Sequence[bytes]) -> list[Segment]:
+    ends = itertools.accumulate(map(len, bodies), initial=1000)
+    return [Segment(body, seq, 5000) for body, seq in zip(bodies, ends, strict=False)]
+
+
+@pytest.mark.parametrize("is_stalled", [False, True])
+def test_messages_that_wait_for_a_login_or_for_bytes_are_bounded(
+    is_stalled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is granted the key that the connection sends; if it is stalled, the server's first bytes are missing."""
+    server = [Segment(b"x", 5010, 1000, from_server=True)] if is_stalled else []
+    segments = [*OPENING, *server, *sent([DATA_CONNECT, *[MESSAGE] * 100])]
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(pcap(segments, 8765))
+    _, _, free_bytes = read(path, monkeypatch)
+    monkeypatch.setattr(evidence, "MAX_UNRESOLVED_TOTAL_BYTES", 30_000)
+
+    dialects, _, size_bytes = read(path, monkeypatch)
+
+    assert dialects == ["v1"] * 101
+    assert size_bytes < 30_000 + 10_000  # and one message
+    assert free_bytes > 100 * len(MESSAGE)

@@ -51,6 +51,18 @@ class Progress:
     since_ns: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Early:
+    """Messages of a connection that were complete at ``until_ns`` or later, when one of its sides waited for bytes."""
+
+    parts: list[Frames] = field(default_factory=list)
+    until_ns: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.memory_bytes for part in self.parts)
+
+
 class EvidenceCollector:
     """The evidence of all connections, and their unresolved messages.
 
@@ -62,8 +74,7 @@ class EvidenceCollector:
         self.shared: dict[str, SharedFacts] = {}
         self._unresolved: dict[str, dict[int, list[Frames]]] = {}
         """By protocol and connection, in order of time."""
-        self._early: dict[str, dict[int, list[Frames]]] = {}
-        """Messages that are not observed yet."""
+        self._early: dict[str, dict[int, _Early]] = {}
         self._asking: dict[str, dict[int, None]] = {}
         self._unresolved_bytes = 0
 
@@ -127,20 +138,24 @@ class EvidenceCollector:
                 [f in early or (f in since_ns and not self.of(f).is_final) for f in flows.tolist()], np.bool_
             )
             for i in np.flatnonzero(is_held).tolist():
-                early.setdefault(int(flows[i]), []).append(frames.copied(np.flatnonzero(index == i)))
-                self._unresolved_bytes += len(early[int(flows[i])][-1].buffer)
+                part = frames.copied(np.flatnonzero(index == i))
+                early.setdefault(int(flows[i]), _Early()).parts.append(part)
+                self._unresolved_bytes += part.memory_bytes
             ready.append(frames.taken(np.flatnonzero(~is_held[index])) if is_held.any() else frames)
         released = []
-        for flow in list(early):
-            frames = Frames.merged(early.pop(flow))
-            self._unresolved_bytes -= len(frames.buffer)
+        for flow, held in list(early.items()):
             is_free = self.of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
             until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
+            if until_ns == held.until_ns and (held.parts[-1].end_ts_ns >= until_ns).all():
+                continue
+            self._unresolved_bytes -= held.size_bytes
+            frames = Frames.merged(held.parts)
             is_early = frames.end_ts_ns >= until_ns
             released.append(frames.copied(np.flatnonzero(~is_early)))
+            del early[flow]
             if is_early.any():
-                early[flow] = [frames.copied(np.flatnonzero(is_early))]
-                self._unresolved_bytes += len(early[flow][0].buffer)
+                early[flow] = _Early([frames.copied(np.flatnonzero(is_early))], until_ns)
+                self._unresolved_bytes += early[flow].size_bytes
         if released:
             ready.append(Frames.merged(released))
         return [frames for frames in ready if len(frames.start)]
@@ -205,6 +220,8 @@ class EvidenceCollector:
         sizes = frames.end - frames.start
         totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
         for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
+            if self.of(int(flows[i])).asked is not None:
+                continue  # it shows nothing more
             buffered = unresolved.get(int(flows[i]), ())
             count, size = sum(len(part.start) for part in buffered), sum(len(part.buffer) for part in buffered)
             if totals[0][i] + count <= MAX_UNRESOLVED_MESSAGES and totals[1][i] + size <= MAX_UNRESOLVED_BYTES:
@@ -242,8 +259,10 @@ class EvidenceCollector:
         If the connections have not ended, their later messages may be read otherwise. ``readers``: by protocol.
         """
         for protocol, early in self._early.items():
-            parts = [part for flow in ([*early] if flows is None else flows) for part in early.pop(flow, ())]
-            self._unresolved_bytes -= sum(len(part.buffer) for part in parts)
+            parts = [
+                part for flow in ([*early] if flows is None else flows) for part in early.pop(flow, _Early()).parts
+            ]
+            self._unresolved_bytes -= sum(part.memory_bytes for part in parts)
             reader = readers(protocol)
             if parts and reader.protocol.evidence is not None:
                 yield from self._release_resolved(reader, reader.protocol.evidence, Frames.merged(parts))
@@ -259,9 +278,10 @@ class EvidenceCollector:
     def unresolved_since_ns(self) -> dict[int, int]:
         """Connections with unresolved messages, and the time of the first of them."""
         waiting: dict[int, int] = {}
-        for by_protocol in (self._early, self._unresolved):
-            for flow, parts in (item for by_flow in by_protocol.values() for item in by_flow.items()):
-                waiting[flow] = min(int(parts[0].ts_ns[0]), waiting.get(flow, END_NS))
+        unresolved = (item for by_flow in self._unresolved.values() for item in by_flow.items())
+        early = ((flow, held.parts) for by_flow in self._early.values() for flow, held in by_flow.items())
+        for flow, parts in (*unresolved, *early):
+            waiting[flow] = min(int(parts[0].ts_ns[0]), waiting.get(flow, END_NS))
         return waiting
 
     def with_layouts(self, reader: ColumnReader, frames: Frames) -> Frames:
