@@ -45,6 +45,7 @@ from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import DIRECTIONS, Direction
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
+from mqpcap.statistics.chosen_rows import chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.reports import METRICS, Question, by_group, named_report
@@ -114,6 +115,9 @@ def stats(
     by: Sequence[str] | None = None,
     metric: Sequence[Metric] = (),
     interval: str | None = None,
+    sort: str | None = None,
+    reverse: bool = False,
+    having: str | None = None,
     top: int | None = None,
     filter: str | Query | None = None,
     progress: Callable[[int], None] = _ignore,
@@ -122,8 +126,9 @@ def stats(
 ) -> pa.Table:
     """Messages, bytes, errors and latencies by group; with ``report`` one of the ready-made reports.
 
-    by: what to group by, ``("protocol", "op")`` if nothing is given. metric: what to count, all by default; rows are
-    sorted by the first. interval: over time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
+    by: what to group by, ``("protocol", "op")`` if nothing is given; any names of `fields` will do. metric: what to
+    count, all by default; rows are sorted by the first. sort, reverse, having: as the command's options. interval: over
+    time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
 
     >>> import mqpcap
     >>> mqpcap.stats("pcaps/blipmq/qos1.pcap", by=["op"], top=1).to_pylist()[0]["messages"]
@@ -132,7 +137,7 @@ def stats(
     inputs = _Inputs(path, checked_choices(**options))
     question = _question(report, by, tuple(metric), None if interval is None else duration_ns(interval.strip()), top)
     count_captures(inputs.captures, inputs.outcome, question.counters, progress, _query(filter, inputs.captures))
-    rows = question.rows()
+    rows = chosen(question.columns, question.rows(), having, sort, reverse)
     inputs.finish(notes, *question.notes())
     return _table(question.columns, rows[:top])
 

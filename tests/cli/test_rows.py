@@ -59,7 +59,8 @@ def test_dates_go_where_there_is_no_room_then_what_is_told_once_then_spare_colum
     assert line(42)[1] == f"{day}{time}  h:80  123,456"
     assert line(41)[1] == line(31)[1] == f"{time}  h:80  123,456"
     assert line(30) == ("all: at h:80", f"{time}  123,456")
-    assert line(24) == ("all: at h:80", time)
+    *_, row, note, names = text_lines(columns, rows, utc=True, room=24)
+    assert (row, note, names) == (time, "left out at this width:", "  spare")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["text", "number"]), st.integers(1, 60)), min_size=1), st.integers(10, 100))

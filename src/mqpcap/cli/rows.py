@@ -1,10 +1,12 @@
 """Rows of answers as aligned text, CSV or JSON lines.
 
-On a terminal lines fit its width: dates are left out, constant columns are written once above the rows, spare columns
-are left out, texts are cut, never numbers. Elsewhere nothing is cut but text of more than ``MAX_CELL`` characters.
+On a terminal lines fit its width: dates are left out, and constant columns are written once above the rows. Texts are
+cut, never numbers. Spare columns are left out last, and a line below the rows names them. Elsewhere nothing is cut but
+text of more than ``MAX_CELL`` characters.
 """
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -18,6 +20,8 @@ MAX_CELL = 120
 """Characters of a value that are shown as text; JSON and CSV have all."""
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
+ROOMY_CELL = 16
+"""Columns of text are cut to this width before other columns are left out."""
 LONG_CELL = 40
 """Nor is it wider than this, or a third of a terminal: one long name would pull the others' columns apart."""
 GAP = "  "
@@ -75,7 +79,7 @@ def text_lines(
         cells = ([_cell(row, column, utc, dated) for column in left] for row in rows)
         lines = [[column.title for column in left], *cells]
         widths = [max(map(cell_width, texts)) for texts in zip(*lines, strict=True)]
-        if room is None or _line_width(widths) <= room:
+        if room is None or _line_width(fit_width(left, widths, room, ROOMY_CELL)) <= room:
             break
     if constant := [column for column in columns if column not in left and not column.is_spare]:
         yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in constant)}"
@@ -83,6 +87,8 @@ def text_lines(
     for i, line in enumerate(lines):
         words = GAP.join(map(_aligned, line, widths, left)).rstrip()
         yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
+    if missing := [column.title for column in columns if column not in left and column.is_spare]:
+        yield from textwrap.wrap(f"left out at this width: {', '.join(missing)}", room or 100, subsequent_indent="  ")
 
 
 def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:
@@ -120,14 +126,14 @@ def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def fit_width(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """The widths, those of the widest columns of text made less so that a line fits."""
+def fit_width(columns: Sequence[Column], widths: Sequence[int], room: int, least: int = LEAST_CELL) -> list[int]:
+    """The widths, those of the widest columns of text made less so that a line fits; none below ``least``."""
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
     max_width = max(LONG_CELL, room // 3)
     fitted_widths = [min(width, max_width) if i in texts else width for i, width in enumerate(widths)]
     while _line_width(fitted_widths) > room:
         widest = max(texts, key=lambda i: fitted_widths[i], default=None)
-        if widest is None or fitted_widths[widest] <= max(LEAST_CELL, cell_width(columns[widest].title)):
+        if widest is None or fitted_widths[widest] <= max(least, cell_width(columns[widest].title)):
             break
         fitted_widths[widest] -= 1
     return fitted_widths

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 DEFAULT_BY = ("protocol", "op")
+MAX_NAMES = 4
+"""Names to group by."""
 
 
 def _words(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
@@ -31,6 +33,22 @@ def _words(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
         return tuple(dict.fromkeys(words))
 
     return parsed
+
+
+def _key_names(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
+    """Up to four names, each one of BY in any case or a name that filters know."""
+    words = [] if word is None else [name.strip() for name in word.split(",")]
+    names = tuple(dict.fromkeys(name.lower() if name.lower() in BY else name for name in words))
+    if len(names) > MAX_NAMES:
+        raise click.BadParameter(f"{len(names)} names; the most are {MAX_NAMES}", ctx, param)
+    if not set(names) <= set(BY):
+        from mqpcap.query.filter_columns import column
+
+        with misuse_of("--by"):
+            for name in names:
+                if name not in BY:
+                    column(name)
+    return names
 
 
 def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
@@ -47,13 +65,17 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 
 @click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
-@click.option("--by", "key_names", callback=_words(BY), metavar="NAMES", shell_complete=one_of(BY),
-              help=f"What to group by, with commas between: {', '.join(BY)}.  [default: protocol,op]")  # fmt: skip
+@click.option("--by", "key_names", callback=_key_names, metavar="NAMES", shell_complete=one_of(BY),
+              help=f"What to group by, up to four names with commas between: {', '.join(BY)}, or any that mqpcap "
+                   "fields lists, as fq.route.  [default: protocol,op]")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
               help="What to tell of each group: count, bytes, errors, latency; rows are sorted by the first.  "
                    "[default: all]")  # fmt: skip
 @click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
               help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
+@click.option("--sort", metavar="NAME", help="Sort by this column, as p95 or errors: the largest first, text from A.")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--having", metavar="TEST", help="Only rows for which this is true, as 'errors > 0 and p95 > 50ms'.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
 @click.option("--producers", is_flag=True, help="Who publishes what: by topic and client.")
 @click.option("--consumers", is_flag=True, help="Consumers: what each client requested and received, by topic.")
@@ -83,6 +105,9 @@ def stats(
     key_names: tuple[str, ...],
     metrics: tuple[str, ...],
     interval_ns: int | None,
+    sort: str | None,
+    reverse: bool,
+    having: str | None,
     top: int | None,
     slowest: int | None,
     form: Form | None,
@@ -96,12 +121,14 @@ def stats(
 ) -> None:
     """Count messages, bytes, errors and latencies of captures.
 
-    A message counts in the group of its own columns. An error and a latency count in the group of their request; an
-    error that answers no known request in its own. Bytes are those of messages, without TCP and IP. A percentile is a
-    value that was measured (nearest rank). With more than 4 million answered requests, percentiles of groups with more
-    than 65,536 come from a histogram: less than 1% off, marked ~.
+    A message counts in the group of its own columns; with a name of exchanges, as state, in that of its exchange. An
+    error and a latency count in the group of their request; an error that answers no known request in its own. Bytes
+    are those of messages, without TCP and IP. A percentile is a value that was measured (nearest rank). With more than
+    4 million answered requests, percentiles of groups with more than 65,536 come from a histogram: less than 1% off,
+    marked ~.
     """
     from mqpcap.cli.bars import grouped
+    from mqpcap.statistics.chosen_rows import checked, chosen
     from mqpcap.statistics.counters import count_captures
     from mqpcap.statistics.reports import named_report
 
@@ -117,11 +144,14 @@ def stats(
         question = named_report(asked, key_names, slowest or 0)
     with misuse_of("--fields"):
         columns = chosen_columns(question.columns, field_names)
+    for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
+        with misuse_of(option):
+            checked(question.columns, *words)
     outcome = Outcome(choices, needs_match=must_match)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
         count_captures(captures, outcome, question.counters, meter, wanted)
-    rows = question.rows()
+    rows = chosen(question.columns, question.rows(), having, sort, reverse)
     form = form or ("tsv" if field_names else "text")
     write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]

@@ -85,7 +85,7 @@ class Condition:
             and len(source.path) == 1
             and _has_source(rows, source)
         ):
-            array = _load(source, rows)
+            array = load_column(source, rows)
         else:
             return []
         return [str(word) for word in array.unique().to_pylist() if word is not None and not isinstance(word, list)]
@@ -93,7 +93,7 @@ class Condition:
     def _source_mask(self, source: ColumnSource, rows: FilterInput, first_ns: int) -> pa.BooleanArray:
         if source.kind in (ValueKind.ENDPOINT, ValueKind.CONNECTION, ValueKind.STREAM):
             return self._endpoint_mask(source, rows)
-        array = _load(source, rows)
+        array = load_column(source, rows)
         if self.relation == "exists" or (self.relation == "is" and source.kind is not ValueKind.TRUTH):
             is_present = pc.is_valid(array)
             if source.table == "exchanges" and rows.unresolved is not None:
@@ -148,7 +148,7 @@ def _has_source(rows: FilterInput, source: ColumnSource) -> bool:
     return source.table in ("messages", rows.protocol)
 
 
-def _load(source: ColumnSource, rows: FilterInput) -> pa.Array:
+def load_column(source: ColumnSource, rows: FilterInput) -> pa.Array:
     """The column of a source, a value per row."""
     name = source.path[0]
     if source.table == "exchanges":

@@ -39,7 +39,8 @@ class Counters:
     @property
     def columns(self) -> frozenset[str] | None:
         """The columns of ``messages`` that counters read, None if one of the counters does not name its columns."""
-        read = [getattr(x, "columns", None) for x, _ in self._counters if hasattr(x, "take_messages")]
+        takers = (x for x, _ in self._counters if hasattr(x, "take_messages") or hasattr(x, "take_fields"))
+        read = [getattr(x, "columns", None) for x in takers]
         named = [names for names in read if names is not None]
         return frozenset().union(*named) if len(named) == len(read) else None
 
@@ -53,8 +54,16 @@ class Counters:
         return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
 
     def take(self, output: Output) -> None:
-        """Count rows of any table."""
+        """Count rows of any table; messages go with their fields to counters that have ``take_fields``."""
         self.count(output.table, output.rows)
+        for counter, _ in self._counters if output.fields is not None else ():
+            if hasattr(counter, "take_fields"):
+                counter.take_fields(output)
+
+    def field_columns(self, protocol: str) -> tuple[str, ...]:
+        """The columns of a protocol's table that counters read."""
+        named = (x.field_columns(protocol) for x, _ in self._counters if hasattr(x, "field_columns"))
+        return tuple(name for names in named for name in names)
 
     def count(self, table: str, rows: pa.Table | Segments) -> None:
         """Count rows of a table, by its name."""
@@ -76,7 +85,7 @@ class Counters:
 
 def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
     """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
-    drop_unused_columns = Filter(tally.query, lambda protocol: ()).drop_unused_columns
+    drop_unused_columns = Filter(tally.query, counters.field_columns).drop_unused_columns
     pairs = "exchanges" in counters.optional_tables
 
     def count(output: Output) -> None:

@@ -4,7 +4,7 @@ A message counts in the group of its own columns. An error and a latency count i
 exchange names; an error without a request counts in its own group. Rows beyond ``max_groups`` groups count in OTHER.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -32,6 +32,7 @@ exchange still comes."""
 _COUNTED = frozenset({"frame_len", "ts_ns", "direction"})
 _OF_ERRORS = frozenset({"connection_id", "direction", "stream_offset", "status"})
 """Columns of ``messages`` that every grouping reads, and columns that errors need."""
+SUMS = ("messages", "messages_c2s", "bytes", "errors", "likely")
 NO_GROUP = -1
 OTHER: Key = ("(other)",)
 """The key of the rows beyond the largest number of groups."""
@@ -87,6 +88,10 @@ class Sums:
                 self._key_chars = key_chars
             group = self._ids.setdefault(key, len(self._ids))
         return group
+
+    def keys(self) -> Iterator[Key]:
+        """The keys of the groups, in order of their numbers."""
+        return iter(self._ids)
 
     def regrouped(self, group: int, name: str, value: Value) -> int:
         """The number of the group that differs from another in one value of its key."""
@@ -175,7 +180,7 @@ class Groups:
 
     def __init__(self, key_names: Sequence[str], interval_ns: int | None = None, max_groups: int = MAX_GROUPS,
                  errors: bool = True) -> None:  # fmt: skip
-        self.sums = Sums(key_names, ("messages", "messages_c2s", "bytes", "errors", "likely"), interval_ns, max_groups)
+        self.sums = Sums(key_names, SUMS, interval_ns, max_groups)
         read = _COUNTED | _OF_ERRORS if errors else _COUNTED
         self.columns = read.union(*(READ_OF_MESSAGES[name] for name in key_names))
         """The columns of ``messages`` that are read."""
@@ -222,8 +227,11 @@ class Groups:
 
     def rows(self) -> list[GroupRow]:
         """The counts, in the order of the first row of each group."""
-        latencies, server_times = (
-            times.summaries(PERCENTS, len(self.sums)) for times in (self._latencies, self._server_times)
-        )
-        groups = zip(self.sums.sums().items(), latencies, server_times, strict=True)
-        return [GroupRow(key, sums, latency, server_time) for (key, sums), latency, server_time in groups]
+        return group_rows(self.sums, self._latencies, self._server_times)
+
+
+def group_rows(sums: Sums, latencies: Latencies, server_times: Latencies) -> list[GroupRow]:
+    """The counts and times of each group, in the order of the first row of each group."""
+    summaries = (times.summaries(PERCENTS, len(sums)) for times in (latencies, server_times))
+    groups = zip(sums.sums().items(), *summaries, strict=True)
+    return [GroupRow(key, amounts, latency, server_time) for (key, amounts), latency, server_time in groups]

@@ -6,6 +6,7 @@ from typing import Any
 
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
+from mqpcap.statistics.field_groups import FieldGroups
 from mqpcap.statistics.groups import (
     MAX_GROUPS,
     MAX_TIME_GROUPS,
@@ -15,6 +16,7 @@ from mqpcap.statistics.groups import (
     LikelyPairs,
     Sums,
 )
+from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
@@ -131,8 +133,12 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
     """
-    pairs = not EXCHANGES_FOR.isdisjoint(metrics)
-    groups = Groups(key_names, interval_ns, MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS, errors=pairs)
+    pairs, max_groups = not EXCHANGES_FOR.isdisjoint(metrics), MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS
+    groups: Groups | FieldGroups
+    if all(name in OF_MESSAGES for name in key_names):
+        groups = Groups(key_names, interval_ns, max_groups, errors=pairs)
+    else:
+        groups, pairs = FieldGroups(key_names, interval_ns, max_groups), True
     names = key_names if interval_ns is None else (*key_names, "start_ns")
 
     def rows() -> list[Cells]:
