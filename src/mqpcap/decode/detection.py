@@ -23,6 +23,7 @@ from mqpcap.decode.message_buffer import LENGTH, OFFSET, TS_NS
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
+from mqpcap.decode.trial import MANY_MESSAGES, read_on_trial
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text
@@ -36,6 +37,8 @@ MAX_PENDING_BYTES = 128 << 20
 CHUNK_OVERHEAD = 256
 """Memory of a buffered chunk besides its bytes; it counts for connections with more than FEW_CHUNKS chunks."""
 FEW_CHUNKS = 64
+TRIAL_BYTES = 4 << 10
+"""Bytes of both sides that a claim by the port is tried on."""
 MAX_CACHED_BYTES = 1500
 """First packets up to this size are cached: connections that start with the same bytes share one decision."""
 MAX_CACHED = 512
@@ -432,6 +435,8 @@ class Detector:
                 break  # Later candidates are not better: protocols on their own port were asked first.
             claim = protocol.claims(self._opening(candidate, openings))
             verdict = claim.verdict
+            if verdict in (YES, LIKELY) and self._is_withdrawn(candidate, claim, openings, final):
+                verdict = WAIT
             if verdict is WAIT:
                 waits = not final
             elif verdict is YES or (verdict is LIKELY and on_port):
@@ -450,6 +455,26 @@ class Detector:
             conditional += sorted(either, key=lambda x: x.client != client_by_port)
             return None, False
         return (None, True) if waits else (best, False)
+
+    def _is_withdrawn(self, candidate: _Candidate, claim: Claim, openings: Openings, final: bool) -> bool:
+        """Whether a claim that neither the start nor the user confirms reads less than half of the bytes.
+
+        A claim that only the port confirms needs MANY_MESSAGES or TRIAL_BYTES, or the end of the connection.
+        """
+        protocol, client, on_port, forced = candidate
+        sides = (openings[client], claim.c2s), (openings[1 - client], claim.s2c)
+        if forced or any(side.start for side, _ in sides) or (on_port and claim.verdict is YES):
+            return False
+        trials = [
+            read_on_trial(side.data, protocol, layout, self._scanners, side.start, side.ended)
+            for side, layout in sides
+            if side.data and layout
+        ]
+        decoded_bytes, other_bytes, count = (sum(trial[index] for trial in trials) for index in range(3))
+        is_short = count < MANY_MESSAGES and sum(len(side.data) for side, _ in sides) < TRIAL_BYTES
+        if claim.verdict is LIKELY and is_short and not final:
+            return True
+        return decoded_bytes < other_bytes and not any(trial.is_run for trial in trials)
 
     def _candidates(self, origin: FlowOrigin) -> list[_Candidate]:
         """The protocols to ask about a connection; protocols on their own port come first."""
