@@ -164,3 +164,22 @@ def test_bytes_and_open_files_are_captures(tmp_path: Path) -> None:
 
 def test_the_examples_of_the_docstrings_run() -> None:
     assert doctest.testmod(api) == (0, 16)
+
+
+def test_report_writes_the_file_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    size_bytes = mqpcap.report(QOS1, tmp_path / "call.html")
+
+    run("report", "-q", QOS1, "--out", tmp_path / "command.html")
+    assert (tmp_path / "call.html").read_bytes() == (tmp_path / "command.html").read_bytes()
+    assert size_bytes == (tmp_path / "call.html").stat().st_size
+
+
+def test_report_replaces_nothing_but_a_report(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<p>by hand</p>")
+
+    with pytest.raises(mqpcap.MqpcapError, match="no report of ours"):
+        mqpcap.report(QOS1, tmp_path / "page.html")
+
+    assert (tmp_path / "page.html").read_text() == "<p>by hand</p>"

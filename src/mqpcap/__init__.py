@@ -11,14 +11,15 @@ from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
     from mqpcap import protocols
-    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, lake, messages, show, stats
+    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, lake, messages, report, show, stats
     from mqpcap.joining import join
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
 
 __version__ = "0.1.0"
 _CALLS = (
-    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "messages", "show", "stats",
+    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "messages", "report", "show",
+    "stats",
 )  # fmt: skip
 _MODULES = {
     "api": _CALLS,
@@ -28,7 +29,7 @@ _MODULES = {
 }
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
-    "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "samples", "show", "stats",
+    "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "report", "samples", "show", "stats",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from mqpcap.arrays import file_text
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, QueryError
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
@@ -45,9 +46,11 @@ from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import DIRECTIONS, Direction
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
+from mqpcap.statistics.charts import check_drawing
 from mqpcap.statistics.chosen_rows import chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_page import Page, check_target, write_page
 from mqpcap.statistics.reports import METRICS, Question, by_group, named_report
 from mqpcap.tables.export import Export, ExportSummary
 
@@ -415,6 +418,29 @@ def _place(
 def _packet_name(at: int | str) -> PacketName:
     file, _, number = str(at).strip().rpartition("#")
     return PacketName(int(number), file or None)
+
+
+def report(
+    path: Paths,
+    out: str | os.PathLike[str],
+    *,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> int:
+    """Write a report on captures as one HTML file and return its size in bytes. ``out`` is new, or an earlier report.
+
+    Raises OutputError for any other ``out``, and if matplotlib is not installed.
+    """
+    target = os.fspath(out)
+    check_target(target)
+    check_drawing()
+    inputs = _Inputs(path, checked_choices(**options))
+    page = Page(", ".join(file_text(capture.files[0]) for capture in inputs.captures), inputs.outcome)
+    for capture in inputs.captures:
+        page.take(capture, progress)
+    inputs.finish(notes)
+    return write_page(target, page.parts())
 
 
 def extract(

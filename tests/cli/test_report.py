@@ -14,7 +14,7 @@ import running
 from known import pings, truth
 from running import ROOT, Ended
 
-from mqpcap.cli.report_page import MARK
+from mqpcap.statistics.report_page import MARK
 
 pytest.importorskip("matplotlib")
 
@@ -125,6 +125,13 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
     assert all(value is not None and value.startswith("#") for value in links)
     assert not re.search(r"@import|url\((?!#)", page)
     assert "default-src 'none'" in page
+
+
+def test_the_page_names_its_policy_as_browsers_read_it(tmp_path: Path) -> None:
+    """https://www.w3.org/TR/CSP3/#meta-element: any other http-equiv is ignored."""
+    page = made(tmp_path, SESSION)
+
+    assert re.findall(r'<meta http-equiv="([^"]*)" content="default-src', page) == ["Content-Security-Policy"]
 
 
 def test_ids_are_unique(tmp_path: Path) -> None:

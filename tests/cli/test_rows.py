@@ -11,16 +11,13 @@ from running import lines_on_terminal
 
 from mqpcap.cli.rows import (
     LEAST_CELL,
-    cell,
     cell_width,
     fit_width,
-    shown_columns,
     sparkline,
     text_lines,
-    with_files,
     write,
 )
-from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
 
 
 def test_one_long_name_does_not_pull_a_table_apart() -> None:

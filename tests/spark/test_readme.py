@@ -16,7 +16,7 @@ from rows import of_dissections, of_export
 from mqpcap.capture import captures
 from mqpcap.cli import main
 from mqpcap.pipeline import dissect
-from mqpcap.spark import source
+from mqpcap.spark import reading_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,4 +59,4 @@ def test_examples_run(spark: "SparkSession", tmp_path: Path) -> None:
 def test_tables_name_every_option() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
 
-    assert named == set(source._ALL.values())
+    assert named == set(reading_options.OPTION_NAMES.values())

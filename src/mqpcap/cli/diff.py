@@ -10,9 +10,9 @@ import click
 from mqpcap.cli.console import metered, put
 from mqpcap.cli.options import common
 from mqpcap.cli.reading import finish, found
-from mqpcap.cli.rows import cell, write
+from mqpcap.cli.rows import write
 from mqpcap.reading import Choices, Outcome, background, size_bytes
-from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_columns import Cells, Column, cell
 from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:

@@ -1,23 +1,20 @@
 """Rows of answers as aligned text, CSV or JSON lines.
 
 On a terminal lines fit its width: dates are left out, and constant columns are written once above the rows. Texts are
-cut, never numbers. Spare columns are left out last, and a line below the rows names them. Elsewhere nothing is cut but
-text of more than ``MAX_CELL`` characters.
+cut, never numbers. Spare columns are left out last, and a line below the rows names them. Elsewhere only text of more
+than MAX_CELL characters is cut.
 """
 
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from mqpcap.cli.console import coloured, width_of
 from mqpcap.errors import QueryError
-from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns
 from mqpcap.wording import shown
 
-MAX_CELL = 120
-"""Characters of a value that are shown as text; JSON and CSV have all."""
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
 ROOMY_CELL = 16
@@ -91,17 +88,6 @@ def text_lines(
         yield from textwrap.wrap(f"left out at this width: {', '.join(missing)}", room or 100, subsequent_indent="  ")
 
 
-def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:
-    """The columns, those that name files for machines only where one file was read: packet numbers go with a file."""
-    return [replace(x, kind="flag") if x.kind == "file" and file_count < 2 else x for x in columns]
-
-
-def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
-    """The columns that people are shown: without those for machines, files that no row names, and rare zeros."""
-    named = {column for column in columns if any(row.get(column.name) for row in rows)}
-    return [x for x in columns if x.kind != "flag" and (x.kind not in ("file", "rare") or x in named)]
-
-
 def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:
     """Ever fewer columns, and whether times have dates: constant columns are left out first, then spare ones."""
     yield columns, True
@@ -137,37 +123,6 @@ def fit_width(columns: Sequence[Column], widths: Sequence[int], room: int, least
             break
         fitted_widths[widest] -= 1
     return fitted_widths
-
-
-_FORMS: Mapping[str, Callable[[object], str]] = {
-    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "rare": "{:,}".format,
-    "packet": "#{}".format, "plain": str,
-}  # fmt: skip
-
-
-def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
-    """A value as text."""
-    if value is None:
-        return "-"
-    if column.kind in _FORMS:
-        return _FORMS[column.kind](value)
-    if column.kind == "clock":
-        from mqpcap.wording import clock
-
-        return clock(int(str(value)), utc, dated)
-    text = str(value)
-    text = f'"{text}"' if not text or " " in text or text == "-" else text
-    text = shown(text)
-    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
-
-
-def milliseconds(time_ns: int) -> str:
-    """Nanoseconds as milliseconds, to the microsecond; to the nanosecond where that is all there is.
-
-    >>> milliseconds(1_234_567_890), milliseconds(-51_000), milliseconds(999)
-    ('1,234.568', '-0.051', '0.000999')
-    """
-    return f"{time_ns / 1e6:,.6f}" if 0 < abs(time_ns) < 1000 else f"{time_ns / 1e6:,.3f}"
 
 
 def cell_width(text: str) -> int:

@@ -10,8 +10,9 @@ from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
 from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.cli.rows import Form, chosen_columns, with_files, write
+from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.statistics.report_columns import with_files
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:

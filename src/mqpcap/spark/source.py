@@ -8,10 +8,9 @@ A schema of your own selects columns by name, in its order. ``pushdown`` needs
 ``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets.
 """
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,7 +32,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from mqpcap.capture import Capture
-from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
@@ -41,6 +39,14 @@ from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark.reading_options import (
+    BATCH_OPTIONS,
+    COMMON_OPTIONS,
+    STREAM_OPTIONS,
+    Reading,
+    check_columns,
+    reading,
+)
 from mqpcap.spark.share import NS, Share, SharedKnowledge
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import RowPolicy
@@ -48,96 +54,6 @@ from mqpcap.tables.schemas import KEYS
 
 DEFAULT_SLOTS = 8
 """Task slots assumed when a large capture is split: a source cannot see the session."""
-_OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode")
-_OF_BATCHES = ("pushdown", "shares")
-_OF_STREAMS = ("maxFilesPerTrigger", "stateDir", "idleSeconds", "ignoreMissingFiles")
-_ALL = {name.lower(): name for name in (*_OPTIONS, *_OF_BATCHES, *_OF_STREAMS)}
-_OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
-"""Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
-_DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\w+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The options, parsed."""
-
-    inputs: tuple[str, ...]
-    table: str
-    options: Options
-    columns: tuple[str, ...] | None
-    permissive: bool
-    pushdown: bool
-    share_count: int | None
-    state_dir: str
-    idle_s: float
-    max_files: int | None
-    ignores_missing: bool
-
-
-def reading(given: Mapping[str, str], allowed: Sequence[str] = tuple(_ALL.values())) -> Reading:
-    """Parses the options; raises CaptureError that names the option that is wrong or not ``allowed``."""
-    options = {name.lower(): value for name, value in given.items()}
-    _check_names(options, allowed)
-    table = options.get("table", "messages").lower()
-    if table not in schemas.table_names():
-        raise CaptureError(f"there is no table {table!r}{partitions.nearest_name(table, schemas.table_names())}")
-    columns = tuple(name.strip() for name in options["columns"].split(",")) if options.get("columns") else None
-    _check_columns(table, columns or ())
-    mode, bodies = options.get("mode", "failfast").lower(), options.get("bodies", "full").lower()
-    if mode not in ("failfast", "permissive"):
-        raise CaptureError(f"option mode is failfast or permissive, not {options['mode']!r}")
-    kept = None if bodies == "full" else 0 if bodies == "none" else int(_number(options, "bodies"))
-    policy = RowPolicy(_flag(options, "showsecrets"), kept)
-    memory_bytes = int(_number(options, "maxmemory", share.TASK_MEMORY_BYTES))
-    return Reading(
-        tuple(partitions.named_inputs(options)), table,
-        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
-        _flag(options, "pushdown"), max(1, int(_number(options, "shares"))) if "shares" in options else None,
-        options.get("statedir", ""), _number(options, "idleseconds", 60),
-        max(1, int(_number(options, "maxfilespertrigger"))) if "maxfilespertrigger" in options else None,
-        _flag(options, "ignoremissingfiles"),
-    )  # fmt: skip
-
-
-def _check_names(options: Mapping[str, str], allowed: Sequence[str]) -> None:
-    for name in options:
-        if name in _OF_SPARK or name.startswith("option."):
-            continue
-        if name not in _ALL:
-            raise CaptureError(f"there is no option {name!r}{partitions.nearest_name(name, tuple(_ALL.values()))}")
-        if _ALL[name] not in allowed:
-            raise CaptureError(f"option {_ALL[name]} is for spark.read{'Stream' * (_ALL[name] in _OF_STREAMS)} only")
-
-
-def _check_columns(table: str, names: Sequence[str]) -> None:
-    column_names = schemas.table_schema(table).names
-    for name in names:
-        if name not in column_names:
-            raise CaptureError(f"table {table} has no column {name!r}{partitions.nearest_name(name, column_names)}")
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    word = options.get(name, "false").lower()
-    if word not in ("true", "false"):
-        raise CaptureError(f"option {_ALL[name]} is true or false, not {word!r}")
-    return word == "true"
-
-
-def _number(options: Mapping[str, str], name: str, otherwise: float = 0) -> float:
-    word = options.get(name, str(otherwise))
-    if not re.fullmatch(r"\d+" + r"(\.\d+)?" * (name == "idleseconds"), word, re.ASCII):
-        raise CaptureError(f"option {_ALL[name]} is a number, not {word!r}")
-    return float(word)
-
-
-def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
-    rules_read = []
-    for rule in filter(None, (part.strip() for part in rules.split(";"))):
-        match = _DECODE_AS.fullmatch(rule)
-        if match is None or match[2].lower() not in protocols():
-            raise CaptureError(f"{rule!r} is not a rule like tcp.port==9092,flymq")
-        rules_read.append(DecodeAs(int(match[1]), match[2].lower()))
-    return tuple(rules_read)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -168,16 +84,16 @@ class CaptureSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of captures; with option ``pushdown``, a reader that takes filters."""
-        asked = reading(self.options, (*_OPTIONS, *_OF_BATCHES))
-        _check_columns(asked.table, schema.fieldNames())
+        asked = reading(self.options, (*COMMON_OPTIONS, *BATCH_OPTIONS))
+        check_columns(asked.table, schema.fieldNames())
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the finished files of a capture process."""
         from mqpcap.spark.streaming import CaptureStream
 
-        asked = reading(self.options, (*_OPTIONS, *_OF_STREAMS))
-        _check_columns(asked.table, schema.fieldNames())
+        asked = reading(self.options, (*COMMON_OPTIONS, *STREAM_OPTIONS))
+        check_columns(asked.table, schema.fieldNames())
         return CaptureStream(asked, schema)
 
 

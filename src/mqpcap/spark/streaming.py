@@ -37,8 +37,8 @@ from mqpcap.errors import CaptureError, one_line
 from mqpcap.pipeline import OPTIONAL_TABLES, Options, Pipeline
 from mqpcap.spark import partitions, schemas
 from mqpcap.spark.partitions import MISSING
+from mqpcap.spark.reading_options import Reading
 from mqpcap.spark.share import drain, table_needs
-from mqpcap.spark.source import Reading
 from mqpcap.spark.storage import Storage, is_remote
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.output import Output

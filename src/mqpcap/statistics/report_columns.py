@@ -1,9 +1,13 @@
-"""The columns of a report: a name for programs, a title with its unit for people."""
+"""The columns of a report (a name for programs, a title with its unit for people), and their values as text."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from mqpcap.wording import clock, shown
+
+MAX_CELL = 120
+"""Characters of a value that are shown as text; JSON and CSV have all."""
 Cells = Mapping[str, object]
 
 
@@ -21,3 +25,43 @@ class Column:
     kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag", "rare"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""
+
+
+def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:
+    """The columns, those that name files for machines only where one file was read: packet numbers go with a file."""
+    return [replace(x, kind="flag") if x.kind == "file" and file_count < 2 else x for x in columns]
+
+
+def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Column]:
+    """The columns that people are shown: without those for machines, files that no row names, and rare zeros."""
+    named = {column for column in columns if any(row.get(column.name) for row in rows)}
+    return [x for x in columns if x.kind != "flag" and (x.kind not in ("file", "rare") or x in named)]
+
+
+_FORMS: Mapping[str, Callable[[object], str]] = {
+    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "rare": "{:,}".format,
+    "packet": "#{}".format, "plain": str,
+}  # fmt: skip
+
+
+def cell(column: Column, value: object, utc: bool, dated: bool = True) -> str:
+    """A value as text."""
+    if value is None:
+        return "-"
+    if column.kind in _FORMS:
+        return _FORMS[column.kind](value)
+    if column.kind == "clock":
+        return clock(int(str(value)), utc, dated)
+    text = str(value)
+    text = f'"{text}"' if not text or " " in text or text == "-" else text
+    text = shown(text)
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def milliseconds(time_ns: int) -> str:
+    """Nanoseconds as milliseconds, to the microsecond; to the nanosecond where that is all there is.
+
+    >>> milliseconds(1_234_567_890), milliseconds(-51_000), milliseconds(999)
+    ('1,234.568', '-0.051', '0.000999')
+    """
+    return f"{time_ns / 1e6:,.6f}" if 0 < abs(time_ns) < 1000 else f"{time_ns / 1e6:,.3f}"

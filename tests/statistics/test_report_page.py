@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import captures
-from mqpcap.cli.report_page import MARK, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
 from mqpcap.reading import Choices, Outcome
 from mqpcap.statistics.report_columns import Column
+from mqpcap.statistics.report_page import MARK, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
 from mqpcap.wording import shown
 
 PCAPS = Path(__file__).parents[2] / "pcaps"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib")
 
-from mqpcap.cli.charts import VARIABLES, _decades, latencies, timeline
+from mqpcap.statistics.charts import VARIABLES, _decades, latencies, timeline
 
 NAMES = ['fq <b>x</b> & "y" ]]> \'', "a $x^2$ b", "plain"]
 XLINK = "{http://www.w3.org/1999/xlink}href"

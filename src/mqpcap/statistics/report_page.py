@@ -4,16 +4,19 @@ Everything that comes from a capture or a command line passes ``escaped``.
 """
 
 import html
+import os
+import stat
 from collections.abc import Iterator, Sequence
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
-from mqpcap.cli.charts import latencies, timeline
-from mqpcap.cli.rows import cell, shown_columns, with_files
+from mqpcap.errors import OutputError
+from mqpcap.listing.extraction import created_file
 from mqpcap.reading import Meter, Outcome, background, size_bytes
 from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.charts import latencies, timeline
 from mqpcap.statistics.counters import Counters
-from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
 from mqpcap.statistics.reports import by_group, of_errors, of_role, of_slowest
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.statistics.timeline import Timeline, Total
@@ -38,7 +41,7 @@ _HEAD = """<html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<meta http-equiv="Content-Security-RowPolicy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 """
 _STYLE = """<style>
 :root {
@@ -195,3 +198,35 @@ def _class(column: Column) -> str:
 def figure(svg: str, caption: str) -> str:
     """A drawing."""
     return f'<figure>\n{svg}\n<figcaption class="soft">{escaped(caption)}</figcaption>\n</figure>'
+
+
+def check_target(out_path: str) -> None:
+    """Raises OutputError unless a report may be written there: only an earlier report is replaced."""
+    try:
+        status = os.lstat(out_path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a link or no file"
+        raise OutputError(f"{shown(out_path)} is {kind}; name a file that is new or an earlier report")
+    with open(out_path, "rb") as file:
+        if file.read(len(MARK)) != MARK.encode():
+            raise OutputError(f"{shown(out_path)} is no report of ours; it stays as it is")
+
+
+def write_page(out_path: str, parts: Iterator[str]) -> int:
+    """Write a report and return its size in bytes. An earlier report stays until the new one is complete."""
+    folder, name = os.path.split(out_path)
+    temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
+    with created_file(temporary) as file:
+        file.writelines(encoded(parts))
+        file.flush()
+        size = file.tell()
+        check_target(out_path)
+        os.replace(temporary, out_path)
+    return size
+
+
+def encoded(parts: Iterator[str]) -> Iterator[bytes]:
+    """The parts as UTF-8; a name that is not UTF-8 has question marks."""
+    return (part.encode("utf-8", "replace") for part in parts)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mqpcap.errors import OutputError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
 VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
 WIDTH_INCHES = 9.6
+NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 _SETTINGS = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -35,6 +38,14 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+def check_drawing() -> None:
+    """Raises OutputError if matplotlib is not installed."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise OutputError(NO_DRAWING) from error
 
 
 def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64]) -> str:
