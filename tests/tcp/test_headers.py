@@ -310,7 +310,7 @@ def test_fragments_are_kept_from_one_window_for_the_next():
     rows = [len(dissector.segments(window([ETHER / piece])).start) for piece in PIECES]
 
     assert rows == [0] * (len(PIECES) - 1) + [1]
-    assert dissector.fragment_datagrams_held == 0
+    assert len(dissector._fragments) == 0
 
 
 def test_first_copy_of_a_fragment_wins():
@@ -351,11 +351,11 @@ def test_number_of_unfinished_datagrams_is_bounded(monkeypatch):
     first = [fragment(IP(src="1.1.1.1", dst="2.2.2.2", id=number) / TCP() / Raw(BIG), 800)[0] for number in range(5)]
     found = dissector.segments(window([ETHER / piece for piece in first]))
 
-    assert dissector.fragment_datagrams_held == 3
+    assert len(dissector._fragments) == 3
     assert found.counts["datagram_dropped"] == 2
     assert unread(found.counts) == {"TCP fragments of incomplete datagrams": 2}
     assert unread(dissector.finish()) == {"TCP fragments of incomplete datagrams": 3}
-    assert dissector.fragment_datagrams_held == 0
+    assert len(dissector._fragments) == 0
 
 
 def test_bytes_of_unfinished_datagrams_are_bounded(monkeypatch):
@@ -384,7 +384,7 @@ def test_fragment_cut_by_the_snap_length_leaves_its_datagram_unfinished():
     found = dissector.segments(window(frames, wirelen=wirelen))
 
     assert payloads(found) == []
-    assert dissector.fragment_datagrams_held == 1
+    assert len(dissector._fragments) == 1
 
 
 def test_fragment_beyond_the_longest_datagram_is_malformed():

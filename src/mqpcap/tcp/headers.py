@@ -683,11 +683,6 @@ class Dissector:
     def __init__(self) -> None:
         self._fragments = Fragments()
 
-    @property
-    def fragment_datagrams_held(self) -> int:
-        """Datagrams with missing fragments; at the end of a capture they are lost."""
-        return len(self._fragments)
-
     def segments(self, window: Window) -> Segments:
         """The TCP segments of a window's packets, in order; see Segments.
 
