@@ -11,7 +11,21 @@ from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
 if TYPE_CHECKING:
     from mqpcap import protocols
-    from mqpcap.api import ask, diff, explain, export, extract, fields, follow, info, lake, messages, report, show, stats
+    from mqpcap.api import (
+        ask,
+        diff,
+        explain,
+        export,
+        extract,
+        fields,
+        follow,
+        info,
+        lake,
+        messages,
+        report,
+        show,
+        stats,
+    )
     from mqpcap.joining import join
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples

@@ -70,7 +70,8 @@ class Frames(ColumnBatch):
     @property
     def memory_bytes(self) -> int:
         """What the rows and a buffer of their own take."""
-        return len(self.buffer) + sum(getattr(self, name).nbytes + ARRAY_BYTES for name in self.column_names())
+        column_bytes: int = sum(getattr(self, name).nbytes + ARRAY_BYTES for name in self.column_names())
+        return len(self.buffer) + column_bytes
 
     def spans(self) -> Spans:
         """The messages as input of a `ColumnReader`."""
