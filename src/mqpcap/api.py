@@ -96,13 +96,13 @@ class _Inputs:
         self.outcome.capture_count = len(self.captures)
         self.outcome.file_count = sum(len(capture.files) for capture in self.captures)
 
-    def finish(self, notes: list[str] | None, *more: str) -> None:
+    def finish(self, notes: list[str] | None, *report_notes: str) -> None:
         """Give the notes out. Raises CaptureError if an input could not be read."""
         if self.outcome.unreadable:
             raise CaptureError(": ".join(self.outcome.unreadable[0]))
         if notes is not None:
             tally = self.outcome.tally
-            notes += [*more, *self.outcome.notes]
+            notes += [*report_notes, *self.outcome.notes]
             notes += [] if tally is None or tally.note is None else [tally.note]
 
 
@@ -284,13 +284,13 @@ def _message(row: MessageRow) -> "Message":
     columns: Mapping[str, Any] = row.message
     pair, exchange = ReplyLookup(), row.exchange
     if exchange is not None and exchange.is_request:
-        other: Direction = DIRECTIONS[columns["direction"] == DIRECTIONS[0]]
+        reply_direction: Direction = DIRECTIONS[columns["direction"] == DIRECTIONS[0]]
         reply: Key | None = None
         if exchange.offset is not None:
-            reply = columns["connection_id"], other, exchange.offset
+            reply = columns["connection_id"], reply_direction, exchange.offset
         pair.resolve(reply)
-    seen = Seen(**{name: columns[name] for name in COLUMNS}, pair=pair)
-    return message(protocols()[row.protocol].layout(columns[LAYOUT]), columns[BYTES], columns[VARIANT], seen)
+    mq = Seen(**{name: columns[name] for name in COLUMNS}, pair=pair)
+    return message(protocols()[row.protocol].layout(columns[LAYOUT]), columns[BYTES], columns[VARIANT], mq)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Callbacks with which a caller of the pipeline selects and observes, one per stage.
+"""Callbacks of the pipeline, one per stage: they select and observe.
 
 In: the output of a stage. Out: a mask of rows, further columns, or nothing. Called by: ``pipeline``.
 """

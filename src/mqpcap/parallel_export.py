@@ -1,8 +1,8 @@
 """Captures exported group by group, each group by a process of its own where there is more than one core.
 
 Python runs one thread at a time and most of a dissection is not compression, so threads alone fill one core and a half.
-What is written depends on the groups and not on how many processes there are: a group's files are its own, and
-captures are grouped by their sizes alone.
+The files depend on the groups, not on the number of processes: a group has files of its own, and captures are grouped
+by their sizes alone.
 """
 
 import signal
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _Task: TypeAlias = "tuple[list[Capture], Choices, Path]"
 """A group, and the folder where it is to be written."""
 GROUP_BYTES = 64 << 20
-"""Captures are grouped until they are so large together: two seconds of work, four times what a process costs."""
+"""Bytes of captures in a group: two seconds of work, four times the cost of a process."""
 
 
 def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
@@ -88,7 +88,7 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
 def _pipeline(
     capture: "Capture", outcome: Outcome, write: "Emit", worker: "Background"
 ) -> "tuple[CapturePipeline, Callable[[], None]]":
-    """A pipeline that writes the rows that are wanted, and what is to be called behind its end."""
+    """A pipeline that writes selected rows, and a function to call after its end."""
     from mqpcap.pipeline import CapturePipeline
 
     choices = outcome.choices
@@ -134,7 +134,7 @@ def write_captures(
 
 
 def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:
-    """Rows of ``captures`` for files of which nothing was read, each a capture of its own if it is of none."""
+    """Write rows of ``captures`` for unread files; without ``capture`` each file is a capture of its own."""
     from mqpcap.tables.captures import unread_files
     from mqpcap.tables.parquet import DATES
 
@@ -143,7 +143,7 @@ def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str
 
 
 def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", meter: Meter) -> Outcome:
-    """What the tables of captures came to, which were written to a folder of their own."""
+    """Write the tables of captures to a folder of their own; returns the outcome."""
     from mqpcap.tables.export import Export
 
     outcome = Outcome(choices)
@@ -177,7 +177,7 @@ def written_in_groups(
 def _side_by_side(
     tasks: "Sequence[_Task]", process_count: int, meter: Meter, prepare: Callable[[], None] | None
 ) -> dict[int, Outcome]:
-    """What each task came to, by its number. Raises what a process cannot go on from."""
+    """The outcome of each task, by its number. Raises the error that ended a process."""
     from multiprocessing import get_context
     from multiprocessing.connection import wait
 
@@ -220,7 +220,7 @@ def _serve(pipe: "Connection", prepare: Callable[[], None] | None) -> None:
     """The life of a process: numbered tasks in; bytes read, what a task came to under its number, or an error out."""
     if prepare is not None:
         prepare()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process is told, and ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process gets the signal and ends the other processes
     with suppress(EOFError, BrokenPipeError):
         while True:
             numbered: tuple[int, _Task] = pipe.recv()

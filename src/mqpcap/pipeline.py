@@ -128,7 +128,7 @@ class Pipeline:
         self.span_ns = 0, 0
         """Times of the first and the last packet of the current step."""
         self.newest_ns = 0
-        """The latest time of a packet so far; a later packet may have an earlier time."""
+        """The latest time of all packets read; packets may be out of order."""
         self.read_ns = 0
         """All messages that were complete before this time have been emitted."""
         self._excluded = ExcludedConnections()
@@ -264,7 +264,7 @@ class Pipeline:
         size_bytes = 0
         for frames, records in messages:
             if size_bytes > MAX_PAIRED_BYTES:
-                # As if the window ended here, of which only the first packet counts as read.
+                # As if the window ended here; only its first packet counts as read.
                 self._correlate(batches, self.span_ns[0])
                 batches, size_bytes = {}, 0
                 self.read_ns = self.span_ns[0]
@@ -297,7 +297,7 @@ class Pipeline:
             batches.setdefault(protocol.name, []).append(batch)
 
     def _correlate(self, batches: Mapping[str, list[Batch]], now_ns: int) -> None:
-        """Pair the messages of a step. All together, as a message with a hole comes after later ones of its connection.
+        """Pair the messages of a step, all together: a message with a hole comes after later messages of its connection.
 
         ``now_ns``: the time of the newest packet that counts as read.
         """

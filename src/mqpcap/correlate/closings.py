@@ -21,7 +21,7 @@ NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER)
 
 
 class Closings:
-    """Where each live connection has bytes without a message; ``connections``: those of the `Framer`."""
+    """Ranges without messages, of live connections; ``connections``: those of the `Framer`."""
 
     def __init__(self, connections: Mapping[int, ConnectionState]) -> None:
         self._connections = connections

@@ -1,6 +1,6 @@
 """How far a capture has been read: sides that wait for bytes, connections that may still add older messages.
 
-In: the state of reassembly, framing and evidence. Out: `Behind`, by which `Correlation` knows which rows it can decide.
+In: the state of reassembly, framing and evidence. Out: `Behind`, the limits within which `Correlation` decides.
 Called by: ``pipeline``.
 """
 

@@ -215,7 +215,7 @@ def check_target(out_path: str) -> None:
 
 
 def write_page(out_path: str, parts: Iterator[str]) -> int:
-    """Write a report and return its size in bytes. An earlier report stays until the new one is complete."""
+    """Write a report and return its size in bytes. A complete report replaces an earlier report."""
     folder, name = os.path.split(out_path)
     temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
     with created_file(temporary) as file:
