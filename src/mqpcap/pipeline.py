@@ -297,9 +297,9 @@ class Pipeline:
             batches.setdefault(protocol.name, []).append(batch)
 
     def _correlate(self, batches: Mapping[str, list[Batch]], now_ns: int) -> None:
-        """Pair the messages of a step, all together: a message with a hole comes after later messages of its connection.
+        """Pair the messages of a step, all together.
 
-        ``now_ns``: the time of the newest packet that counts as read.
+        A message with a hole comes after later messages of its connection. ``now_ns``: the time of the newest packet that counts as read.
         """
         if not self.options.pairs_requests:
             return

@@ -1,6 +1,7 @@
 """Numbers to charts: static SVG, drawn by matplotlib, to stand in a page.
 
-Colours are CSS variables of the page, so that a drawing fits light and dark. matplotlib draws with stand-ins for them. Names of operations may come from a capture: they are text and nothing else.
+Colours are CSS variables of the page, so that a drawing fits light and dark. matplotlib draws with stand-ins for them.
+Names of operations may come from a capture: they are text and nothing else.
 """
 
 import math
