@@ -299,7 +299,8 @@ class Pipeline:
     def _correlate(self, batches: Mapping[str, list[Batch]], now_ns: int) -> None:
         """Pair the messages of a step, all together.
 
-        A message with a hole comes after later messages of its connection. ``now_ns``: the time of the newest packet that counts as read.
+        A message with a hole comes after later messages of its connection.
+        now_ns: the time of the newest packet that counts as read.
         """
         if not self.options.pairs_requests:
             return
