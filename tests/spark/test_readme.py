@@ -1,8 +1,11 @@
 """The README beside the Spark room: its examples run, and its tables name the options there are."""
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "src/mqpcap/spark/README.md").read_text()
+PAGE = ROOT / "src/mqpcap/spark/README.md"
+TEXT = PAGE.read_text()
 BLOCKS = [(kind, code) for kind, code in re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)]
 
 
@@ -60,3 +64,21 @@ def test_tables_name_every_option() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
 
     assert named == set(reading_options.OPTION_NAMES.values())
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", PAGE], ids=["front", "spark"])
+def test_first_lines_are_a_whole_script(page: Path, tmp_path: Path) -> None:
+    """By the Python of a virtual environment that is not activated: PATH has none of its programs."""
+    shutil.copytree(ROOT / "pcaps" / "fq", tmp_path / "captures")
+    scripts = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    script = next(text for text in scripts if text.startswith("from mqpcap.spark.session import session"))
+    (tmp_path / "script.py").write_text(script)
+    folders = [folder for folder in os.environ["PATH"].split(":") if not (Path(folder) / "mqpcap").exists()]
+
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={name: value for name, value in os.environ.items() if "PYSPARK" not in name} | {"PATH": ":".join(folders)},
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "answered" in done.stdout

@@ -31,11 +31,15 @@ _VECTOR = "jdk.incubator.vector"
 _SHIM = Path(__file__).parent / "jre"
 NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
+_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""The JVM only distributes tasks: optimizing compilation and parallel collection cost more than they save. With one
+compiler, Java caches 48 MB of code. Spark needs more, and its code would be evicted and recompiled."""
+_STARTED = {
+    "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING}",
+    "spark.executor.extraJavaOptions": _JVM,
+}
+"""Settings where this process starts the driver."""
 _LOCAL = {
-    # The JVM only distributes tasks: optimizing compilation and parallel collection cost more than they save.
-    # With one compiler, Java caches 48 MB of code. Spark needs more, and its code would be evicted and recompiled.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
-    f"-Dlog4j2.configurationFile={_LOGGING}",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -79,7 +83,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         builder = builder.remote(master)
     elif not submitted:
         builder = builder.master(master or "local[*]")
-    for name, value in {**(_LOCAL if local else {}), **_ALWAYS, **(conf or {})}.items():
+    started = {} if submitted or remote else _STARTED
+    for name, value in {**started, **(_LOCAL if local else {}), **_ALWAYS, **(conf or {})}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
