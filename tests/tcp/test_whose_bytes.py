@@ -7,6 +7,7 @@ reply of 6. The table names the case, what other tools reported, and what is exp
 from dataclasses import dataclass
 
 import pytest
+from case_table import case_rows
 from segments import ACK, FIN, RST, SYN, Packet, a, b
 from streams import HANDSHAKE, read
 
@@ -94,6 +95,15 @@ class Case:
     end: str = "closed"
     copies: tuple[int, int] = (0, 0)
     again: tuple[int, int] = (0, 0)
+
+
+def now(case: Case) -> str:
+    """What a case gives, in the words of the table in README.md."""
+    words = [f"{case.connections} connections"] if case.connections > 1 else []
+    words += [f"{sum(case.copies)} copies"] if sum(case.copies) else []
+    words += [f"{sum(case.again)} B sent again"] if sum(case.again) else []
+    words += ["reset"] if case.end != "closed" else []
+    return ", ".join(words) or "right"
 
 
 CASES = {
@@ -308,6 +318,12 @@ def test_rows_are_those_that_the_two_ends_would_swear_to(name: str, packets_per_
         assert (flow.duplicates, flow.retransmitted) == (case.copies, case.again)
         assert (flow.a_ip, flow.bytes) == (BASE[0].src[0], (15, 14))
     assert sum(sum(flow.packets) for flow in seen.flows) == len(case.packets)
+
+
+def test_each_case_has_a_row_with_what_it_gives() -> None:
+    table = [(case, reported, is_now) for case, reported, _, is_now in case_rows("Whose bytes these are")]
+
+    assert table == [(name, case.reported or "retransmission", now(case)) for name, case in CASES.items()]
 
 
 @pytest.mark.parametrize("packets_per_window", [1, 3, 1000])

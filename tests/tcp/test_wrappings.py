@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capture_files import pcap
+from case_table import case_rows
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
@@ -215,6 +216,10 @@ def test_wrapped_packets_are_read_in_both_directions(name):
     link_type, packets = both(name)
 
     assert payloads(packets, link_type) == [b"question", b"answer"][: len(packets)]
+
+
+def test_each_wrapping_has_a_row():
+    assert [row[0] for row in case_rows("What wraps the packets")] == list(WRAPPED)
 
 
 @pytest.mark.parametrize("name", WRAPPED)
