@@ -6,10 +6,11 @@ unescaped.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from mqpcap.arrays import file_text
 from mqpcap.cli.console import coloured, width_of
 from mqpcap.cli.dumps import dump
 from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, LinePart, content_texts, parts_of, value_text
@@ -47,6 +48,7 @@ class Style:
 
     ``width`` is the number of columns of a line, None for any. ``common`` is the protocol with its dialect, and the
     server, that only the heading has. ``times`` writes the time of each line in turn; None writes times of day.
+    ``short_names`` are those of files, as ``f3``, where lines do not have the paths.
     """
 
     utc: bool = False
@@ -56,6 +58,7 @@ class Style:
     width: int | None = None
     common: tuple[str, str] | None = None
     times: Callable[[int], str] | None = None
+    short_names: Mapping[str, str] = field(default_factory=dict)
 
 
 _LOCATION_PARTS = (
@@ -119,7 +122,8 @@ def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:
     """The texts of _LOCATION_PARTS."""
     packet = f"#{message['first_packet']}"
     if style.filed:
-        packet = shown(str(message["capture_file"])) + packet
+        name = str(message["capture_file"])
+        packet = (style.short_names.get(name) or shown(name)) + packet
     ts_ns: int = message["ts_ns"]  # type: ignore[assignment]  # of MESSAGES
     when = clock(ts_ns, style.utc, style.dated) if style.times is None else style.times(ts_ns)
     ends = _ends(message.get(NUMBER), *map(message.__getitem__, _ENDS), style.width, style.common)
@@ -172,16 +176,21 @@ class Lines:
     """Lines for people of each row.
 
     On a terminal the date stands once above the lines of a day. Elsewhere lines of another day than the first have
-    their date. Names of files stand where there is more than one.
+    their date. Names of files stand where there is more than one: paths, or on a terminal short names as ``f3``. A line
+    above the first row of each file has its path. ``files``: the paths in order, whose places are the short names.
     """
 
     def __init__(
         self, outcome: "Outcome", utc: bool, color: str, verbose: bool, as_hex: bool,
-        times: Callable[[int], str] | None = None,
+        times: Callable[[int], str] | None = None, files: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
         paint = Paint(coloured(sys.stdout, color))
-        self._style = Style(utc, False, outcome.file_count > 1, paint, width_of(sys.stdout), times=times)
+        width = width_of(sys.stdout)
+        short_names = {} if width is None else {file_text(name): f"f{i}" for i, name in enumerate(files, 1)}
+        self._style = Style(utc, False, len(files) > 1, paint, width, times=times, short_names=short_names)
+        self._named: set[str] = set()
+        """Files whose path was written."""
         self._first_day = self._day = ""
         self._second = -1
 
@@ -193,11 +202,23 @@ class Lines:
                 body = row.fields.get(name)
         second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
         heading = "" if second == self._second else self._turned(row, second)
-        text = f"{heading}{line(message, body, self._style, row.exchange)}\n"
+        exchange = row.exchange
+        if self._style.filed and self._style.short_names:
+            heading += self._legend(str(message["capture_file"]))
+            if exchange is not None and exchange.file is not None:
+                exchange = exchange._replace(file=self._style.short_names.get(exchange.file, exchange.file))
+        text = f"{heading}{line(message, body, self._style, exchange)}\n"
         if self._verbose:
             fields = {name: value for name, value in row.fields.items() if name not in KEYS}
             text += "".join(f"{field_line}\n" for field_line in tree(fields, enum_names(row.protocol)))
         return text + "".join(f"{field_line}\n" for field_line in self._bytes(row)) if self._as_hex else text
+
+    def _legend(self, name: str) -> str:
+        """A line with the path of a file that no line named before."""
+        if name in self._named or name not in self._style.short_names:
+            return ""
+        self._named.add(name)
+        return self._style.paint("dim", f"{self._style.short_names[name]} is {shown(name)}") + "\n"
 
     def _turned(self, row: "MessageRow", second: int) -> str:
         """Take the style for another second; returns what stands in front of the first row: what lines on a terminal

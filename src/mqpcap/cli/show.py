@@ -97,7 +97,8 @@ def show(
     quiet = choices.quiet or sys.stdout.isatty() or is_live
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
-        lines = Lines(outcome, is_utc(time_form, utc), color, verbose, as_hex, times)
+        files = [name for capture in captures for name in capture.files]
+        lines = Lines(outcome, is_utc(time_form, utc), color, verbose, as_hex, times, files)
         text = fields or (json_line if as_json else lines)
         write_heading(text)
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):

@@ -5,6 +5,7 @@ writes itself as JSON. Called by: ``explain``.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,12 @@ class PacketName:
 
     number: int
     file: str | None = None
+
+    def with_path(self, files: Sequence[str]) -> "PacketName":
+        """The packet with its file's path, if the file has a short name as lines write it: ``f3`` is the third."""
+        match = re.fullmatch(r"f([1-9]\d{0,8})", self.file or "")
+        is_short = match is not None and self.index_in(files) == -1 and int(match[1]) <= len(files)
+        return PacketName(self.number, files[int(match[1]) - 1]) if match is not None and is_short else self
 
     def index_in(self, files: Sequence[str]) -> int | None:
         """Which of several files is named, None for all; -1 for another file."""
@@ -131,6 +138,8 @@ def explain_captured(
     captures: Sequence[Capture], place: PacketName | StreamPlace, outcome: Outcome, meter: Meter
 ) -> tuple[list[ExplainedMessage], list[str]]:
     """The messages with bytes at a place, in order; and for each capture why it may have none."""
+    if isinstance(place, PacketName):
+        place = place.with_path([name for capture in captures for name in capture.files])
     rows: list[MessageRow] = []
     misses = []
     for number, capture in enumerate(captures):
@@ -139,12 +148,12 @@ def explain_captured(
         else:
             file = place.index_in(capture.files)
             if file == -1:
-                misses.append(f"there is no file {place.file}")
                 continue
             search = PacketSearch(number, place.number, capture.files, file)
         search.run(capture, outcome, meter)
         rows += search.rows()
         misses.append(search.miss)
+    misses = misses or ([f"there is no file {place.file}"] if isinstance(place, PacketName) else [])
     rows.sort(key=lambda row: row.order)
     outcome.flaws.update(str(row.message["flaw"]) for row in rows if row.message["flaw"] is not None)
     choices = outcome.choices
