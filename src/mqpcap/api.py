@@ -78,7 +78,7 @@ def ask(question: str, directory: str | Path, **parameters: object) -> pa.Table:
 
 
 Metric = Literal["count", "bytes", "errors", "latency"]
-ReportName = Literal["producers", "consumers", "errors", "talkers", "deliveries", "delays", "slowest"]
+ReportName = Literal["producers", "consumers", "errors", "talkers", "connections", "deliveries", "delays", "slowest"]
 SLOWEST = 10
 """Requests that the report ``slowest`` lists where no number is given."""
 

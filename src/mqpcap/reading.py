@@ -142,6 +142,8 @@ class Outcome:
     choices: Choices
     tells_notes: bool = True
     """False where the rows say them already."""
+    is_failed: bool = False
+    """Whether the command fails though all inputs were read."""
     needs_match: bool = False
     """Whether the command fails if no message matches."""
     is_whole: bool = False

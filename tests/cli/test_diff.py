@@ -9,6 +9,8 @@ import running
 from known import pings, truth
 from running import ROOT, Ended
 
+from mqpcap.statistics.changes import Comparison, changes
+
 CORE, FETCH = "pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap"
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -136,3 +138,28 @@ def test_the_example_of_the_help_runs() -> None:
     words = run("--help").stdout.split("Example: mqpcap diff ")[1].split()
 
     assert run("-q", *words).exit_code == 0
+
+
+def test_fail_on_makes_a_change_exit_1() -> None:
+    """Operations and topics of the second capture are new."""
+    assert run("-q", CORE, FETCH).exit_code == 0
+    failed = run("-q", "--fail-on", "new", CORE, FETCH)
+    assert failed.exit_code == 1
+    assert "mqpcap: --fail-on: " in failed.stderr and " new: " in failed.stderr
+    assert run("-q", "--fail-on", "new", "--fail-on", "slower:20%", CORE, CORE).exit_code == 0
+    assert run("--fail-on", "worse", CORE, CORE).exit_code == 2
+    assert run("--fail-on", "new:20%", CORE, CORE).exit_code == 2
+
+
+def test_fail_on_slower_by_a_percentage() -> None:
+    """The median grows by 10 %, the 95th percentile by 25 %; without a percentage that is not slower."""
+    before = {"messages": 40, "errors": 0, "answered": 20, "latency_p50_ns": 10_000_000, "latency_p95_ns": 20_000_000}
+    after = {**before, "latency_p50_ns": 11_000_000, "latency_p95_ns": 25_000_000}
+    sides = [{"op": "POLL", **row} for row in (before, after)]
+    operations = changes(("op",), [sides[0]], [sides[1]], compares_latencies=True, is_trusted=True)
+    comparison = Comparison((), {"operations": operations})
+
+    assert not comparison.failures("slower")
+    assert [x.key for x in comparison.failures("slower", 20.0)] == [{"op": "POLL"}]
+    assert not comparison.failures("slower", 30.0)
+    assert not comparison.failures("faster", 1.0)

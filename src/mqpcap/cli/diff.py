@@ -1,5 +1,6 @@
 """``mqpcap diff``: what is new, gone or slower from one capture to another."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, put
+from mqpcap.cli.console import metered, put, print_note
 from mqpcap.cli.options import common
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import write
@@ -19,25 +20,48 @@ if TYPE_CHECKING:
     from mqpcap.statistics.changes import Change
     from mqpcap.statistics.timeline import Total
 
+MOST_NAMED = 5
+"""Changed groups that --fail-on names."""
 JUDGEMENTS = ("different", "alike", "too few to judge", "not to be trusted")
 COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "number"))
 LATENCIES = tuple(Column(f"latency_{x}_ns", f"{x} ms", "ms", is_spare=x != "p95") for x in ("p50", "p95", "p99"))
+
+
+def _failures(
+    ctx: click.Context, param: click.Parameter, words: tuple[str, ...]
+) -> "Sequence[tuple[str, float | None]]":
+    """``slower:20%`` as a kind and a percentage."""
+    from mqpcap.statistics.changes import KINDS, MEASURED
+
+    result: list[tuple[str, float | None]] = []
+    for word in words:
+        match = re.fullmatch(r"([a-z ]+?)(?::(\d{1,6}(?:\.\d{1,3})?)\s*%?)?", word.strip().lower())
+        if match is None or match[1] not in KINDS or (match[2] and match[1] not in MEASURED):
+            raise click.BadParameter(f"{word!r} is no change like slower:20% or new; there are {', '.join(KINDS)}")
+        result.append((match[1], float(match[2]) if match[2] else None))
+    return result
 
 
 @click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
 @click.argument("before_path", metavar="A", type=click.Path(readable=False))
 @click.argument("after_path", metavar="B", type=click.Path(readable=False))
 @click.option("--all", "every", is_flag=True, help="What did not change, too.")
+@click.option("--fail-on", "fail_on", multiple=True, callback=_failures, metavar="KIND[:N%]",
+              help="Exit 1 if there is such a change: new, gone, more, fewer, slower, faster or fails; slower:20% "
+                   "is any operation whose median or 95th percentile grew by 20 % (repeatable).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; times in nanoseconds.")
 @common
-def diff(before_path: str, after_path: str, every: bool, as_json: bool, choices: Choices) -> None:
+def diff(
+    before_path: str, after_path: str, every: bool, fail_on: "Sequence[tuple[str, float | None]]", as_json: bool,
+    choices: Choices,
+) -> None:  # fmt: skip
     """Compare captures: operations, errors, latencies, topics and clients.
 
     A and B are a capture or a directory of captures each; cells say A -> B. An operation is slower if its median or
     its 95th percentile is at least 1.5 times the earlier value and 1 ms more; each side needs 20 answered requests. A
     group has more messages if it has twice as many and 20 more. It fails if it has errors in B and had none in A.
     Faster and fewer are the reverse. If 1 % or more of a capture is missing, no group is called alike or different: it
-    is not to be trusted. A difference is no failure: exit 0.
+    is not to be trusted. A difference is no failure, exit 0, unless --fail-on names it.
     """
     from mqpcap.statistics.changes import compared, count_side, new_side
     from mqpcap.tables.json_lines import json_text
@@ -63,7 +87,19 @@ def diff(before_path: str, after_path: str, every: bool, as_json: bool, choices:
                 put(f"   {shown(doubt)}")
         for name, part in comparison.parts.items():
             _write_part(name, part, every)
+    for kind, percent in fail_on:
+        if failures := comparison.failures(kind, percent):
+            words = f"{kind} by {percent:g} % or more" if percent is not None else kind
+            print_note(
+                f"mqpcap: --fail-on: {plural(len(failures), 'group is', 'groups are')} {words}: {_names(failures)}"
+            )
+            outcome.is_failed = True
     finish(outcome)
+
+
+def _names(failures: "Sequence[Change]") -> str:
+    names = [" ".join(str(value) for value in change.key.values() if value is not None) for change in failures]
+    return ", ".join(map(shown, names[:MOST_NAMED])) + (" ..." if len(names) > MOST_NAMED else "")
 
 
 def _size(total: "Total") -> str:

@@ -34,7 +34,7 @@ def exit_code(outcome: Outcome) -> int:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
         causes += [plural(len(outcome.skipped), "skipped file")] if outcome.skipped else []
         print_note(f"mqpcap: --strict: {' and '.join(causes)}")
-    is_failed = strict or (outcome.needs_match and not outcome.match_count)
+    is_failed = strict or outcome.is_failed or (outcome.needs_match and not outcome.match_count)
     return 1 if outcome.unreadable or is_failed else 0
 
 

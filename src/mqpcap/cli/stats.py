@@ -85,6 +85,11 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
 @click.option("--deliveries", is_flag=True, help="How long messages take from publish to delivery, by topic.")
 @click.option("--delays", is_flag=True, help="Where time goes by client and server: network, server or client.")
+@click.option(
+    "--connections",
+    is_flag=True,
+    help="Connections of any protocol: packets, bytes, rates, sent again and missing of each side.",
+)
 @click.option("--talkers", is_flag=True, help="Who talks to whom, of any protocol.")
 @click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")

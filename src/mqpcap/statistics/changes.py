@@ -27,6 +27,9 @@ SLOWER_LEAST = 20
 SLOWER_PERCENTS = (50, 95)
 MORE_RATIO = 2
 MORE_LEAST = 20
+KINDS = ("new", "gone", "more", "fewer", "slower", "faster", "fails", "fails no more")
+MEASURED = ("more", "fewer", "slower", "faster")
+"""Kinds of change with an amount."""
 Judgement = Literal["different", "alike", "too few to judge", "not to be trusted"]
 ChangeRow = Mapping[str, Any]
 """A group: its key by name, ``messages``, ``errors``, ``answered``, and percentiles as ``latency_p95_ns``."""
@@ -106,6 +109,21 @@ def _is_slower(a: ChangeRow, b: ChangeRow) -> bool:
     return any(b_ns >= a_ns * SLOWER_RATIO and b_ns - a_ns >= SLOWER_NS for a_ns, b_ns in pairs)
 
 
+def _growth(change: Change, kind: str, is_operation: bool) -> float:
+    """How many times as slow, fast, many or few a group is on side B; 0 where that cannot be said."""
+    if change.a is None or change.b is None:
+        return 0.0
+    if kind in ("more", "fewer"):
+        pairs = [(change.a["messages"], change.b["messages"])]
+    elif is_operation and min(change.a["answered"], change.b["answered"]) >= SLOWER_LEAST:
+        names = [f"latency_p{percent}_ns" for percent in SLOWER_PERCENTS]
+        pairs = [(change.a[name], change.b[name]) for name in names]
+    else:
+        return 0.0
+    pairs = pairs if kind in ("more", "slower") else [pair[::-1] for pair in pairs]
+    return max(after / before if before else 0.0 for before, after in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """A or B: its input, what is counted of it, and how far it can be trusted."""
@@ -155,6 +173,18 @@ class Comparison:
         """Notes on groups that were too many, and on pairs that are only likely."""
         notes = [f"{x.letter}: {note}" for x in self.sides for part in x.questions.values() for note in part.notes()]
         return list(dict.fromkeys(notes))  # each part of a side counts the same pairs
+
+    def failures(self, kind: str, percent: float | None = None) -> list[Change]:
+        """Groups that changed in a way, at least by some percent where that is given; none that cannot be trusted.
+
+        With a percent, slower and faster are judged by the largest ratio of SLOWER_PERCENTS, with SLOWER_LEAST answered
+        requests on each side; more and fewer by numbers of messages.
+        """
+        changes = [change for part in self.parts.values() for change in part if change.judgement != "not to be trusted"]
+        if percent is None or kind not in MEASURED:
+            return [change for change in changes if kind in change.words]
+        operations = set(map(id, self.parts["operations"]))
+        return [x for x in changes if _growth(x, kind, id(x) in operations) >= 1 + percent / 100]
 
     def as_json(self, every: bool = False) -> Mapping[str, Json]:
         """The object that ``diff --json`` writes; ``every``: also groups that did not change."""

@@ -71,8 +71,10 @@ class Counters:
             take(rows)
 
     def hooks(self) -> StageHooks:
-        """Callbacks that count the segments of packets."""
-        return StageHooks(packets=lambda window, segments: self.count("segments", segments))
+        """Callbacks that count the segments of packets, and number connections for counters that need it."""
+        needs_numbers = any(getattr(counter, "needs_numbers", False) for counter, _ in self._counters)
+        numbered = NUMBERED if needs_numbers else StageHooks()
+        return replace(numbered, packets=lambda window, segments: self.count("segments", segments))
 
     def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
         """All rows of a capture were counted; ``files``: its files, in order of time."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mqpcap.arrays import Int64Array, is_in, single_array
 from mqpcap.query.evaluation import FilterInput, load_column
-from mqpcap.query.filter_columns import ALIASES, ColumnSource, column
+from mqpcap.query.filter_columns import ALIASES, STREAM, ColumnSource, column
 from mqpcap.query.values import ValueKind
 from mqpcap.statistics.groups import MAX_GROUPS, MAX_PENDING_REPLIES, OTHER, SUMS, GroupRow, Key, Sums, group_rows
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Coded, Value
@@ -45,6 +45,7 @@ class FieldGroups:
 
     def __init__(self, key_names: Sequence[str], interval_ns: int | None = None, max_groups: int = MAX_GROUPS) -> None:
         self._names = tuple(key_names)
+        self.needs_numbers = not {"connection_id", STREAM}.isdisjoint(ALIASES.get(name, name) for name in key_names)
         sources = {name: column(name).sources for name in key_names if name not in OF_MESSAGES}
         self._sources = {name: [x for x in listed if x.table != "exchanges"] for name, listed in sources.items()}
         self._of_exchange = {name: reader for name in key_names if (reader := _exchange_reader(name)) is not None}
@@ -168,9 +169,8 @@ def _exchange_reader(name: str) -> Callable[[pa.Table], Coded] | None:
 def _message_column(name: str, sources: Sequence[ColumnSource], filter_input: FilterInput, rows: pa.Table) -> Coded:
     """The values of a name, of the first source that these messages have."""
     for source in sources:
-        if source.kind in (ValueKind.CONNECTION, ValueKind.STREAM) and NUMBER in rows.column_names:
-            first_number = 1 if source.kind is ValueKind.STREAM else 0
-            return _coded(pa.chunked_array([pa.array(rows[NUMBER].to_numpy() - first_number)]))
+        if source.kind is ValueKind.STREAM:
+            return _coded(pa.array(rows[NUMBER].to_numpy() - 1))
         if source.table in ("messages", filter_input.protocol):
             return _coded(load_column(source, filter_input), source.path[1:])
     return Coded(np.zeros(rows.num_rows, np.int64), (None,))

@@ -11,14 +11,18 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import FileFacts
+from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_keys, reply_keys, stream_keys
 from mqpcap.tables.schemas import EXCHANGES
+from mqpcap.wording import plural
 
 MAX_TRACKED = 1 << 18
 """The newest pairs of publish and receiving connection, which make a second delivery known."""
+MAX_CONVERSATIONS = 1 << 16
+"""Connections that are listed; about 2 kB each."""
 MAX_ERRORS = 1 << 14
 """Errors that are distinguished."""
 ERROR_TEXT_LENGTH = 200
@@ -201,6 +205,38 @@ class DeliveriesByTopic:
     def summaries(self) -> list[LatencySummary]:
         """The latencies of each group."""
         return self._latencies.summaries(PERCENTS, len(self.sums))
+
+
+class Conversations:
+    """Connections of any protocol: rows of ``connections`` with their numbers, at most MAX_CONVERSATIONS."""
+
+    needs_numbers = True
+
+    def __init__(self) -> None:
+        self.dropped_count = 0
+        self._rows: list[dict[str, Any]] = []
+
+    def take_connections(self, rows: pa.Table) -> None:
+        """Keep rows of ``connections``."""
+        room = max(MAX_CONVERSATIONS - len(self._rows), 0)
+        self._rows += rows.slice(0, room).to_pylist()
+        self.dropped_count += max(rows.num_rows - room, 0)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows with duration and bytes per second of each side."""
+        return [self._with_rates(row) for row in self._rows]
+
+    def notes(self) -> list[str]:
+        """A note if there were too many connections."""
+        return [f"{plural(self.dropped_count, 'more connection')} of the inputs"] if self.dropped_count else []
+
+    def _with_rates(self, row: dict[str, Any]) -> dict[str, Any]:
+        duration_ns = row["last_ts_ns"] - row["first_ts_ns"]
+        rates = {
+            f"rate_{side}": row[f"bytes_{side}"] * 1_000_000_000 // duration_ns if duration_ns else None
+            for side in DIRECTIONS
+        }
+        return {**row, **rates, "duration_ns": duration_ns}
 
 
 class Talkers:

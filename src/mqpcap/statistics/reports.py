@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.field_groups import FieldGroups
@@ -18,10 +19,11 @@ from mqpcap.statistics.groups import (
 )
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.latencies import LatencySummary
-from mqpcap.statistics.lists import DeliveriesByTopic, Errors, Slowest, Talkers
+from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
+from mqpcap.tables.schemas import NUMBER
 from mqpcap.wording import endpoint, plural
 
 MAX_EMPTY_INTERVALS = 100_000
@@ -69,12 +71,12 @@ class Question:
     columns: Sequence[Column]
     rows: Callable[[], list[Cells]]
     sums: Sums | None = None
-    likely: LikelyPairs | None = None
+    noted: LikelyPairs | Conversations | None = None
 
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
         notes = [] if self.sums is None else beyond(self.sums)
-        return notes if self.likely is None else notes + self.likely.notes()
+        return notes if self.noted is None else notes + self.noted.notes()
 
 
 def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
@@ -83,7 +85,7 @@ def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> Questio
         "producers": lambda: of_role(Producers(key_names or WHO)),
         "consumers": lambda: of_role(Consumers(key_names or WHO)),
         "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
-        "talkers": of_talkers,
+        "talkers": of_talkers, "connections": of_connections,
     }  # fmt: skip
     return reports[asked]()
 
@@ -246,7 +248,7 @@ def of_slowest(max_rows: int) -> Question:
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
     likely = LikelyPairs()
-    return Question(Counters(slowest, likely), columns, rows, likely=likely)
+    return Question(Counters(slowest, likely), columns, rows, noted=likely)
 
 
 def of_talkers() -> Question:
@@ -262,6 +264,37 @@ def of_talkers() -> Question:
         return ({"payload": number(row, "bytes_c2s") + number(row, "bytes_s2c")} for row in rows)
 
     return _of_sums(Talkers(), columns, ["payload"], more)
+
+
+def of_connections() -> Question:
+    """Connections one by one, the most payload first."""
+    conversations = Conversations()
+
+    def place(row: Cells) -> tuple[int, str, int]:
+        size_bytes = sum(number(row, f"bytes_{side}") for side in DIRECTIONS)
+        return -size_bytes, str(row["capture"]), number(row, NUMBER)
+
+    def rows() -> list[Cells]:
+        named: list[Cells] = [
+            {
+                **row, "connection": f"c{row[NUMBER]}",
+                **{end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")},
+            } for row in conversations.rows()
+        ]  # fmt: skip
+        return sorted(named, key=place)
+
+    arrows = (("c2s", "->"), ("s2c", "<-"))
+    sums = (("packets", "packets", True), ("bytes", "bytes", False), ("rate", "bytes/s", True),
+            ("retransmitted_bytes", "sent again", True), ("missing_bytes", "missing", True))  # fmt: skip
+    columns = (
+        Column("capture", "file", "file"), Column("connection", "connection", "plain"),
+        Column("client", "client", "plain"), Column("server", "server", "plain"), Column("protocol", "protocol"),
+        Column("first_ts_ns", "from", "clock", is_spare=True), Column("duration_ns", "duration ms", "ms"),
+        *(Column(f"{name}_{side}", f"{title} {arrow}", "number", is_spare=is_spare)
+          for name, title, is_spare in sums for side, arrow in arrows),
+        Column("end_state", "end", is_spare=True), Column("connection_id", "", "flag"),
+    )  # fmt: skip
+    return Question(Counters(conversations), columns, rows, noted=conversations)
 
 
 def of_deliveries() -> Question:
@@ -302,4 +335,4 @@ def of_delays() -> Question:
     )  # fmt: skip
     likely = LikelyPairs()
     report = _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)
-    return replace(report, counters=report.counters + Counters(likely), likely=likely)
+    return replace(report, counters=report.counters + Counters(likely), noted=likely)
