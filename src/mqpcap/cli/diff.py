@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import metered, put, print_note
+from mqpcap.cli.console import metered, print_note, put
 from mqpcap.cli.options import common
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import write
