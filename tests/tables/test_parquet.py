@@ -182,6 +182,15 @@ def test_waiting_rows_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.M
     assert metadata.num_row_groups == 2
 
 
+def test_row_groups_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqpcap.tables.export.MAX_GROUP_BYTES", batch(1).nbytes + 1)
+
+    export(tmp_path / "tables", *(batch(time_ns) for time_ns in range(5)))
+
+    metadata = pq.ParquetFile(tmp_path / "tables/messages/date=1970-01-01/part-00000.parquet").metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("times", "wanted"),
     [
