@@ -862,10 +862,7 @@ class FlowTable:
             is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
         if flag & _FIN:
             is_old = is_old and self._sides[q].fin_offset == off
-        if is_old and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
-            self._sides[q].duplicates += 1
-        self.set_empty(q, flag, ts_ns, ident)
-        return 0
+        return self._note_identity(q, is_old, flag, ts_ns, ident)
 
     @cython.ccall
     @cython.nogil
@@ -874,7 +871,21 @@ class FlowTable:
         self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
     ) -> cython.longlong:
         """Count a RST as duplicate if it was captured again."""
-        if self._sides[q].rst_seen and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
+        return self._note_identity(q, self._sides[q].rst_seen != 0, flag, ts_ns, ident)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _note_identity(
+        self,
+        q: cython.longlong,
+        is_old: cython.bint,
+        flag: cython.longlong,
+        ts_ns: cython.longlong,
+        ident: cython.longlong,
+    ) -> cython.longlong:
+        """Store the identity of a packet without payload; counts a packet that is not new and has the last identity."""
+        if is_old and (self._sides[q].has_copies or self.is_same_empty(q, flag, ts_ns, ident)):
             self._sides[q].duplicates += 1
         self.set_empty(q, flag, ts_ns, ident)
         return 0
