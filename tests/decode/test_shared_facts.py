@@ -36,16 +36,6 @@ def test_keys_are_not_kept_as_they_are() -> None:
     assert len(shared.lookups) == 1 and "another one" not in shared.lookups
 
 
-def test_facts_of_connections_can_be_forgotten() -> None:
-    shared = SharedFacts()
-    shared.add_fact(b"key", at(1, 5), 100, "one")
-    shared.add_fact(b"key", at(1, 6), 200, "two")
-    shared.forget({6})
-
-    assert value(shared, b"key", at(1), 300) == "one"
-    assert [fact[4] for fact in shared.facts()] == ["one"]
-
-
 @pytest.mark.parametrize(
     ("limit", "keys", "ports"),
     [("MAX_SHARED_KEYS", 5, 1), ("MAX_SHARED_SERVERS", 1, 5), ("MAX_SHARED_TIMES", 1, 1)],

@@ -177,4 +177,4 @@ def test_path_that_is_not_there_is_told_before_all_else(tmp_path: Path, permissi
 
 
 def test_name_is_near_whatever_its_case() -> None:
-    assert partitions.nearest_name("STATEDIR", ["table", "stateDir"]) == ": did you mean stateDir?"
+    assert partitions.nearest_name("DECODEAZ", ["table", "decodeAs"]) == ": did you mean decodeAs?"

@@ -14,10 +14,12 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from lakes import age
 from rows import of_dissections, of_export
 
 from mqpcap.capture import captures
 from mqpcap.cli import main
+from mqpcap.delta.contents import lake_contents
 from mqpcap.pipeline import dissect
 from mqpcap.spark import reading_options
 
@@ -35,13 +37,13 @@ def test_examples_run(spark: "SparkSession", tmp_path: Path) -> None:
     """One after the other, as a reader would; where they name machines of others they get folders of ours."""
     for folder in ("captures", "nfs/captures", "bucket/captures"):
         (tmp_path / folder).mkdir(parents=True)
-        shutil.copy(ROOT / "pcaps/flymq/groups.pcap", tmp_path / folder)
+        age(Path(shutil.copy(ROOT / "pcaps/flymq/groups.pcap", tmp_path / folder)))
     (capture,) = captures([str(tmp_path / "captures")]).captures
     exchanges = dissect(capture).exchanges
     known: dict[str, Any] = {"spark": spark}
 
     def here(code: str) -> str:
-        for there in ("captures/*", "/nfs/", "s3://bucket/"):
+        for there in ("/nfs/", "s3://bucket/", "captures/*"):
             code = re.sub(rf"(?<![\w/]){re.escape(there)}", f"{tmp_path}/{there.split('//')[-1].lstrip('/')}", code)
         return code
 
@@ -55,7 +57,9 @@ def test_examples_run(spark: "SparkSession", tmp_path: Path) -> None:
 
     assert known["df"].count() == exchanges.num_rows
     assert sum(row.requests for row in known["answer"].collect()) == exchanges.num_rows
-    assert known["rows"].isStreaming
+    known["query"].processAllAvailable()
+    known["query"].stop()
+    assert lake_contents(tmp_path / "nfs/lake").recordings
     made = of_export(tmp_path / "bucket/tables")
     assert len(made["exchanges"]) == len(of_dissections([dissect(capture)])["exchanges"])
 

@@ -163,7 +163,7 @@ def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, t
     ({"path": "/nowhere/x.pcap"}, "/nowhere/x.pcap: no such file"),
     ({"table": "mesages"}, "did you mean messages"), ({"tabel": "exchanges"}, "no option 'tabel': did you mean table"),
     ({"header": "true"}, "no option 'header'; there are table, decodeAs,"), ({"mode": "loose"}, "not 'loose'"),
-    ({"stateDir": "/nowhere"}, "option stateDir is for spark.readStream only"), ({"columns": "opp"}, "did you mean op"),
+    ({"maxMemory": "much"}, "a size as 64MB"), ({"columns": "opp"}, "did you mean op"),
 ])  # fmt: skip
 def test_wrong_options_are_told(spark: "SparkSession", options: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):

@@ -55,14 +55,6 @@ class SharedFacts:
             (f for servers in self._facts.values() for facts in servers.values() for f in facts), key=lambda f: f[3]
         )
 
-    def forget(self, connection_ids: set[int]) -> None:
-        """Drop the facts of these connections, and the record of lookups."""
-        self.lookups.clear()
-        remaining = [fact for fact in self.facts() if fact[5] not in connection_ids]
-        self._facts.clear()
-        for fact in remaining:
-            self.add(fact)
-
 
 def _hashed(key: bytes) -> str:
     return hashlib.blake2b(key, digest_size=16).hexdigest()

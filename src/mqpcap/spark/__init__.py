@@ -8,10 +8,12 @@ it loads neither pyspark nor Scapy.
 
 from typing import TYPE_CHECKING
 
+from mqpcap.spark.streaming import stream_to_lake
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["register", "stream_to_lake"]
 
 
 def register(spark: "SparkSession") -> None:

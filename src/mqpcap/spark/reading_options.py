@@ -1,6 +1,6 @@
 """The options of the format ``mqpcap``: their names, and their values from text.
 
-In: the options that Spark passes on. Out: `Reading`. Called by: ``source``, ``streaming``.
+In: the options that Spark passes on. Out: `Reading`. Called by: ``source``.
 """
 
 import re
@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mqpcap.decode.detection import DecodeAs
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import Options
 from mqpcap.protocols import protocols
+from mqpcap.query.values import integer
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
 
-COMMON_OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode")
-BATCH_OPTIONS = ("pushdown", "shares")
-STREAM_OPTIONS = ("maxFilesPerTrigger", "stateDir", "idleSeconds", "ignoreMissingFiles")
-OPTION_NAMES = {name.lower(): name for name in (*COMMON_OPTIONS, *BATCH_OPTIONS, *STREAM_OPTIONS)}
+OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "pushdown", "shares")
+OPTION_NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
 """Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
 _DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\w+)")
@@ -34,16 +33,12 @@ class Reading:
     permissive: bool
     pushdown: bool
     share_count: int | None
-    state_dir: str
-    idle_s: float
-    max_files: int | None
-    ignores_missing: bool
 
 
-def reading(given: Mapping[str, str], allowed: Sequence[str] = tuple(OPTION_NAMES.values())) -> Reading:
-    """Parses the options; raises CaptureError that names the option that is wrong or not ``allowed``."""
+def reading(given: Mapping[str, str]) -> Reading:
+    """Parses the options; raises CaptureError that names the wrong option."""
     options = {name.lower(): value for name, value in given.items()}
-    _check_names(options, allowed)
+    _check_names(options)
     table = options.get("table", "messages").lower()
     if table not in schemas.table_names():
         raise CaptureError(f"there is no table {table!r}{partitions.nearest_name(table, schemas.table_names())}")
@@ -52,31 +47,20 @@ def reading(given: Mapping[str, str], allowed: Sequence[str] = tuple(OPTION_NAME
     mode, bodies = options.get("mode", "failfast").lower(), options.get("bodies", "full").lower()
     if mode not in ("failfast", "permissive"):
         raise CaptureError(f"option mode is failfast or permissive, not {options['mode']!r}")
-    kept = None if bodies == "full" else 0 if bodies == "none" else int(_number(options, "bodies"))
+    kept = None if bodies == "full" else 0 if bodies == "none" else _number(options, "bodies")
     policy = RowPolicy(_flag(options, "showsecrets"), kept)
-    memory_bytes = int(_number(options, "maxmemory", share.TASK_MEMORY_BYTES))
+    memory_bytes = _size_bytes(options.get("maxmemory", str(share.TASK_MEMORY_BYTES)))
     return Reading(
         tuple(partitions.named_inputs(options)), table,
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
-        _flag(options, "pushdown"), max(1, int(_number(options, "shares"))) if "shares" in options else None,
-        options.get("statedir", ""), _number(options, "idleseconds", 60),
-        max(1, int(_number(options, "maxfilespertrigger"))) if "maxfilespertrigger" in options else None,
-        _flag(options, "ignoremissingfiles"),
+        _flag(options, "pushdown"), max(1, _number(options, "shares")) if "shares" in options else None,
     )  # fmt: skip
 
 
-def _check_names(options: Mapping[str, str], allowed: Sequence[str]) -> None:
+def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
-        if name in _OF_SPARK or name.startswith("option."):
-            continue
-        if name not in OPTION_NAMES:
-            raise CaptureError(
-                f"there is no option {name!r}{partitions.nearest_name(name, tuple(OPTION_NAMES.values()))}"
-            )
-        if OPTION_NAMES[name] not in allowed:
-            raise CaptureError(
-                f"option {OPTION_NAMES[name]} is for spark.read{'Stream' * (OPTION_NAMES[name] in STREAM_OPTIONS)} only"
-            )
+        if not (name in _OF_SPARK or name.startswith("option.") or name in OPTION_NAMES):
+            raise CaptureError(f"there is no option {name!r}{partitions.nearest_name(name, OPTIONS)}")
 
 
 def check_columns(table: str, names: Sequence[str]) -> None:
@@ -94,11 +78,19 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return word == "true"
 
 
-def _number(options: Mapping[str, str], name: str, otherwise: float = 0) -> float:
+def _number(options: Mapping[str, str], name: str, otherwise: int = 0) -> int:
     word = options.get(name, str(otherwise))
-    if not re.fullmatch(r"\d+" + r"(\.\d+)?" * (name == "idleseconds"), word, re.ASCII):
+    if not re.fullmatch(r"\d+", word, re.ASCII):
         raise CaptureError(f"option {OPTION_NAMES[name]} is a number, not {word!r}")
-    return float(word)
+    return int(word)
+
+
+def _size_bytes(word: str) -> int:
+    """``64MB``, ``2GiB`` or a number of bytes."""
+    try:
+        return integer(re.sub("[bB]?$", "B", word.strip(), count=1))
+    except QueryError:
+        raise CaptureError(f"option maxMemory is a size as 64MB or 2GiB, not {word!r}") from None
 
 
 def _decode_as(rules: str) -> tuple[DecodeAs, ...]:

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -39,14 +38,7 @@ from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies
 from mqpcap.spark import partitions, schemas, share, storage
 from mqpcap.spark.partitions import WorkUnit
-from mqpcap.spark.reading_options import (
-    BATCH_OPTIONS,
-    COMMON_OPTIONS,
-    STREAM_OPTIONS,
-    Reading,
-    check_columns,
-    reading,
-)
+from mqpcap.spark.reading_options import Reading, check_columns, reading
 from mqpcap.spark.share import NS, Share, SharedKnowledge
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import RowPolicy
@@ -84,17 +76,9 @@ class CaptureSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of captures; with option ``pushdown``, a reader that takes filters."""
-        asked = reading(self.options, (*COMMON_OPTIONS, *BATCH_OPTIONS))
+        asked = reading(self.options)
         check_columns(asked.table, schema.fieldNames())
         return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of the finished files of a capture process."""
-        from mqpcap.spark.streaming import CaptureStream
-
-        asked = reading(self.options, (*COMMON_OPTIONS, *STREAM_OPTIONS))
-        check_columns(asked.table, schema.fieldNames())
-        return CaptureStream(asked, schema)
 
 
 class CaptureReader(DataSourceReader):
