@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.bodies import BodyFiles, Encoding, records, write_raw
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
@@ -37,6 +39,10 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
+@click.option("--raw-body", is_flag=True, help="Only the bodies, as they are, a new line after each.")
+@click.option("--bodies-to", metavar="DIR", type=click.Path(), help="Write each body to a file in DIR, which is new.")
+@click.option("--body-encoding", type=click.Choice(["text", "base64"]),
+              help="With --json: a record for each body, always with the same keys, and the body as said.")  # fmt: skip
 @field_options
 @time_option
 @utc_option
@@ -53,6 +59,9 @@ def show(
     as_json: bool,
     verbose: bool,
     as_hex: bool,
+    raw_body: bool,
+    bodies_to: str | None,
+    body_encoding: "Encoding | None",
     field_names: tuple[str, ...],
     header: bool,
     as_csv: bool,
@@ -83,11 +92,23 @@ def show(
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
     if (field_names or as_csv) and (verbose or as_hex or (as_csv and as_json)):
         raise click.UsageError("--fields and --csv write values; they go with neither -v nor -x, --csv not with --json")
+    if body_encoding and (not as_json or field_names):
+        raise click.UsageError("--body-encoding goes with --json, without --fields")
+    if (raw_body or bodies_to) and (as_json or verbose or as_hex or field_names or as_csv or (raw_body and bodies_to)):
+        raise click.UsageError("--raw-body and --bodies-to write bodies alone; they go with no other form")
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices, needs_match=must_match)
-    needs_all_columns = as_json or verbose or as_hex
+    needs_all_columns = as_json or verbose or as_hex or raw_body or bodies_to is not None
     outcome.tally = None if wanted is None else MatchTally(wanted)
-    left_out = [NUMBER, "ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
+    left_out = (
+        ["ts"]
+        if body_encoding
+        else [NUMBER, "ts"]
+        if as_json
+        else NOT_IN_LINES
+        if as_hex
+        else [*NOT_IN_LINES, "frame_len"]
+    )
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     columns = fields.reader.columns if fields else None if needs_all_columns else body_columns
     only = Filter(wanted or EVERYTHING, columns, ["ts"] if fields else left_out, outcome.tally)
@@ -99,15 +120,41 @@ def show(
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
         files = [name for capture in captures for name in capture.files]
         lines = Lines(outcome, is_utc(time_form, utc), color, verbose, as_hex, times, files)
-        text = fields or (json_line if as_json else lines)
+        text = fields or (
+            partial(_records, encoding=body_encoding) if body_encoding else json_line if as_json else lines
+        )
         write_heading(text)
+        body_files = BodyFiles(bodies_to) if bodies_to else None
+        write_bodies = body_files.write if body_files else write_raw if raw_body else None
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
-            merge(captures, only, outcome, _writer(text, count), meter, as_hex, end.is_over)
+            write = _writer(text, count) if write_bodies is None else _limited(write_bodies, count)
+            merge(captures, only, outcome, write, meter, as_hex, end.is_over)
             outcome.is_whole = wanted is None
     if is_live and not choices.quiet:
         sys.stdout.flush()
         print_note(summary(outcome, captures))
     finish(outcome)
+
+
+def _records(row: "MessageRow", encoding: "Encoding") -> str:
+    from mqpcap.tables.json_lines import json_text
+
+    return "".join(json_text(record) + "\n" for record in records(row, encoding))  # type: ignore[arg-type]  # text, numbers
+
+
+def _limited(write_bodies: "Callable[[Iterator[MessageRow]], None]", count: int | None) -> "Write":
+    """Writes the bodies of ``count`` messages; then raises _Enough."""
+    left = count
+
+    def write(rows: "Iterator[MessageRow]") -> None:
+        nonlocal left
+        batch = list(islice(rows, left))
+        write_bodies(iter(batch))
+        left = None if left is None else left - len(batch)
+        if left == 0:
+            raise _Enough
+
+    return write
 
 
 class _Enough(Exception):

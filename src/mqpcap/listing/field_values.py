@@ -4,11 +4,11 @@ In: names, and rows of `time_merge`. Out: a value for each name, null where the 
 commands and ``mqpcap.show``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from mqpcap.listing.reorder_buffer import MessageRow
-from mqpcap.query.filter_columns import STREAM, ColumnSource, column
+from mqpcap.query.filter_columns import STREAM, ColumnSource, bodies, column
 from mqpcap.tables.json_lines import json_time
 from mqpcap.tables.schemas import NUMBER
 from mqpcap.wording import endpoint
@@ -102,3 +102,17 @@ _COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
     "server_ip": _of_end("server", 0),
     "server_port": _of_end("server", 1),
 }
+
+
+def message_bodies(row: MessageRow) -> Iterator[bytes]:
+    """The bodies of a message: user payload, one for each record of a list."""
+    for path, _ in bodies(row.protocol):
+        yield from _leaves(_nested(row.fields.get(path[0]), path[1:]))
+
+
+def _leaves(value: object) -> Iterator[bytes]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, str | bytes):
+        yield value.encode() if isinstance(value, str) else value

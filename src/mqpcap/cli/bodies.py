@@ -1,0 +1,75 @@
+"""Bodies of messages as they are: to stdout, as files, or one JSON record a line in a shape that never changes."""
+
+import base64
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from mqpcap.errors import OutputError
+from mqpcap.wording import plural
+
+if TYPE_CHECKING:
+    from mqpcap.listing.reorder_buffer import MessageRow
+
+Encoding = Literal["text", "base64"]
+MAX_FILES = 1 << 20
+"""Files that are written to one directory; then the command fails."""
+
+
+def write_raw(rows: "Iterator[MessageRow]") -> None:
+    """Write the bodies to stdout as they are, each followed by a new line."""
+    from mqpcap.listing.field_values import message_bodies
+
+    sys.stdout.flush()
+    for row in rows:
+        for body in message_bodies(row):
+            sys.stdout.buffer.write(body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class BodyFiles:
+    """Writes each body to a file of its own in a directory that is new or empty."""
+
+    def __init__(self, folder: str) -> None:
+        self.count = 0
+        self._folder = folder
+        os.makedirs(folder, exist_ok=True)
+        if os.path.islink(folder) or os.listdir(folder):
+            raise OutputError(f"{folder} is not empty; bodies go to a directory that is new or empty")
+
+    def write(self, rows: "Iterator[MessageRow]") -> None:
+        """Write the bodies of messages; names have number, connection and packet: ``000001_c2_41.bin``."""
+        from mqpcap.listing.field_values import message_bodies
+        from mqpcap.tables.schemas import NUMBER
+
+        for row in rows:
+            for body in message_bodies(row):
+                self.count += 1
+                if self.count > MAX_FILES:
+                    raise OutputError(f"more than {plural(MAX_FILES, 'body', 'bodies')}; choose fewer with a filter")
+                name = f"{self.count:06d}_c{row.message[NUMBER]}_{row.message['first_packet']}.bin"
+                with open(os.path.join(self._folder, name), "xb") as file:
+                    file.write(body)
+
+
+def records(row: "MessageRow", encoding: Encoding) -> Iterator[Mapping[str, object]]:
+    """A record for each body of a message, one without a body if it has none; every record has every key."""
+    from mqpcap.listing.field_values import FieldReader, message_bodies
+
+    message = row.message
+    connection, client, server, ts = FieldReader(("connection", "client", "server", "ts")).values(row)
+    texts = [_encoded(body, encoding) for body in message_bodies(row)]
+    for number, body in enumerate(texts or [None]):
+        yield {
+            "ts": ts, "file": message["capture_file"], "packet": message["first_packet"], "connection": connection,
+            "connection_id": f"{int(str(message['connection_id'])):016x}", "client": client, "server": server,
+            "protocol": row.protocol, "direction": message["direction"], "op": message["op"],
+            "topic": message["destination"], "group": message["group_name"], "message_id": message["message_id"],
+            "correlation_id": message["correlation_id"], "partition": message["partition_id"],
+            "record": number if texts else None, "body": body,
+        }  # fmt: skip
+
+
+def _encoded(body: bytes, encoding: Encoding) -> str:
+    return body.decode("utf-8", "replace") if encoding == "text" else base64.b64encode(body).decode()
