@@ -465,3 +465,25 @@ def test_results_are_empty_after_clear() -> None:
 
     assert (len(results.pairs), len(results.states), results.handled_to) == (0, 0, {})
     assert np.array(results.evidence, np.int8).size == 0
+
+
+def test_a_client_waits_up_to_the_first_request_that_it_sends_ahead() -> None:
+    """Seen from the middle; the pause is evidence, and what comes after the contradiction is unknown."""
+    script, pairs = Script(LIKELY_END, started=False), []
+    for k in range(20):
+        pairs.append((script.c(), script.s()))
+        script.wait(100 if k == 10 else 0)
+    script.c(), script.c()
+    script.s()
+
+    states = script.states()
+    assert [states["c2s", q] for q, _ in pairs] == [("likely", r, "alternation") for _, r in pairs]
+
+
+def test_a_window_that_shows_later_leaves_earlier_pairs_without_evidence_unknown() -> None:
+    script = Script(LIKELY_END, started=False)
+    asked = [(script.c(), script.s())[0] for _ in range(20)]
+    script.c(), script.c()
+    script.s()
+
+    assert {script.states()["c2s", q][0] for q in asked} == {"unknown"}
