@@ -10,7 +10,7 @@ import pytest
 from torture import ACK, FIN, RST, SYN, Segment, broken_laws, pcap, read_bytes
 
 from mqpcap.capture import captures, windows
-from mqpcap.correlate import Batch, Behind, Closing, Correlation
+from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
 from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.hooks import StageHooks
 from mqpcap.pipeline import CapturePipeline, Options
@@ -40,21 +40,21 @@ def window_packets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", request.param)
 
 
-def given(segments: list[Segment], tmp_path: Any) -> tuple[list[tuple[int, ...]], list[Closing]]:
+def given(segments: list[Segment], tmp_path: Any) -> tuple[list[tuple[int, ...]], list[ConnectionEnds]]:
     """Of each message: whether the client's, offset, first_ack, last_ack, started, acked_from; and the ends."""
     rows: list[tuple[int, ...]] = []
-    ends: list[Closing] = []
+    ends: list[ConnectionEnds] = []
 
     def record(protocol: str, correlation: Correlation) -> None:
         feed, close = correlation.feed, correlation.close
 
-        def record_batch(batch: Batch | None, behind: Behind) -> Any:
-            columns = "from_client", "offset", "first_ack", "last_ack", "started", "acked_from"
+        def record_batch(batch: Batch | None, behind: Watermarks) -> Any:
+            columns = "from_client", "offset", "first_ack", "last_ack", "start_seen", "acked_from"
             if batch is not None:
                 rows.extend(zip(*(getattr(batch, name).tolist() for name in columns), strict=True))
             return feed(batch, behind)
 
-        def record_end(closing: Closing) -> Any:
+        def record_end(closing: ConnectionEnds) -> Any:
             ends.append(closing)
             return close(closing)
 

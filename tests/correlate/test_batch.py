@@ -8,7 +8,7 @@ from batches import batch, placed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqpcap.correlate.batch import Batch, in_order
+from mqpcap.correlate.batch import Batch, sorted_rows
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["c2s", "s2c"]), st.integers(0, 9)), max_size=20)
 
@@ -20,7 +20,7 @@ def made(rows: list[tuple[int, str, int]]) -> Batch:
 @given(st.lists(st.tuples(st.integers(-3, 3) | st.integers(-(1 << 62), 1 << 62), st.integers(0, 2), st.booleans())))
 def test_rows_are_in_the_order_python_sorts_them_in(rows: list[tuple[int, int, bool]]) -> None:
     number, key, late = (np.array([row[k] for row in rows], dtype) for k, dtype in enumerate((np.int64, np.int64, "?")))
-    order, ends = in_order(number, key, late)
+    order, ends = sorted_rows(number, key, late)
 
     assert order.tolist() == sorted(range(len(rows)), key=lambda k: rows[k])
     alike = [len([*group]) for _, group in groupby(sorted(row[0] for row in rows))]
@@ -37,7 +37,7 @@ def test_no_row_came_before_those_in_front_of_it_on_its_side(rows: list[tuple[in
         latest[side] = max(latest.get(side, 0), ts_ns)
         expected.append(latest[side])
 
-    assert made(rows).when.tolist() == expected
+    assert made(rows).monotonic_ts_ns.tolist() == expected
 
 
 @given(ROWS, st.integers(0, 20))

@@ -14,7 +14,7 @@ from batches import PRINTS, End, Row, batch, closing, correlated, placed
 from blipmq_broker import PUBLISH, TYPES, Frame
 from blipmq_broker import rows as blipmq_rows
 
-from mqpcap.correlate import Behind, Correlation, exchanges, matcher, named_matcher, tcp_order
+from mqpcap.correlate import Correlation, Watermarks, exchanges, matcher, named_matcher, tcp_order
 from mqpcap.correlate.matcher import RequestMatcher
 from mqpcap.correlate.messages import MatchResults
 from mqpcap.correlate.replay import Replay
@@ -232,7 +232,7 @@ def test_open_requests_of_one_side_are_bounded(name: str, monkeypatch: pytest.Mo
     made = Correlation(name, rule, PRINTS, False)
     replay = Replay(False)
     for part in range(0, 640, 32):
-        for _, table in made.feed(batch(rows[part : part + 32], types, {1: name != "blipmq"}), Behind()):
+        for _, table in made.feed(batch(rows[part : part + 32], types, {1: name != "blipmq"}), Watermarks()):
             assert table.num_rows
         (only,) = made._exchanges._matchers[0].values()
         if isinstance(only, RequestMatcher):
@@ -256,7 +256,7 @@ def test_open_requests_of_all_connections_are_bounded(name: str, monkeypatch: py
     made = Correlation(name, rule, PRINTS, False)
     for connection in range(100):
         part = batch([row | {"connection": connection} for row in rows], types, {})
-        states = {state for _, table in made.feed(part, Behind()) for state in table["state"].to_pylist()}
+        states = {state for _, table in made.feed(part, Watermarks()) for state in table["state"].to_pylist()}
         assert states <= {"unknown"}
         counts = [each.recount() for each in made._exchanges._matchers[0].values()]
         assert counts == [0] * (connection + 1), "what is held was counted"

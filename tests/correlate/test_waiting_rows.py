@@ -45,7 +45,7 @@ def filled(*flows: Sequence[int]) -> WaitingRows:
 
 def found(rows: WaitingRows, numbers: Sequence[int]) -> list[int]:
     """Which of these rows are still there."""
-    return sorted(numbers[k] for _, _, which in rows.located(np.array(numbers, np.int64)) for k in which)
+    return sorted(numbers[k] for _, _, which in rows.by_block(np.array(numbers, np.int64)) for k in which)
 
 
 def in_memory(rows: WaitingRows) -> int:
@@ -74,7 +74,7 @@ def test_rows_are_those_of_a_dictionary(room: int, monkeypatch: pytest.MonkeyPat
             elif what == "settle":
                 gone = {number for number, flow in known.items() if flow in of}
                 seen = set()
-                for one in rows.opened(of):
+                for one in rows.blocks_with(of):
                     numbers, mine = one.column("offset"), np.isin(one.column("flow"), [*of])
                     is_free = one.state == PENDING
                     assert {*numbers[is_free].tolist()} <= known.keys()
@@ -85,7 +85,7 @@ def test_rows_are_those_of_a_dictionary(room: int, monkeypatch: pytest.MonkeyPat
                 known = {number: flow for number, flow in known.items() if number not in gone}
             else:
                 rows = pickle.loads(pickle.dumps(rows))
-        list(rows.opened(()))
+        list(rows.blocks_with(()))
 
         assert found(rows, range(rows.row_count)) == sorted(known)
 
@@ -97,7 +97,7 @@ def test_the_oldest_rows_go_to_the_file_until_the_rest_fits(monkeypatch: pytest.
     sizes = [x.size_bytes for x in rows._blocks.values()]
     monkeypatch.setattr(waiting_rows, "MAX_WAITING_BYTES", sum(sizes[1:]))
 
-    list(rows.opened(()))
+    list(rows.blocks_with(()))
 
     assert [x.table is None for x in rows._blocks.values()] == [True, False, False]
     assert rows.take(np.array([2, 0, 1]), TAKEN)["op"].to_pylist() == ["2", "0", "1"]
@@ -107,11 +107,11 @@ def test_the_oldest_rows_go_to_the_file_until_the_rest_fits(monkeypatch: pytest.
 def test_rows_go_to_the_file_again_behind_pickling(is_copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_rows, "MAX_WAITING_BYTES", 0)
     rows = filled([1, 1], [2])
-    list(rows.opened(()))
+    list(rows.blocks_with(()))
     copy = pickle.loads(pickle.dumps(rows))
 
     rows = copy if is_copy else rows
-    list(rows.opened(()))
+    list(rows.blocks_with(()))
 
     assert in_memory(rows) == 0
     assert found(rows, [0, 1, 2]) == [0, 1, 2]
@@ -127,26 +127,26 @@ def test_a_state_that_a_row_has_stays() -> None:
 
 def test_only_blocks_of_the_connections_asked_for_are_opened() -> None:
     rows = filled([1, 2], [2], [3])
-    list(rows.opened(()))
+    list(rows.blocks_with(()))
 
-    assert [one.first_row for one in rows.opened([2])] == [0, 2]
-    assert [one.first_row for one in rows.opened([9])] == []
+    assert [one.first_row for one in rows.blocks_with([2])] == [0, 2]
+    assert [one.first_row for one in rows.blocks_with([9])] == []
 
 
 def test_rows_that_left_are_found_no_more() -> None:
     rows = filled([1, 2, 1])
-    for one in rows.opened([1]):
+    for one in rows.blocks_with([1]):
         one.settle(one.column("flow") == 1, SETTLED)
 
     assert found(rows, [0, 1, 2, 3]) == [1]
     assert rows.take(np.array([1]), TAKEN)["offset"].to_pylist() == [1]
-    assert list(WaitingRows().located(np.array([0, 5]))) == []
+    assert list(WaitingRows().by_block(np.array([0, 5]))) == []
 
 
 def test_a_row_that_left_or_never_came_is_not_here() -> None:
     """So that a pair of a row whose state was given out already makes no second row of it."""
     rows = filled([1, 2], [2, 1])
-    for waiting in rows.opened([1]):
+    for waiting in rows.blocks_with([1]):
         waiting.settle(waiting.column("flow") == 1, SETTLED)
 
     assert rows.has(np.array([3, 2, 1, 0, 2, 4])).tolist() == [False, True, True, False, True, False]
@@ -162,7 +162,7 @@ def test_texts_that_inflated_to_much_take_little_of_the_file(monkeypatch: pytest
     some.table = some.table.append_column("destination", topics)
     rows.add(some)
 
-    list(rows.opened(()))
+    list(rows.blocks_with(()))
 
     assert some.table is None
     assert some.place is not None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqpcap.correlate import Batch, Behind, Closing, Correlation
+from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
 from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import CorrelationRule
 from mqpcap.tables.messages import RowPolicy, fingerprints
@@ -28,7 +28,7 @@ class End:
     """How a connection ended, and the offsets behind which bytes of each side hold no message (-1: none)."""
 
     ended: bool = True
-    covered: bool = True
+    all_acknowledged: bool = True
     requests_missing_at: int = -1
     replies_missing_at: int = -1
     last_ns: int = 0
@@ -84,7 +84,7 @@ def batch(rows: Sequence[Row], types: Mapping[str, pa.DataType], started: Mappin
     )  # fmt: skip
 
 
-def closing(ends: Mapping[int, End]) -> Closing:
+def closing(ends: Mapping[int, End]) -> ConnectionEnds:
     """How connections ended."""
     columns = {
         x.name: np.array(
@@ -92,16 +92,16 @@ def closing(ends: Mapping[int, End]) -> Closing:
         )
         for x in fields(End)
     }
-    return Closing(np.array(list(ends), np.int64), **columns)
+    return ConnectionEnds(np.array(list(ends), np.int64), **columns)
 
 
-def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Behind:
+def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Watermarks:
     """How far a capture was read behind a part. ``lost``: connection and time of what clients sent and the server
     acknowledged, and was not captured: a connection waits for it until its next message comes."""
     start, now = part[0]["ts_ns"], max(row["ts_ns"] for row in part)
     heard = {row["connection"]: row["ts_ns"] for row in fed if row["direction"] == "c2s"}
     waits = any(at <= now and heard.get(connection, 0) <= at for connection, at in lost)
-    return Behind({}, {SERVER: min([at for _, at in lost if at <= now] + [start])} if waits else {}, now)
+    return Watermarks({}, {SERVER: min([at for _, at in lost if at <= now] + [start])} if waits else {}, now)
 
 
 def correlated(

@@ -3,8 +3,8 @@
 
 In: a ring of requests, and replies in order. Out: for each reply the first and the last request that it may answer.
 
-An alignment gives each reply a request. Its pairs do not cross, no request that must be answered is passed over,
-operations and ids fit, and acknowledgements allow it. *Place* ``i``: all requests below index ``i`` are settled, and
+An alignment gives each reply a request. Its pairs do not cross, and it passes over no request that must be answered.
+Operations and ids fit, and acknowledgements allow it. *Place* ``i``: all requests below index ``i`` are settled, and
 the next reply answers ``i`` or a later one.
 """
 
@@ -35,9 +35,9 @@ _MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 class PlacedReply:
     """A reply in an alignment: its first and last place, and what limits its candidates.
 
-    limit       it acknowledges the requests below
-    named       the last captured request whose id it repeats, -1 without one
-    own_from    the first request after the client's own publish of the message that it returns, 0 without one
+    limit       the reply acknowledges the requests below this index.
+    named       the last captured request whose id the reply repeats, or -1.
+    own_from    the first request after the client's own publish of the returned message, or 0.
     """
 
     reply: Reply
@@ -58,12 +58,12 @@ class PlacedReply:
 class Alignment:
     """First and last place of the replies since the last anchor, over the requests of a ring.
 
-    start             the place of the last anchor, which every alignment passes
-    low, high         the first and the last place after all replies so far
-    accepted          replies that a request accepts, as bits by its code
-    use_ids           whether a reply that names a captured request answers no phantom in front of it
-    use_publishes     whether a message that the client published came from no one else
-    quiet_ns          the server settles an optional request within this time; 0: no such bound
+    start             the place of the last anchor, which every alignment passes.
+    low, high         the first and the last place after all replies.
+    accepted          bits of the replies that a request accepts, by its code.
+    use_ids           whether a reply that names a captured request answers no phantom before it.
+    use_publishes     whether no other client published a message of this client.
+    quiet_ns          the longest time in which the server settles an optional request, 0 without a bound.
     """
 
     ring: list
@@ -127,25 +127,25 @@ class Alignment:
     @cython.cfunc
     def _first(
         self, p: PlacedReply, low: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
-        y: cython.Py_ssize_t, most: cython.Py_ssize_t,
+        y: cython.Py_ssize_t, bound: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:  # fmt: skip
         """The first request in low..high that a reply may answer, so that the next place is in x..y; -1 if none is."""
         i: cython.Py_ssize_t
         if self.use_publishes and p.own_from > low:
             low = p.own_from
-        for i in range(low, min(high, low + most) + 1):
+        for i in range(low, min(high, low + bound) + 1):
             if x <= self._next(i) <= y and self.fits(i, p.reply, p.named):
                 return i
-        return low if high - low > most else -1
+        return low if high - low > bound else -1
 
     @cython.cfunc
     def _last(
-        self, p: PlacedReply, first: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
+        self, p: PlacedReply, earliest: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
         y: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:  # fmt: skip
         """The last request in first..high likewise."""
         i: cython.Py_ssize_t
-        least: cython.Py_ssize_t = max(first, high - _MAX_CANDIDATES)
+        least: cython.Py_ssize_t = max(earliest, high - _MAX_CANDIDATES)
         for i in range(high, least, -1):
             if x <= self._next(i) <= y and self.fits(i, p.reply, p.named):
                 return i
@@ -156,49 +156,49 @@ class Alignment:
         """Place the next reply; returns whether it has a place."""
         r: Reply = p.reply
         n: cython.Py_ssize_t = len(self.ring)
-        first: cython.Py_ssize_t
-        last: cython.Py_ssize_t
+        earliest: cython.Py_ssize_t
+        latest: cython.Py_ssize_t
         p.low, p.high = self.low, self.farthest()
         if r.any_number:
             self.placed.append(p)
             self.high = max(p.high, p.limit)
             return True
-        most: cython.Py_ssize_t = min(p.high, p.limit - 1)
-        first = self._first(p, self.low, most, 0, n, _MAX_CANDIDATES if self.placed else n)
-        if first < 0 and not r.may_be_missing:
+        bound: cython.Py_ssize_t = min(p.high, p.limit - 1)
+        earliest = self._first(p, self.low, bound, 0, n, _MAX_CANDIDATES if self.placed else n)
+        if earliest < 0 and not r.may_be_missing:
             return False
         self.placed.append(p)
-        if first < 0:
+        if earliest < 0:
             self.high = p.high
             return True
-        last = self._last(p, first, most, 0, n)
-        if first < last and self.quiet_ns > 0 and r.row >= 0:
-            first = self._not_settled(p, first, last)
+        latest = self._last(p, earliest, bound, 0, n)
+        if earliest < latest and self.quiet_ns > 0 and r.row >= 0:
+            earliest = self._not_settled(p, earliest, latest)
         if r.may_be_missing:
-            self.high = max(p.high, self._next(last))
+            self.high = max(p.high, self._next(latest))
             return True
-        p.low = first
-        self.low, self.high = self._next(first), self._next(last)
+        p.low = earliest
+        self.low, self.high = self._next(earliest), self._next(latest)
         return True
 
     @cython.cfunc
-    def _not_settled(self, p: PlacedReply, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _not_settled(self, p: PlacedReply, earliest: cython.Py_ssize_t, latest: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The first candidate that the server had not settled when the last one was sent.
 
         With many requests between them the server may not have come to the first one: nothing is known.
         """
-        newest: Request = self.ring[last]
+        newest: Request = self.ring[latest]
         q: Request
         i: cython.Py_ssize_t
-        if newest.row < 0 or p.reply.ts_ns - newest.ts_ns > self.quiet_ns or last - first > _MAX_CANDIDATES:
-            return first
-        for i in range(first, last):
+        if newest.row < 0 or p.reply.ts_ns - newest.ts_ns > self.quiet_ns or latest - earliest > _MAX_CANDIDATES:
+            return earliest
+        for i in range(earliest, latest):
             q = self.ring[i]
             if q.kind != _OPTIONAL_REPLY or q.row < 0:
-                return first
+                return earliest
             if newest.ts_ns - q.end_ns < self.quiet_ns and self.fits(i, p.reply, p.named):
                 return i
-        return last
+        return latest
 
     @cython.ccall
     def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list | None:
@@ -209,8 +209,8 @@ class Alignment:
         p: PlacedReply
         r: Reply
         k: cython.Py_ssize_t
-        first: cython.Py_ssize_t
-        last: cython.Py_ssize_t
+        earliest: cython.Py_ssize_t
+        latest: cython.Py_ssize_t
         candidates: list = []
         for k in range(len(self.placed) - 1, -1, -1):
             p = self.placed[k]
@@ -222,17 +222,17 @@ class Alignment:
                 candidates.append((r, -1, -1))
                 continue
             high: cython.Py_ssize_t = min(p.high, p.limit - 1, y)
-            first = last = self._first(p, max(p.low, x - 1), high, x, y, _MAX_CANDIDATES)
-            if first >= 0:
-                last = self._last(p, first, high, x, y)
+            earliest = latest = self._first(p, max(p.low, x - 1), high, x, y, _MAX_CANDIDATES)
+            if earliest >= 0:
+                latest = self._last(p, earliest, high, x, y)
             elif not r.may_be_missing:
                 return None
-            if first < 0:
+            if earliest < 0:
                 x, y = max(p.low, x), min(p.high, y)
             elif r.may_be_missing:
-                x, y = max(p.low, min(x, first)), min(p.high, max(y, last))
+                x, y = max(p.low, min(x, earliest)), min(p.high, max(y, latest))
             else:
-                x, y = first, last
-            candidates.append((r, first, last))
+                x, y = earliest, latest
+            candidates.append((r, earliest, latest))
         candidates.reverse()
         return candidates

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Likely pairs: those of every alignment that keeps an assumption for which there is evidence.
+"""Likely pairs: every alignment that keeps an assumption contains them, and there is evidence for the assumption.
 
 In: an alignment of one connection, its ring of requests, and what its messages have shown. Out: likely pairs.
 Called by: ``matcher``, when it decides replies that several requests fit.
@@ -33,7 +33,7 @@ MIN_SPREAD_ROUNDS = 6
 MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
 SILENT_NS = 50_000_000
-"""An optional request that is followed by another so much later got no reply."""
+"""An optional request got no reply if the next request was sent this much later."""
 BURST_NS = 2_000_000
 """Optional requests that follow each other within this time were sent together."""
 
@@ -49,16 +49,16 @@ class Rounds:
     """Whether a client waits for each reply before it asks again: rounds of a reply, the next request and its reply.
 
     A client with a constant number of open requests alternates, too, so alternation is no evidence. There is evidence
-    if the client had one request open in three certain pairs; if it paused for four times the usual round, and the
-    reply to its next request came in usual time (others would have come in the pause); or if times between replies
-    spread twice as much as times from request to reply (a busy server has a beat of its own).
+    if the client had a single request open in three certain pairs. There is, if it paused for four times the usual
+    round and the next reply came in usual time: other replies would have come in the pause. And there is, if times
+    between replies spread twice as much as times from request to reply: a busy server has a beat of its own.
 
-    is_denied         a request was sent while another was open
-    waited_count      then: requests before that, if there was evidence by then
-    asked_count       awaited requests: those whose success is a reply
-    open_count        awaited requests since the last reply
-    lone_pair_count   certain pairs whose request was the only open one
-    is_whole          no hole since the last reply
+    is_denied         a request was sent while another was open.
+    waited_count      requests before the denial, if there was evidence by then.
+    asked_count       awaited requests: their success is a reply.
+    open_count        awaited requests since the last reply.
+    lone_pair_count   certain pairs without another open request.
+    is_whole          no hole since the last reply.
     """
 
     is_denied: cython.bint
@@ -157,13 +157,13 @@ class Rounds:
 
 @cython.cclass
 class Assumptions:
-    """Likely pairs of the replies since the last anchor, of which some fit several requests.
+    """Likely pairs of the replies since the last anchor.
 
-    certain          the alignment without assumptions
-    awaited          by code of a request: whether its success is a reply
-    replies_before   replies before those of the alignment
-    waited_count     awaited requests that are assumed to have been asked with nothing else open
-    likely           by row of a reply: index of its request, and evidence
+    certain          the alignment without assumptions.
+    awaited          by code of a request: whether its success is a reply.
+    replies_before   replies before those of the alignment.
+    waited_count     awaited requests for which the client is assumed to have waited.
+    likely           by row of a reply: index of its request, and evidence.
     """
 
     certain: Alignment
@@ -241,14 +241,14 @@ class Assumptions:
         """Note the request of each reply that has one candidate."""
         r: Reply
         q: Request
-        first: cython.Py_ssize_t
+        earliest: cython.Py_ssize_t
         if candidates is None:
             return False
-        for r, first, last in candidates:
-            if r.row >= 0 and first == last and first >= 0:
-                q = self.ring[first]
+        for r, earliest, latest in candidates:
+            if r.row >= 0 and earliest == latest and earliest >= 0:
+                q = self.ring[earliest]
                 if not q.is_unread:
-                    indexes[r.row] = first
+                    indexes[r.row] = earliest
         return True
 
     @cython.ccall
@@ -258,18 +258,18 @@ class Assumptions:
         All requests of a burst follow the same pause. ``taken``: requests that have a reply, by index.
         """
         q: Request
-        other: Request
+        newest: Request
         r: Reply
         last_index: cython.Py_ssize_t = -1
-        for r, first, last in unsure:
-            q = self.ring[first]
-            other = self.ring[last]
-            i: cython.Py_ssize_t = max(first, last_index + 1)
-            while i <= last and (i in taken or not self.certain.fits(i, r, -1)):
+        for r, earliest, latest in unsure:
+            q = self.ring[earliest]
+            newest = self.ring[latest]
+            i: cython.Py_ssize_t = max(earliest, last_index + 1)
+            while i <= latest and (i in taken or not self.certain.fits(i, r, -1)):
                 i += 1
-            if i > last or q.payload_key >= 0 or q.payload_key != other.payload_key:
+            if i > latest or q.payload_key >= 0 or q.payload_key != newest.payload_key:
                 return
-            if other.ts_ns - q.end_ns > BURST_NS or r.row in self.likely:
+            if newest.ts_ns - q.end_ns > BURST_NS or r.row in self.likely:
                 continue
             self.likely[r.row] = (i, _PAUSE)
             last_index = i

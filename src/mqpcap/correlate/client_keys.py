@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Ids and messages that one client has sent: whether each is unique, and which delivery returns a message of its own.
+"""Ids and messages of a client: whether each is unique, and which delivery returns the client's own message.
 
 In: the requests and replies of one connection. Out: answers for its ``matcher``.
 """
@@ -26,7 +26,7 @@ _MAX_PUBLISHES = cython.declare(cython.Py_ssize_t, MAX_PUBLISHES)
 
 @cython.cclass
 class ClientKeys:
-    """What one client has sent; see the module.
+    """Keys of one client's requests; see the module.
 
     keys        echo keys of captured requests, the first ones
     ids         ids of the client, the first ones
@@ -77,7 +77,7 @@ class ClientKeys:
 
     @cython.cfunc
     def publish_offset(self, r: Reply) -> cython.longlong:
-        """Where this client published the message that a reply returns for the first time; negative if it did not."""
+        """The offset of the client's own publish of a returned message; negative without one, or if it came before."""
         if not r.payload_key or not self.publishes:
             return -1
         offset: cython.longlong = self.publishes.get(r.payload_key, -1)

@@ -1,6 +1,6 @@
 """Ended connections to the facts that decide their open requests.
 
-In: ranges of streams without messages, the records of ended connections. Out: `Closing`, a protocol each.
+In: ranges of streams without messages, the records of ended connections. Out: `ConnectionEnds`, a protocol each.
 Called by: ``pipeline``.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.correlate.batch import NO_OFFSET, Closing
+from mqpcap.correlate.batch import NO_OFFSET, ConnectionEnds
 from mqpcap.decode.frames import Problem
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
@@ -44,7 +44,7 @@ class Closings:
         for flow in self._missing_at.keys() & {*flows.tolist()}:
             del self._missing_at[flow]
 
-    def by_protocol(self, flows: Int64Array, columns: FlowColumns) -> list[tuple[str, Closing]]:
+    def by_protocol(self, flows: Int64Array, columns: FlowColumns) -> list[tuple[str, ConnectionEnds]]:
         """How connections ended, for each protocol with a rule for requests; ``columns``: their records."""
         rows_by_protocol: dict[str, list[int]] = {}
         for row, flow in enumerate(flows.tolist()):
@@ -56,7 +56,7 @@ class Closings:
             for protocol, rows in rows_by_protocol.items()
         ]
 
-    def _closing(self, flows: Int64Array, columns: FlowColumns, row: NDArray[np.int64]) -> Closing:
+    def _closing(self, flows: Int64Array, columns: FlowColumns, row: NDArray[np.int64]) -> ConnectionEnds:
         client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int64)
         server = 1 - client
         fin, server_fin = columns.fin_offset[row, client], columns.fin_offset[row, server]
@@ -67,10 +67,10 @@ class Closings:
         missing = np.full((len(flows), 2), -1)
         for i in np.flatnonzero(np.isin(flows, list(self._missing_at))).tolist():
             missing[i] = self._missing_at[int(flows[i])]
-        return Closing(
+        return ConnectionEnds(
             flow=flows,
             ended=is_reset | has_server_fin,
-            covered=has_server_fin & (acked != NO_OFFSET) & (acked >= end),
+            all_acknowledged=has_server_fin & (acked != NO_OFFSET) & (acked >= end),
             requests_missing_at=missing[:, 0],
             replies_missing_at=missing[:, 1],
             last_ns=columns.last_ts_ns[row],

@@ -1,9 +1,11 @@
-"""Where each connection's captured messages end, and what its client sent that was not captured.
+"""The end of each connection's captured messages, and the times when its client sent bytes that were not captured.
 
-:class:`Ends` is fed with messages as they come. A publish may lie in bytes of a client that nobody saw: with
-``early_ns`` it gives a row for each stretch of such bytes, as STRETCHES. They were sent between ``since_ns`` and
-``until_ns``. What a client sent before the capture began counts, too, from ``early_ns`` before its first message on:
-earlier nobody knows of that client.
+In: batches of messages, and ended connections. Out: the ends of both sides, and rows of MISSING_RANGES.
+Called by: `Correlation`.
+
+A publish may lie in bytes of a client that were not captured. With ``early_ns`` each range of such bytes gives a row:
+the client sent it between ``since_ns`` and ``until_ns``. The bytes before a late start count, too, from ``early_ns``
+before the first message of the connection: before that nothing is known of the client.
 """
 
 from dataclasses import dataclass
@@ -13,31 +15,32 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array
-from mqpcap.correlate.batch import Batch, Closing
+from mqpcap.correlate.batch import END_NS, Batch, ConnectionEnds
 
-ANY_LENGTH = (1 << 63) - 1
-"""Of bytes that may be as many as they like: nobody saw how many."""
-STRETCHES = pa.schema(
+MISSING_RANGES = pa.schema(
     [
         ("connection_id", pa.int64()), ("server_ip", pa.string()), ("server_port", pa.int64()),
-        ("since_ns", pa.int64()), ("until_ns", pa.int64()), ("length", pa.int64()),
+        ("since_ns", pa.int64()), ("until_ns", pa.int64()),
     ]
 )  # fmt: skip
-_NONE = STRETCHES.empty_table()
-_WHERE = STRETCHES.names[:3]
-_WHERE_TYPES = pa.schema([STRETCHES.field(name) for name in _WHERE])
+_NO_RANGES = MISSING_RANGES.empty_table()
+_PLACE = MISSING_RANGES.names[:3]
+_PLACE_TYPES = pa.schema([MISSING_RANGES.field(name) for name in _PLACE])
 
 
 @dataclass(frozen=True)
-class Ended(ColumnBatch):
-    """Of connections in order of flow: where the last message of the client ends and when it came, where that of the
-    server ends, -1 without one, and where they are."""
+class MessageEnds(ColumnBatch):
+    """Live connections in order of flow: ends of the last messages, and the columns _PLACE.
+
+    client, client_ns    end of the client's last message, and its time.
+    server               end of the server's last message, -1 without a message.
+    """
 
     flow: Int64Array
     client: Int64Array
     client_ns: Int64Array
     server: Int64Array
-    where: pa.Table
+    places: pa.Table
 
 
 class Ends:
@@ -45,90 +48,81 @@ class Ends:
 
     def __init__(self, early_ns: int | None) -> None:
         self._early_ns = early_ns
-        self._known: Ended | None = None
+        self._live: MessageEnds | None = None
 
     def feed(self, batch: Batch) -> pa.Table:
-        """Take messages in; gives the stretches in front of them."""
-        order, until = batch.by_side
-        first = np.append(0, until)[:-1]
-        rows, of_client = order[first], batch.from_client[order[first]]
-        stretches = [self._begun(batch, rows)]
-        known = self._known
-        assert known is not None
-        # What was not captured whole is not captured.
-        captured = np.where(batch.cut, 0, batch.length)
+        """Add messages; returns the missing ranges before them."""
+        order, side_ends = batch.by_side
+        starts = np.append(0, side_ends)[:-1]
+        rows, is_client = order[starts], batch.from_client[order[starts]]
+        ranges = [self._add_connections(batch, rows)]
+        live = self._live
+        assert live is not None
+        captured = np.where(batch.truncated, 0, batch.length)  # what follows is missing
         start, end, end_ns = (x.take(order) for x in (batch.offset, batch.offset + captured, batch.end_ns))
-        before, before_ns = (np.append(0, x)[: len(order)] for x in (end, end_ns))
-        last, last_ns, at = (
-            np.maximum.reduceat(end, first),
-            end_ns[until - 1],
-            known.flow.searchsorted(batch.flow[rows]),
-        )
-        mine, others = at[of_client], at[~of_client]
-        before[first[of_client]], before_ns[first[of_client]] = known.client[mine], known.client_ns[mine]
-        known.client[mine] = np.maximum(known.client[mine], last[of_client])
-        known.client_ns[mine] = last_ns[of_client]
-        known.server[others] = np.maximum(known.server[others], last[~of_client])
+        previous_end, previous_ns = (np.append(0, x)[: len(order)] for x in (end, end_ns))
+        last_end, last_ns = np.maximum.reduceat(end, starts), end_ns[side_ends - 1]
+        index = live.flow.searchsorted(batch.flow[rows])
+        clients, servers = index[is_client], index[~is_client]
+        previous_end[starts[is_client]] = live.client[clients]
+        previous_ns[starts[is_client]] = live.client_ns[clients]
+        live.client[clients] = np.maximum(live.client[clients], last_end[is_client])
+        live.client_ns[clients] = last_ns[is_client]
+        live.server[servers] = np.maximum(live.server[servers], last_end[~is_client])
         if self._early_ns is not None:
-            client = np.repeat(of_client, until - first)
-            gaps, cuts = np.flatnonzero(client & (start > before)), np.flatnonzero(client & batch.cut.take(order))
-            stretches.append(
-                _stretches(batch.table, order[gaps], before_ns[gaps], end_ns[gaps], (start - before)[gaps])
-            )
-            # Before the connection is over: a delivery may be due.
-            stretches.append(_stretches(batch.table, order[cuts], before_ns[cuts], end_ns[cuts]))
-        return pa.concat_tables([x for x in stretches if x.num_rows] or [_NONE])
+            of_client = np.repeat(is_client, side_ends - starts)
+            # A truncated message counts before the connection is over: a delivery may be due.
+            is_missing = of_client & ((start > previous_end) | batch.truncated.take(order))
+            missing = np.flatnonzero(is_missing)
+            ranges.append(_missing_ranges(batch.table, order[missing], previous_ns[missing], end_ns[missing]))
+        return pa.concat_tables([x for x in ranges if x.num_rows] or [_NO_RANGES])
 
-    def _begun(self, batch: Batch, rows: NDArray[np.intp]) -> pa.Table:
-        """Get to know new connections by the first row of each side; what late ones sent before the capture."""
-        known = self._known
-        if known is not None:
-            rows = rows[~np.isin(batch.flow[rows], known.flow)]
+    def _add_connections(self, batch: Batch, rows: NDArray[np.intp]) -> pa.Table:
+        """Add new connections by the first row of each side; returns ranges before late starts."""
+        live = self._live
+        if live is not None:
+            rows = rows[~np.isin(batch.flow[rows], live.flow)]
             if not len(rows):
-                return _NONE
-        flow, first, of = np.unique(batch.flow[rows], return_index=True, return_inverse=True)
-        since_ns = np.full(len(flow), ANY_LENGTH)
-        np.minimum.at(since_ns, of.reshape(-1), batch.ts_ns[rows])
-        rows = rows[first]
-        none = np.zeros(len(flow), np.int64)
+                return _NO_RANGES
+        flow, first_rows, codes = np.unique(batch.flow[rows], return_index=True, return_inverse=True)
+        since_ns = np.full(len(flow), END_NS)
+        np.minimum.at(since_ns, codes.reshape(-1), batch.ts_ns[rows])
+        rows = rows[first_rows]
+        zeros = np.zeros(len(flow), np.int64)
         # As plain text: the dictionaries of all windows would add up.
-        where = batch.table.select(_WHERE).take(pa.array(rows)).cast(_WHERE_TYPES)
-        new = Ended(flow, none, since_ns, none - 1, where)
-        if known is None:
-            self._known = new
+        places = batch.table.select(_PLACE).take(pa.array(rows)).cast(_PLACE_TYPES)
+        new = MessageEnds(flow, zeros, since_ns, zeros - 1, places)
+        if live is not None:
+            both = MessageEnds.joined([live, new])
+            self._live = both.taken(np.argsort(both.flow))
         else:
-            both = Ended.joined([known, new])
-            self._known = both.taken(np.argsort(both.flow))
-        late = np.flatnonzero(~batch.started[rows]) if self._early_ns is not None else rows[:0]
-        return _stretches(new.where, late, since_ns[late] - (self._early_ns or 0), since_ns[late])
+            self._live = new
+        late = np.flatnonzero(~batch.start_seen[rows]) if self._early_ns is not None else rows[:0]
+        return _missing_ranges(new.places, late, since_ns[late] - (self._early_ns or 0), since_ns[late])
 
-    def close(self, closing: Closing) -> tuple[Int64Array, Int64Array, pa.Table]:
-        """Let connections go; gives the ends of client and server of each, and what clients sent behind them."""
-        client, server = np.zeros(len(closing.flow), np.int64), np.full(len(closing.flow), -1)
-        known = self._known
-        if known is None or not len(known.flow):
-            return client, server, _NONE
-        at = np.minimum(known.flow.searchsorted(closing.flow), len(known.flow) - 1)
-        here = np.flatnonzero(known.flow[at] == closing.flow)
-        client[here], server[here] = known.client[at[here]], known.server[at[here]]
-        late = here[closing.requests_missing_at[here] >= client[here]] if self._early_ns is not None else here[:0]
-        stretches = _stretches(known.where, at[late], known.client_ns[at[late]], closing.last_ns[late])
-        lives = np.ones(len(known.flow), np.bool_)
-        lives[at[here]] = False
-        self._known = known.taken(np.flatnonzero(lives))
-        return client, server, stretches
+    def close(self, ends: ConnectionEnds) -> tuple[Int64Array, Int64Array, pa.Table]:
+        """Drop ended connections; returns the ends of their clients and servers, and missing ranges after those."""
+        client, server = np.zeros(len(ends.flow), np.int64), np.full(len(ends.flow), -1)
+        live = self._live
+        if live is None or not len(live.flow):
+            return client, server, _NO_RANGES
+        index = np.minimum(live.flow.searchsorted(ends.flow), len(live.flow) - 1)
+        present = np.flatnonzero(live.flow[index] == ends.flow)
+        client[present], server[present] = live.client[index[present]], live.server[index[present]]
+        late = present[ends.requests_missing_at[present] >= client[present]]
+        late = late if self._early_ns is not None else late[:0]
+        ranges = _missing_ranges(live.places, index[late], live.client_ns[index[late]], ends.last_ns[late])
+        is_live = np.ones(len(live.flow), np.bool_)
+        is_live[index[present]] = False
+        self._live = live.taken(np.flatnonzero(is_live))
+        return client, server, ranges
 
 
-def _stretches(
-    where: pa.Table,
-    rows: NDArray[np.intp],
-    since_ns: Int64Array,
-    until_ns: Int64Array,
-    length: Int64Array | None = None,
-) -> pa.Table:
-    """Bytes that clients of some rows sent, of any length if it is not said."""
+def _missing_ranges(
+    places: pa.Table, rows: NDArray[np.intp], since_ns: Int64Array, until_ns: Int64Array
+) -> pa.Table:  # fmt: skip
+    """Ranges of bytes that the clients of some rows sent between two times."""
     if not len(rows):
-        return _NONE
-    times = since_ns, np.maximum(since_ns, until_ns), np.full(len(rows), ANY_LENGTH) if length is None else length
-    columns = [*where.select(_WHERE).take(pa.array(rows)).columns, *times]
-    return pa.table(columns, STRETCHES.names).cast(STRETCHES)
+        return _NO_RANGES
+    columns = [*places.select(_PLACE).take(pa.array(rows)).columns, since_ns, np.maximum(since_ns, until_ns)]
+    return pa.table(columns, MISSING_RANGES.names).cast(MISSING_RANGES)

@@ -3,9 +3,9 @@
 In: batches of rows of one protocol, and how connections ended. Out: rows of ``exchanges`` that are final, and `Pairs`.
 Called by: `Correlation`, window by window.
 
-The order in which a server handled requests is known by connection only: each has a matcher (``matcher``), which takes
-its requests that may get a reply and its replies one by one. Requests that never get one (BlipMQ publishes) are settled
-by whole columns: they were handled if a later request of their connection was, or if the server closed after them.
+A server handles the requests of one connection in order, so each connection has a matcher of its own. A matcher gets
+replies, and requests that may get a reply. Other requests (BlipMQ publishes) are decided by columns: the server handled
+them if it handled a later request of the connection, or if it closed after them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
-from mqpcap.correlate.batch import KEPT, UNREAD, Batch, Closing, Messages, in_order
+from mqpcap.correlate.batch import KEPT, UNREAD, Batch, ConnectionEnds, Messages, sorted_rows
 from mqpcap.correlate.matcher import RequestMatcher
 from mqpcap.correlate.messages import LIKELY, NO_ROW, MatchResults
 from mqpcap.correlate.named_matcher import NamedMatcher
@@ -97,8 +97,8 @@ class Exchanges:
             rows = _relevant_rows(group, codes, batch.from_client)
             block = self._block(batch, group, codes, rows)
             index = np.full(len(batch), -1, np.int64)
-            if batch.cut.any():
-                index[batch.cut & pc.is_null(batch.table["op"]).to_numpy()] = UNREAD
+            if batch.truncated.any():
+                index[batch.truncated & pc.is_null(batch.table["op"]).to_numpy()] = UNREAD
             index[rows] = np.arange(len(rows))
             payload_keys = np.zeros(len(batch), np.int64)
             if group.payload_keys is not None:
@@ -106,7 +106,7 @@ class Exchanges:
             messages = Messages(
                 order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
                 group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, batch.from_client,
-                batch.cut, batch.broken, batch.started, batch.first_ack, batch.last_ack, batch.acked_from,
+                batch.truncated, batch.after_gap, batch.start_seen, batch.first_ack, batch.last_ack, batch.acked_from,
                 block.first_row,
             )  # fmt: skip
             matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
@@ -137,31 +137,31 @@ class Exchanges:
         if len(group.tables.kind) == 1:  # else the matcher knows the state
             state[kinds == RequestKind.ONE_WAY] = State.NOT_EXPECTED
         silence = np.array(group.tables.silence, np.int8).take(codes)
-        own = np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), silence, from_client
-        for name, column in zip((*BLOCK_COLUMNS, "offset"), (*own, offset), strict=True):
+        message_rows = np.arange(len(rows), dtype=np.int32), flow.astype(np.int32), silence, from_client
+        for name, column in zip((*BLOCK_COLUMNS, "offset"), (*message_rows, offset), strict=True):
             table = table.append_column(name, pa.array(column))
         return Block(self._rows.row_count, kinds, state, table)
 
     def _note_unconfirmed(self, group: RequestGroup, batch: Batch) -> None:
         """Note new connections whose state is only assumed."""
-        if group.tables.confirming and not batch.started.all():
-            new = np.unique(batch.flow[~batch.started]).tolist()
+        if group.tables.confirming and not batch.start_seen.all():
+            new = np.unique(batch.flow[~batch.start_seen]).tolist()
             self._unconfirmed.update(flow for flow in new if flow not in self._matchers[0])
 
     # -- the end of connections ----------------------------------------------------------------------------
 
     def close(
-        self, closing: Closing, client_end: Int64Array, server_end: Int64Array
+        self, ends: ConnectionEnds, client_end: Int64Array, server_end: Int64Array
     ) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Connections are over, whose last messages end at these offsets; returns what ``feed`` does."""
-        covered = closing.covered.copy()
-        whole_replies = closing.replies_missing_at < np.maximum(server_end, 0)
-        whole_requests = closing.requests_missing_at < client_end
+        all_acknowledged = ends.all_acknowledged.copy()
+        whole_replies = ends.replies_missing_at < np.maximum(server_end, 0)
+        whole_requests = ends.requests_missing_at < client_end
         columns = (
             x.tolist()
             for x in (
-                closing.flow, closing.ended, closing.orderly, whole_requests, whole_replies, closing.requests_extent,
-                closing.replies_extent,
+                ends.flow, ends.ended, ends.orderly, whole_requests, whole_replies, ends.requests_extent,
+                ends.replies_extent,
             )
         )  # fmt: skip
         for i, (flow, *end) in enumerate(zip(*columns, strict=True)):
@@ -172,36 +172,36 @@ class Exchanges:
                     contradicted |= matcher.close(*end)
             if flow in self._unconfirmed:
                 # All requests were handled, and nothing contradicted the assumed state.
-                covered[i] &= whole_replies[i] and not contradicted
+                all_acknowledged[i] &= whole_replies[i] and not contradicted
                 self._unconfirmed.discard(flow)
-                if covered[i]:
+                if all_acknowledged[i]:
                     self.results.confirmed_from[flow] = 0
-        return self._apply_results(replace(closing, covered=covered))
+        return self._apply_results(replace(ends, all_acknowledged=all_acknowledged))
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def _apply_results(self, closing: Closing | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
+    def _apply_results(self, ends: ConnectionEnds | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
         """Give rows the states that were found; returns what ``feed`` does."""
         results, pairs = self.results, self._paired()
         if results.kinds:
             rows, kinds = np.array(results.kinds, np.int64).reshape(-1, 2).T
-            for block, at, which in self._rows.located(rows):
-                block.kind[at] = kinds[which]
-                again = (kinds[which] != RequestKind.ONE_WAY) & (block.state[at] == State.NOT_EXPECTED)
-                block.state[at[again]] = PENDING
+            for block, index, row_indexes in self._rows.by_block(rows):
+                block.kind[index] = kinds[row_indexes]
+                again = (kinds[row_indexes] != RequestKind.ONE_WAY) & (block.state[index] == State.NOT_EXPECTED)
+                block.state[index[again]] = PENDING
         if results.states:
             rows, states = np.array(results.states, np.int64).reshape(-1, 2).T
-            rows, first = np.unique(rows, return_index=True)  # the first state counts
-            for block, at, which in self._rows.located(rows):
-                is_free = block.state[at] == PENDING
-                block.state[at[is_free]] = states[first[which[is_free]]]
+            rows, first_indexes = np.unique(rows, return_index=True)  # the first state counts
+            for block, index, row_indexes in self._rows.by_block(rows):
+                is_free = block.state[index] == PENDING
+                block.state[index[is_free]] = states[first_indexes[row_indexes[is_free]]]
         if results.kinds:
-            for block, at, _ in self._rows.located(np.array(results.kinds, np.int64)[::2]):
-                block.state[at[(block.kind[at] == RequestKind.ONE_WAY) & (block.state[at] == PENDING)]] = (
+            for block, index, _ in self._rows.by_block(np.array(results.kinds, np.int64)[::2]):
+                block.state[index[(block.kind[index] == RequestKind.ONE_WAY) & (block.state[index] == PENDING)]] = (
                     State.NOT_EXPECTED
                 )
         self._unconfirmed -= results.confirmed_from.keys()
-        final = self._final_rows(pairs, results.confirmed_from, results.handled_to, closing)
+        final = self._final_rows(pairs, results.confirmed_from, results.handled_to, ends)
         results.clear()
         return final, pairs
 
@@ -219,21 +219,21 @@ class Exchanges:
         return Pairs(requests, replies, evidence % LIKELY, evidence >= LIKELY)
 
     def _final_rows(
-        self, pairs: Pairs | None, confirmed: Mapping[int, int], handled: Mapping[int, int], closing: Closing | None
+        self, pairs: Pairs | None, confirmed: Mapping[int, int], handled: Mapping[int, int], ends: ConnectionEnds | None
     ) -> Iterator[pa.Table]:
         """Rows that are final, one block in memory after the other."""
         if pairs is not None:
             yield self._exchanges(
                 pairs.requests, pairs.replies, np.where(pairs.is_likely, State.LIKELY, State.ANSWERED), pairs
             )
-        ended = [] if closing is None else closing.flow.tolist()
-        for block in self._rows.opened([*confirmed, *handled, *ended]):
+        ended = [] if ends is None else ends.flow.tolist()
+        for block in self._rows.blocks_with([*confirmed, *handled, *ended]):
             if confirmed:
                 _settle_confirmed(block, confirmed)
             if handled:
                 _settle_handled(block, handled)
-            if closing is not None:
-                _settle_closed(block, closing)
+            if ends is not None:
+                _settle_closed(block, ends)
             is_final, from_client = (block.state != PENDING) & (block.state != NO_ROW), block.column("from_client")
             asks = from_client & ~np.isin(block.kind, (RequestKind.NOT_A_REQUEST, RequestKind.CLOSES))
             requests, replies = np.flatnonzero(is_final & asks), np.flatnonzero(is_final & ~from_client)
@@ -245,10 +245,10 @@ class Exchanges:
     def _exchanges(
         self, requests: pa.Table | None, replies: pa.Table | None, state: NDArray[np.int8], pairs: Pairs | None = None
     ) -> pa.Table:
-        """Rows of ``exchanges`` from requests and, row for row, their replies; one of both may be missing."""
+        """Rows of ``exchanges`` from requests and, row for row, their replies; either may be None."""
         n = len(state)
-        own = requests if requests is not None else replies
-        assert own is not None
+        message_rows = requests if requests is not None else replies
+        assert message_rows is not None
 
         def column(side: pa.Table | None, name: str) -> pa.Array:
             return pa.nulls(n, pa.int64()) if side is None else side[name]
@@ -258,11 +258,11 @@ class Exchanges:
         if pairs is not None:
             latency, server = self._latencies(pairs)
         columns = {
-            "connection_id": own["connection_id"],
+            "connection_id": message_rows["connection_id"],
             "protocol": constant(self.protocol, n),
-            "op": own["op"],
-            "destination": own["destination"],
-            "client_name": own["client_name"],
+            "op": message_rows["op"],
+            "destination": message_rows["destination"],
+            "client_name": message_rows["client_name"],
             "request_direction": constant("c2s", n),
             "request_offset": column(requests, "offset"),
             "reply_offset": column(replies, "offset"),
@@ -276,10 +276,10 @@ class Exchanges:
             "how": pa.nulls(n, pa.string()) if pairs is None else EVIDENCE.take(pa.array(pairs.evidence)),
             "status": pa.nulls(n, DICTIONARY_TEXT) if replies is None else dictionary(replies["status"]),
             "error_code": column(replies, "error_code"),
-            "client_ip": own["client_ip"],
-            "client_port": own["client_port"],
-            "server_ip": own["server_ip"],
-            "server_port": own["server_port"],
+            "client_ip": message_rows["client_ip"],
+            "client_port": message_rows["client_port"],
+            "server_ip": message_rows["server_ip"],
+            "server_port": message_rows["server_port"],
             "request_packet": column(requests, "first_packet"),
             "reply_packet": column(replies, "first_packet"),
         }
@@ -317,46 +317,46 @@ def _relevant_rows(group: RequestGroup, codes: Int64Array, from_client: NDArray[
 
 def _causal_order(batch: Batch) -> NDArray[np.intp]:
     """The rows connection by connection, each in order of time; each side keeps the order of its bytes."""
-    return in_order(batch.flow, batch.when, ~batch.from_client, batch.offset)[0]
+    return sorted_rows(batch.flow, batch.monotonic_ts_ns, ~batch.from_client, batch.offset)[0]
 
 
 def _settle_confirmed(block: Block, proved: Mapping[int, int]) -> None:
-    """Connections showed their state: what came behind some row was in it, what came before perhaps in another."""
-    mine, first_row = _values_by_flow(block.column("flow"), proved)
-    mine &= block.column("from_client")
-    block.settle(mine & (block.kind == RequestKind.ONE_WAY), State.NOT_EXPECTED)
-    before = block.first_row + block.column("behind") < first_row
-    block.settle(mine & before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
+    """Connections showed their state: later rows were in it, earlier rows perhaps in another."""
+    is_listed, first_row = _values_by_flow(block.column("flow"), proved)
+    is_listed &= block.column("from_client")
+    block.settle(is_listed & (block.kind == RequestKind.ONE_WAY), State.NOT_EXPECTED)
+    is_before = block.first_row + block.column("row_offset") < first_row
+    block.settle(is_listed & is_before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
 
 
 def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:
-    """Requests in front of one that was answered were handled: without a reply, that is their state."""
-    mine, until = _values_by_flow(block.column("flow"), handled)
-    mine &= block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
-    block.settle(mine & (block.column("offset") < until), block.column("silence"))
+    """Requests before an answered request were handled: without a reply, their state is final."""
+    is_listed, until = _values_by_flow(block.column("flow"), handled)
+    is_listed &= block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
+    block.settle(is_listed & (block.column("offset") < until), block.column("silence"))
 
 
-def _settle_closed(block: Block, closing: Closing) -> None:
-    """What is left of connections that are over."""
-    order = np.argsort(closing.flow)
-    at, mine = _index_of_flow(block.column("flow"), closing.flow[order])
-    covered, missing_at = closing.covered[order][at], closing.requests_missing_at[order][at]
+def _settle_closed(block: Block, ends: ConnectionEnds) -> None:
+    """Decide the remaining rows of ended connections."""
+    order = np.argsort(ends.flow)
+    index, is_listed = _index_of_flow(block.column("flow"), ends.flow[order])
+    all_acknowledged, missing_at = ends.all_acknowledged[order][index], ends.requests_missing_at[order][index]
     silence = block.column("silence")
-    handled = covered & ((missing_at < 0) | (block.column("offset") < missing_at))
+    handled = all_acknowledged & ((missing_at < 0) | (block.column("offset") < missing_at))
     handled |= silence == State.NOT_EXPECTED
-    quiet = mine & block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
+    quiet = is_listed & block.column("from_client") & (block.kind != RequestKind.ONE_REPLY)
     block.settle(quiet & handled, silence)
-    block.settle(mine, State.UNKNOWN)
+    block.settle(is_listed, State.UNKNOWN)
 
 
 def _values_by_flow(flow: NDArray[np.integer], by_flow: Mapping[int, int]) -> tuple[NDArray[np.bool_], Int64Array]:
-    """Of which rows the connection has a number, and that number."""
+    """Whether a row's connection has a number, and that number."""
     flows = np.array(sorted(by_flow), np.int64)
-    at, mine = _index_of_flow(flow, flows)
-    return mine, np.array([by_flow[number] for number in flows.tolist()], np.int64)[at]
+    index, is_listed = _index_of_flow(flow, flows)
+    return is_listed, np.array([by_flow[number] for number in flows.tolist()], np.int64)[index]
 
 
 def _index_of_flow(flow: NDArray[np.integer], flows: Int64Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Of each row the place of its connection among some, which ascend, and whether it is one of them."""
-    at = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
-    return at, flows[at] == flow
+    """The index of each row's connection in a list, which ascends, and whether it is listed."""
+    index = np.minimum(np.searchsorted(flows, flow), len(flows) - 1)
+    return index, flows[index] == flow

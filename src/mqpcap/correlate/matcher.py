@@ -15,8 +15,8 @@ server some replies, and a start before the capture any number of requests. A pl
 | span: several places | waits | decide, settled | span | give up, late | span | decide, settled | decide, late |
 | late: any number in front | waits | late | late | late | late | decide, settled | decide, late |
 
-A protocol may have states of its own (a login): requests are what they are in the state that the server is in when it
-handles them, and a certain pair may lead to another state.
+A protocol may have states (a login). The kind of a request depends on the state in which the server handles it. A
+certain pair may lead to another state.
 """
 
 import functools
@@ -68,16 +68,17 @@ _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 class RequestMatcher(TcpOrder):
     """The requests and replies of one connection; see the module.
 
-    ring               requests and phantoms that are not decided; ``certain`` aligns the replies since the last anchor
-    acknowledged       requests of the ring that the last reply acknowledged
-    last_phantom       index of the last phantom, -1 without one
-    state, kinds       the state of the connection, and the kinds of requests in it, by code
-    state_next         the state that the last certain pair leads to, -1 for none
-    state_assumed      the start was not captured, and nothing has shown the state
-    awaited            by code: whether the success of an optional request is a reply
-    closed             the server closes the connection: ``after_close`` has rows of requests that it does not handle
-    server_has_hole    since the last anchor
-    was_restarted      requests since some anchor were given up, so that captured requests are forgotten
+    ring               requests and phantoms that are not decided.
+    certain            the alignment of the replies since the last anchor, without assumptions.
+    acknowledged       requests of the ring that the last reply acknowledged.
+    last_phantom       index of the last phantom, or -1.
+    state, kinds       the state of the connection, and the kinds of requests in it, by code.
+    state_next         the state after the last certain pair, -1 if it stays.
+    state_assumed      the start was not captured, and nothing has shown the state.
+    awaited            by code: whether the success of an optional request is a reply.
+    closed             the server closes the connection. It does not handle the requests in ``after_close``.
+    server_has_hole    bytes of the server are missing since the last anchor.
+    was_restarted      a span was given up, so that captured requests are forgotten.
     """
 
     tables: object
@@ -168,7 +169,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _add_other(self, q: Request) -> cython.void:
-        """A request that gets no reply, or of which only the offset is known."""
+        """A request that gets no reply, or whose operation is unknown."""
         if q.kind == RequestKind.TRUNCATED:
             self.results.state(q.row, _UNKNOWN)
             q.is_unread, q.kind = True, _OPTIONAL_REPLY
@@ -189,18 +190,18 @@ class RequestMatcher(TcpOrder):
         """Requests may be missing."""
         habits = self.tables.habits
         length: cython.longlong = hole.end - hole.offset
-        most: cython.longlong = length // habits.shortest_bytes
+        max_count: cython.longlong = length // habits.shortest_bytes
         self.rounds.add_hole()
         self._leave_state_open()
-        if most > MAX_PHANTOM_REQUESTS:
+        if max_count > MAX_PHANTOM_REQUESTS:
             self._add_phantom(phantom_request(hole.offset, hole.end, ANY_NUMBER))
         else:
             least: cython.longlong = 1 if habits.all_count and not hole.truncated else 0
-            for k in range(most):
+            for k in range(max_count):
                 kind: cython.int = _ONE_REPLY if k < least else _OPTIONAL_REPLY
                 self._add_phantom(phantom_request(hole.offset, hole.end, kind))
         if self.replay is not None:
-            self.replay.add("hole", hole.offset, MISSING, MISSING, most, -1, False, f"client, {length} bytes")
+            self.replay.add("hole", hole.offset, MISSING, MISSING, max_count, -1, False, f"client, {length} bytes")
 
     # -- replies -------------------------------------------------------------------------------------------
 
@@ -293,14 +294,14 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _first_of_queue(self, r: Reply) -> cython.void:
-        """All candidates read one queue, which had the message before the first of them: so that one gets it."""
+        """All candidates read one queue, which had the message before: the first of them gets it."""
         c: Alignment = self.certain
         p: PlacedReply = c.placed[0]
-        first: Request = self.ring[p.low]
-        if r.publish_offset >= first.offset or first.is_unread:
+        earliest: Request = self.ring[p.low]
+        if r.publish_offset >= earliest.offset or earliest.is_unread:
             return
         for i in range(p.low, min(p.high, p.limit - 1) + 1):
-            if c.fits(i, r, p.named) and self._at(i).payload_key != first.payload_key:
+            if c.fits(i, r, p.named) and self._at(i).payload_key != earliest.payload_key:
                 return
         p.high = p.low
         c.high = c.far = c.low
@@ -327,13 +328,15 @@ class RequestMatcher(TcpOrder):
         self.server_has_hole = self.state_contradicted = True
         self._leave_state_open()
         is_leading: cython.bint = not self.started and self.reply_count == 0
-        most: cython.longlong = length // habits.shortest_bytes + is_leading
+        max_count: cython.longlong = length // habits.shortest_bytes + is_leading
         least: cython.longlong = 1 if habits.all_count and not hole.may_be_missing and not is_leading else 0
         if self.replay is not None:
-            self.replay.add("hole", hole.end - length, MISSING, MISSING, most, -1, False, f"server, {length} bytes")
-        for k in range(1 if most > MAX_PHANTOM_REPLIES else most):
+            self.replay.add(
+                "hole", hole.end - length, MISSING, MISSING, max_count, -1, False, f"server, {length} bytes"
+            )
+        for k in range(1 if max_count > MAX_PHANTOM_REPLIES else max_count):
             r: Reply = phantom_reply(hole.end, hole.ack, length, k >= least)
-            r.any_number = most > MAX_PHANTOM_REPLIES
+            r.any_number = max_count > MAX_PHANTOM_REPLIES
             self._align(r)
 
     # -- decisions -----------------------------------------------------------------------------------------
@@ -348,7 +351,7 @@ class RequestMatcher(TcpOrder):
         if self.awaited[q.code] or q.kind == _ONE_REPLY:
             self.rounds.add_pair(q, r)
         if q.kind == _ONE_REPLY:
-            self.client_keys.publishes.clear()  # a queue that was made since has nothing of what was published before
+            self.client_keys.publishes.clear()  # a new queue has no earlier messages
         if self.certain.quiet_ns > 0:  # a slow server shows itself
             taken_ns = min(r.ts_ns - q.end_ns, 4 * int(self.tables.habits.quiet_ns))
             self.certain.quiet_ns = max(self.certain.quiet_ns, taken_ns)
@@ -392,8 +395,8 @@ class RequestMatcher(TcpOrder):
         c: Alignment = self.certain
         q: Request
         r: Reply
-        first: cython.Py_ssize_t
-        last: cython.Py_ssize_t
+        earliest: cython.Py_ssize_t
+        latest: cython.Py_ssize_t
         start: cython.Py_ssize_t = c.start
         taken: dict = {}
         unsure: list = []
@@ -402,17 +405,17 @@ class RequestMatcher(TcpOrder):
         if candidates is None:
             self._give_up_span(len(self.ring))
             return
-        for r, first, last in candidates:
+        for r, earliest, latest in candidates:
             if r.row < 0:
                 continue
-            if first < 0 or first != last:
-                unsure.append((r, first, last))
+            if earliest < 0 or earliest != latest:
+                unsure.append((r, earliest, latest))
                 continue
-            q = self.ring[first]
+            q = self.ring[earliest]
             if q.is_unread:
                 self._leave_unpaired(r, q.row < 0)
             else:
-                taken[first] = r
+                taken[earliest] = r
                 self._pair(q, r, self._evidence(r, start))
         if unsure:
             self._pair_likely(unsure, taken, orderly)
@@ -432,7 +435,7 @@ class RequestMatcher(TcpOrder):
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
         self.has_unpaired = True
         is_orphan = is_orphan and not self.was_restarted
-        if self.tables.echoes:  # the state may be another, in which a captured request accepts it
+        if self.tables.echoes:  # a captured request may accept it in another state
             is_orphan = is_orphan and not (self.state_assumed or r.echoes_nothing)
             is_orphan = is_orphan and not self.client_keys.may_be_used(r.echo_key)
         self.results.state(r.row, State.ORPHAN if is_orphan else _UNKNOWN)
@@ -448,9 +451,9 @@ class RequestMatcher(TcpOrder):
         bits: cython.longlong = 0
         doubt_from: cython.Py_ssize_t = len(self.ring)
         doubt_to: cython.Py_ssize_t = 0
-        for r, first, last in unsure:
+        for r, earliest, latest in unsure:
             bits |= r.bit
-            doubt_from, doubt_to = min(doubt_from, first), max(doubt_to, last + 1)
+            doubt_from, doubt_to = min(doubt_from, earliest), max(doubt_to, latest + 1)
         for i in range(self.certain.start, max(y, doubt_to)):
             q = self.ring[i]
             if q.row < 0 or q.is_unread or i in taken:
@@ -481,7 +484,7 @@ class RequestMatcher(TcpOrder):
             self._record_assumption(a.assume(Evidence.PAUSE), "pause", "nothing is open after a long pause")
         if self.last_phantom < c.start and not self.server_has_hole:
             a.assume_first_of_burst(unsure, taken)
-        for r, first, last in unsure:
+        for r, earliest, latest in unsure:
             index, evidence = a.likely.get(r.row, (-1, 0))
             if index >= 0 and index not in taken:
                 taken[index] = r
@@ -490,11 +493,11 @@ class RequestMatcher(TcpOrder):
                     offset: cython.longlong = self._at(index).offset
                     self.replay.add("pair", r.offset, offset, offset, 1, evidence, True)
                 continue
-            if self.replay is not None and first >= 0:
-                places = self._named_request(first), self._named_request(last)
-                self.replay.add("unpaired", r.offset, *places, last - first + 1)
-            has_captured = any(self._at(i).row >= 0 for i in range(first, last + 1))
-            self._leave_unpaired(r, first >= 0 and not has_captured)
+            if self.replay is not None and earliest >= 0:
+                places = self._named_request(earliest), self._named_request(latest)
+                self.replay.add("unpaired", r.offset, *places, latest - earliest + 1)
+            has_captured = any(self._at(i).row >= 0 for i in range(earliest, latest + 1))
+            self._leave_unpaired(r, earliest >= 0 and not has_captured)
 
     # -- spans that are given up ---------------------------------------------------------------------------
 
@@ -545,7 +548,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _observe_state(self, r: Reply) -> cython.void:
-        """What a reply shows of the state."""
+        """A reply may show the state."""
         tables, code, c = self.tables, r.code, self.certain
         if self.state_assumed:
             self.state_contradicted = self.state_contradicted or code in tables.contradicting
@@ -572,7 +575,7 @@ class RequestMatcher(TcpOrder):
 
         If it is not certain, the change may have been earlier, in a hole: some were answered in the old state.
         """
-        before, waiting = self.kinds, self.ring[self.certain.start :]
+        old_kinds, waiting = self.kinds, self.ring[self.certain.start :]
         q: Request
         self._enter(state)
         del self.ring[:]
@@ -582,7 +585,7 @@ class RequestMatcher(TcpOrder):
                 self._add_phantom(q)
                 continue
             kind: cython.int = self.kinds[q.code]
-            if kind != before[q.code]:
+            if kind != old_kinds[q.code]:
                 self.results.kinds.extend((q.row, kind))
                 if not is_certain and kind != _ONE_REPLY:
                     self.results.state(q.row, _UNKNOWN)
@@ -673,17 +676,19 @@ class RequestMatcher(TcpOrder):
     @cython.cfunc
     def _record_reply(self, r: Reply) -> cython.void:
         p: PlacedReply = self.certain.placed[len(self.certain.placed) - 1]
-        first: cython.Py_ssize_t = p.low
-        last: cython.Py_ssize_t = min(p.high, p.limit - 1, len(self.ring) - 1)
-        while first < last and not self.certain.fits(first, r, p.named):
-            first += 1
-        while first < last and not self.certain.fits(last, r, p.named):
-            last -= 1
+        earliest: cython.Py_ssize_t = p.low
+        latest: cython.Py_ssize_t = min(p.high, p.limit - 1, len(self.ring) - 1)
+        while earliest < latest and not self.certain.fits(earliest, r, p.named):
+            earliest += 1
+        while earliest < latest and not self.certain.fits(latest, r, p.named):
+            latest -= 1
         offset: cython.longlong = r.offset if r.row >= 0 else MISSING
-        if first > last:
+        if earliest > latest:
             self.replay.add("reply", offset)
         else:
-            self.replay.add("reply", offset, self._named_request(first), self._named_request(last), last - first + 1)
+            self.replay.add(
+                "reply", offset, self._named_request(earliest), self._named_request(latest), latest - earliest + 1
+            )
 
     @cython.cfunc
     def _record_assumption(self, is_kept: cython.bint, name: str, why: str) -> cython.void:

@@ -4,9 +4,9 @@
 In: the requests and replies of one connection, in TCP's order. Out: `MatchResults`. Called by: ``tcp_order``.
 
 If several requests of a name are open, order decides, provided that nothing is missing. If the start is unknown or
-bytes of the client are missing, a reply may be that of a missing request with the same name, unless the client uses
-each name once: three names and no name twice show that. Until then pairs are *early*: they become certain with the
-third name, or else likely if the client waited for the reply.
+bytes of the client are missing, the request of a reply may be missing, too, and a captured request have the same name.
+It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
+With the third name they become certain. Otherwise they are likely if the client waited for the reply.
 """
 
 import cython
@@ -27,7 +27,7 @@ from mqpcap.correlate.replay import MISSING
 MAX_OPEN_REQUESTS = 1 << 14
 """Requests of a connection that have no reply yet; with more the older half is given up."""
 MAX_NAMES = 1 << 12
-"""Names of a client that are remembered, by which it is decided whether it uses each once; and names given up."""
+"""Names of a client that show whether it uses each once; and names that were given up."""
 MIN_NAMES = 3
 """Different names that show that a client does not use one name for all requests."""
 
@@ -47,12 +47,12 @@ _OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
 class NamedMatcher(TcpOrder):
     """The open requests of one connection, by name. The first reply counts if a request (``has_id``) may get several.
 
-    due_count      requests since the last reply that must be answered
-    names          the first names that the client used, each with whether it was used again
-    repeats        a name was used again
-    given_up       names of requests that were given up: replies to them may still come
-    all_given_up   more names were given up than are remembered
-    has_unnamed    there are requests whose name was not captured
+    due_count      requests since the last reply that must be answered.
+    names          the first names of the client, and whether each was used again.
+    repeats        a name was used again.
+    given_up       names of requests that were given up. Replies to them may still come.
+    all_given_up   more names were given up than are remembered.
+    has_unnamed    the names of some requests were not captured.
     """
 
     tables: object
@@ -100,7 +100,7 @@ class NamedMatcher(TcpOrder):
         if self.replay is not None:
             self.replay.add("request", q.offset, MISSING, MISSING, len(self.open[q.echo_key]))
         if self.open_count > MAX_OPEN_REQUESTS:
-            for name in list(self.open)[: len(self.open) // 2 or 1]:  # one by one, each would pass all that left
+            for name in list(self.open)[: len(self.open) // 2 or 1]:  # each alone would pass all that left before
                 self._give_up(name, True)
 
     @cython.cfunc
@@ -149,7 +149,7 @@ class NamedMatcher(TcpOrder):
 
     @cython.cfunc
     def _give_up(self, name: cython.longlong, is_full: cython.bint) -> cython.void:
-        """Give up the open requests of a name, and later ones of it."""
+        """Give up the open requests of a name, and its later requests."""
         q: Request
         if not self.all_given_up:
             self.given_up.add(name)

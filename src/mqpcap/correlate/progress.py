@@ -1,6 +1,6 @@
 """How far a capture has been read: sides that wait for bytes, connections that may still add older messages.
 
-In: the state of reassembly, framing and evidence. Out: `Behind`, the limits within which `Correlation` decides.
+In: the state of reassembly, framing and evidence. Out: `Watermarks`, the limits within which `Correlation` decides.
 Called by: ``pipeline``.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from mqpcap.arrays import Int64Array
-from mqpcap.correlate.batch import Behind
+from mqpcap.correlate.batch import Watermarks
 from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.framing import Framer
 from mqpcap.tcp.exclusion import ConnectionTest, selected_flows
@@ -35,7 +35,7 @@ class ReadingProgress:
         """Drop ended connections."""
         self._undecided.difference_update(flows.tolist())
 
-    def watermarks(self, first_ns: int, now_ns: int) -> Behind:
+    def watermarks(self, first_ns: int, now_ns: int) -> Watermarks:
         """How far the messages of each side, and those of each server's clients, have been read.
 
         first_ns, now_ns: times of the first packet of this step and of the newest packet that counts as read.
@@ -51,7 +51,7 @@ class ReadingProgress:
                 if self._may_be_client(flow, 1 - side):
                     since_ns[server] = min(since_ns.get(server, flow_since_ns), flow_since_ns)
         by_role = {(flow, flow in states and side == states[flow].client): ns for (flow, side), ns in stalled.items()}
-        return Behind(by_role, since_ns, now_ns)
+        return Watermarks(by_role, since_ns, now_ns)
 
     def for_evidence(self, now_ns: int) -> Progress:
         """The time of the newest packet, and since when connections wait for bytes.

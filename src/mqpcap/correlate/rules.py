@@ -33,18 +33,18 @@ _KINDS = {"always": RequestKind.ONE_REPLY, "maybe": RequestKind.OPTIONAL_REPLY, 
 @cache
 def request_groups(rule: CorrelationRule) -> tuple[RequestGroup, ...]:
     """The request groups of a protocol: its own rule, and those of operations that keep an order of their own."""
-    own = rule.request_group() if rule.request_group is not None else _declared(rule, True)
-    return own, *(_declared(queue, False) for queue in rule.queues)
+    own_group = rule.request_group() if rule.request_group is not None else _declared(rule, True)
+    return own_group, *(_declared(queue, False) for queue in rule.queues)
 
 
-def _declared(rule: CorrelationRule, others: bool) -> RequestGroup:
+def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     """The group of a rule that names operations: codes are requests, one-way requests and replies by operation.
 
-    ``others``: whether a server operation without a name in the rule is a reply, too.
+    ``accepts_others``: whether a server operation without a name in the rule is a reply, too.
     """
-    by = {name for ask in (*rule.asks.values(), rule.otherwise) if ask is not None for name in ask.by}
-    names = sorted({*rule.asks, *by, *rule.errors, *rule.unasked, *rule.first_only})
-    place = {name: i for i, name in enumerate(names)}
+    reply_names = {name for ask in (*rule.asks.values(), rule.otherwise) if ask is not None for name in ask.by}
+    names = sorted({*rule.asks, *reply_names, *rule.errors, *rule.unasked, *rule.first_only})
+    indexes = {name: i for i, name in enumerate(names)}
     count = len(names) + 1  # and one for every other operation
     asks: list[RequestRule | None] = [rule.asks.get(name) or rule.otherwise for name in names] + [rule.otherwise]
     kind = [RequestKind.NOT_A_REQUEST if ask is None else _KINDS[ask.answer] for ask in asks]
@@ -52,12 +52,12 @@ def _declared(rule: CorrelationRule, others: bool) -> RequestGroup:
     one_way = [
         RequestKind.OPTIONAL_REPLY if k in (RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY) else k for k in kind
     ]
-    bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [others << count]
-    none = [0] * count
+    bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [accepts_others << count]
+    zeros = [0] * count
     tables = RequestTables(
         kind=[bytes([*kind, *one_way, *[RequestKind.NOT_A_REQUEST] * count])],
-        accepted_replies=[[*accepted, *accepted, *none]],
-        reply_bits=[*none, *none, *bits],
+        accepted_replies=[[*accepted, *accepted, *zeros]],
+        reply_bits=[*zeros, *zeros, *bits],
         first_only=[False] * (2 * count) + [name in rule.first_only for name in [*names, ""]],
         echoes_nothing=[False] * (3 * count),
         next_state={},
@@ -71,7 +71,7 @@ def _declared(rule: CorrelationRule, others: bool) -> RequestGroup:
     )
     tie = rule.tie
     return RequestGroup(
-        tables, lambda rows: _codes(rule, rows, place, count), lambda rows, _: _echo_keys(tie, rows),
+        tables, lambda rows: _codes(rule, rows, indexes, count), lambda rows, _: _echo_keys(tie, rows),
         lambda rows: np.zeros(rows.num_rows, np.bool_),
     )  # fmt: skip
 
@@ -81,21 +81,21 @@ def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[st
     if ask is None:
         return 0
     fits = [name not in rule.unasked and (not ask.by or name in rule.errors or name in ask.by) for name in names]
-    others = 0 if ask.by else 1 << len(names) + 1
-    return others | sum(1 << i for i, fit in enumerate(fits) if fit)
+    accepts_others = 0 if ask.by else 1 << len(names) + 1
+    return accepts_others | sum(1 << i for i, fit in enumerate(fits) if fit)
 
 
-def _codes(rule: CorrelationRule, rows: pa.Table, place: Mapping[str, int], count: int) -> NDArray[np.int64]:
+def _codes(rule: CorrelationRule, rows: pa.Table, indexes: Mapping[str, int], count: int) -> NDArray[np.int64]:
     ops = dictionary(rows["op"])
-    coded = np.array([*(place.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
+    coded = np.array([*(indexes.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
     code = coded.take(codes_of(ops))
     server = ~from_client(rows)
     if rule.one_way is not None:
         column, value = rule.one_way
         code[~server & true_mask(pc.equal(rows[f"f.{column}"], value))] += count
     code[server] += 2 * count
-    made: NDArray[np.int64] = code
-    return made
+    codes: NDArray[np.int64] = code
+    return codes
 
 
 def from_client(rows: pa.Table) -> NDArray[np.bool_]:
@@ -117,5 +117,5 @@ def _echo_keys(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
 def numbers(column: pa.Array | pa.ChunkedArray, null: int = -1) -> NDArray[np.int64]:
     """A column of integers."""
     array = single_array(column).cast(pa.int64())
-    found: NDArray[np.int64] = (pc.fill_null(array, null) if array.null_count else array).to_numpy()
-    return found
+    integers: NDArray[np.int64] = (pc.fill_null(array, null) if array.null_count else array).to_numpy()
+    return integers

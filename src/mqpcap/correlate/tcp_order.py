@@ -68,9 +68,9 @@ class TcpOrder:
     held_bytes: cython.longlong
     replay: Any  # a `Replay`, None unless somebody wants it
 
-    def __init__(self, started: bool) -> None:
+    def __init__(self, start_seen: bool) -> None:
         self.replay = None
-        self.client_read = self.server_read = 0 if started else NO_OFFSET
+        self.client_read = self.server_read = 0 if start_seen else NO_OFFSET
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = False
         self.skips_silent = True
@@ -118,10 +118,10 @@ class TcpOrder:
     @cython.ccall
     def recount(self) -> cython.longlong:
         """Count ``held_bytes`` anew; returns the change."""
-        before: cython.longlong = self.held_bytes
+        previous_bytes: cython.longlong = self.held_bytes
         waiting: cython.Py_ssize_t = len(self.waiting_requests) + len(self.waiting_replies)
         self.held_bytes = _MESSAGE_BYTES * (waiting + self._open_count()) + _KEY_BYTES * self._key_count()
-        return self.held_bytes - before
+        return self.held_bytes - previous_bytes
 
     @cython.ccall
     def give_up_all(self) -> cython.longlong:
@@ -235,8 +235,8 @@ def match_messages(
     acked_from: cython.const[cython.longlong][:] = memoryview(rows.acked_from)
     client: cython.const[cython.uchar][:] = memoryview(rows.client.view(np.uint8))
     truncated: cython.const[cython.uchar][:] = memoryview(rows.truncated.view(np.uint8))
-    broken: cython.const[cython.uchar][:] = memoryview(rows.broken.view(np.uint8))
-    started: cython.const[cython.uchar][:] = memoryview(rows.start_known.view(np.uint8))
+    after_gap: cython.const[cython.uchar][:] = memoryview(rows.after_gap.view(np.uint8))
+    start_seen: cython.const[cython.uchar][:] = memoryview(rows.start_seen.view(np.uint8))
     kinds: bytes = tables.kind[tables.midstream_state]
     first_row: cython.longlong = rows.first_row
     shortest: cython.longlong = tables.habits.shortest_bytes
@@ -258,18 +258,18 @@ def match_messages(
             current = flow[k]
             m = matchers.get(current)
             if m is None:
-                m = matchers[current] = matcher_type(tables, current, bool(started[k]), results)
+                m = matchers[current] = matcher_type(tables, current, bool(start_seen[k]), results)
                 m.last_ns = ts_ns[k]
                 if current == results.watched_flow:
                     m.replay = results.replay
-                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if started[k] else 1)
+                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if start_seen[k] else 1)
         end = offset[k] + length[k]
         pause = ts_ns[k] - m.last_ns
         if end_ns[k] > m.last_ns:
             m.last_ns = end_ns[k]
         if client[k]:
             if offset[k] > m.client_read:
-                if m.client_read == _NO_OFFSET or (m.client_read == 0 and started[k] and not broken[k]):
+                if m.client_read == _NO_OFFSET or (m.client_read == 0 and start_seen[k] and not after_gap[k]):
                     m.client_read = offset[k]  # the start of what was captured, or a header of the stream in front
                 else:
                     m._client_hole(offset[k])

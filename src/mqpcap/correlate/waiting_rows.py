@@ -19,9 +19,9 @@ PENDING = -1
 """The state of a row that has none yet."""
 LONG_ROW_BYTES = 256
 """Blocks whose rows are longer are compressed in the file: bodies that were compressed on the wire are long again."""
-BLOCK_COLUMNS = ("behind", "flow", "silence", "from_client")
-"""Columns of a block that no row of ``exchanges`` has: how many rows came between its first and each that waits, the
-number of its connection, the state of a request that was handled without a reply, and whether the client sent it."""
+BLOCK_COLUMNS = ("row_offset", "flow", "silence", "from_client")
+"""Columns of a block beside those of ``exchanges``: how many rows after the block's first row it came, its flow, the
+state of a request that was handled without a reply, and whether the client sent it."""
 
 
 @dataclass(slots=True)
@@ -36,9 +36,9 @@ class Block:
     state: NDArray[np.int8]
     table: pa.Table | None
     size_bytes: int = 0
-    """Of ``table``, while it is in memory."""
+    """The size of ``table``, while it is in memory."""
     place: tuple[int, int] | None = None
-    """Where in the file it is, and how long."""
+    """Offset and length in the file."""
 
     def __len__(self) -> int:
         return len(self.state)
@@ -49,10 +49,10 @@ class Block:
         column: NDArray[Any] = self.table[name].to_numpy()
         return column
 
-    def settle(self, which: NDArray[np.bool_], state: int | NDArray[np.int8]) -> None:
+    def settle(self, selected: NDArray[np.bool_], state: int | NDArray[np.int8]) -> None:
         """Give some rows a state, those that have none yet."""
-        which = which & (self.state == PENDING)
-        self.state[which] = state[which] if isinstance(state, np.ndarray) else state
+        selected = selected & (self.state == PENDING)
+        self.state[selected] = state[selected] if isinstance(state, np.ndarray) else state
 
 
 class WaitingRows:
@@ -87,7 +87,7 @@ class WaitingRows:
         for flow in factorize(block.column("flow")[block.state == PENDING])[0].tolist():
             self._by_flow.setdefault(flow, set()).add(number)
 
-    def located(self, rows: Int64Array) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
+    def by_block(self, rows: Int64Array) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: places in it, and which of ``rows`` they are, but for those that left."""
         numbers = list(self._blocks)
         firsts = np.array([block.first_row for block in self._blocks.values()], np.int64)
@@ -95,41 +95,41 @@ class WaitingRows:
         for k, place in enumerate(places.tolist()):
             if place < 0:
                 continue
-            block, which = self._blocks[numbers[place]], np.flatnonzero(group == k)
-            waiting = self._table(block)["behind"].to_numpy()
-            behind = rows[which] - block.first_row
-            at = np.searchsorted(waiting, behind)
-            is_left = waiting[np.minimum(at, len(waiting) - 1)] == behind
+            block, selected = self._blocks[numbers[place]], np.flatnonzero(group == k)
+            waiting = self._table(block)["row_offset"].to_numpy()
+            row_offsets = rows[selected] - block.first_row
+            index = np.searchsorted(waiting, row_offsets)
+            is_left = waiting[np.minimum(index, len(waiting) - 1)] == row_offsets
             if is_left.any():
                 self._touched.add(numbers[place])
-                yield block, at[is_left], which[is_left]
+                yield block, index[is_left], selected[is_left]
 
     def has(self, rows: Int64Array) -> NDArray[np.bool_]:
         """Whether each row is still here."""
         is_here = np.zeros(len(rows), np.bool_)
-        for _, _, which in self.located(rows):
-            is_here[which] = True
+        for _, _, selected in self.by_block(rows):
+            is_here[selected] = True
         return is_here
 
     def take(self, rows: Int64Array, state: int) -> pa.Table:
         """The columns of some rows, each once, in their order; they get a state."""
         tables, order = [], []
-        for block, at, which in self.located(rows):
-            block.state[at] = state
-            tables.append(self.columns(block, at))
-            order.append(which)
+        for block, index, selected in self.by_block(rows):
+            block.state[index] = state
+            tables.append(self.columns(block, index))
+            order.append(selected)
         if len(tables) == 1:
             return tables[0]
         table = unify_dictionaries(pa.concat_tables(tables, promote_options="default")).combine_chunks()
         return table.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
 
-    def columns(self, block: Block, at: NDArray[np.intp]) -> pa.Table:
+    def columns(self, block: Block, index: NDArray[np.intp]) -> pa.Table:
         """The columns of some rows of a block, without BLOCK_COLUMNS."""
         table = self._table(block).drop_columns(BLOCK_COLUMNS)
-        return table if is_identity(at, len(block)) else table.take(pa.array(at))
+        return table if is_identity(index, len(block)) else table.take(pa.array(index))
 
-    def opened(self, flows: Iterable[int]) -> Iterator[Block]:
-        """The blocks that were touched or have rows of some connections, one in memory after the other.
+    def blocks_with(self, flows: Iterable[int]) -> Iterator[Block]:
+        """Blocks that were touched or have rows of some connections; each is in memory when it is given.
 
         Rows that have a state then leave.
         """
@@ -139,10 +139,10 @@ class WaitingRows:
             block = self._blocks[number]
             block.table = self._table(block)
             yield block
-            self._leave(number, block)
+            self._forget(number, block)
         self._spill()
 
-    def _leave(self, number: int, block: Block) -> None:
+    def _forget(self, number: int, block: Block) -> None:
         """Let the rows of a block go that have a state; what is in the file as it was leaves memory again."""
         assert block.table is not None
         left = np.flatnonzero(block.state == PENDING)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap.arrays import single_array
-from mqpcap.correlate.batch import END_NS, Behind
+from mqpcap.correlate.batch import END_NS, Watermarks
 from mqpcap.correlate.deliveries import Delivered, Deliveries, Published
 from mqpcap.protocols import protocols
 from mqpcap.schema.requests import DeliveryRule, Fingerprints
@@ -39,11 +39,11 @@ class KeyWriter(Deliveries):
     def _publish(self, published: Published) -> None:
         self._write_keys(PUBLISHED, published)
 
-    def ready(self, watermarks: Behind) -> None:
+    def ready(self, watermarks: Watermarks) -> None:
         """Writes the keys of all deliveries; gives no rows."""
-        for delivered in self._held:
+        for delivered in self._waiting:
             self._write_keys(DELIVERED, delivered)
-        self._held.clear()
+        self._waiting.clear()
 
     def _write_keys(self, kind: str, keys: Published | Delivered) -> None:
         rows = pa.table({x.name: getattr(keys, x.name) for x in fields(keys)})
@@ -61,7 +61,7 @@ def deliveries(protocol: str, files: Sequence[TableFile], storage: Storage) -> I
     lookup = Deliveries(protocol, _rule(protocol), lambda column: np.empty(0, np.int64))
     empty, texts = np.empty(0, np.int64), pa.array([], pa.string())
     no_publishes = Published(empty, empty, empty, empty, empty, empty)
-    waiting = Delivered(empty, empty, empty, empty, empty, empty, texts, texts)
+    waiting = Delivered(empty, empty, empty, empty, empty, texts, texts)
     for keys, until_ns in _by_time(files, storage):
         if isinstance(keys, Delivered):
             waiting = Delivered.joined([waiting, keys])
