@@ -186,3 +186,22 @@ def test_a_reply_that_acknowledges_too_much_settles_no_request_in_any_windows(tm
     exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
     exchanges = [row for row in exchanges if row["request_packet"] == len(packets)]
     assert [(row["op"], row["state"], row["reply_packet"]) for row in exchanges] == [("POLL", "answered", 149)]
+
+
+def test_pauses_are_measured_in_the_order_of_tcp_in_any_windows(tmp_path: Path) -> None:
+    """Client bytes in a hole that no acknowledgement gives up: all that follow them are read after the server's.
+
+    BlipMQ's connection to the queue ``order`` without its three PUBLISHes; the POLLs come 0.65 s after them.
+    """
+    data = (PCAPS / "blipmq" / "qos1.pcap").read_bytes()
+    rows = [row for row in read(PCAPS / "blipmq" / "qos1.pcap").messages if row["destination"] == "order"]
+    port = rows[0]["src_port"].to_bytes(2, "big")
+    lost = {row["first_packet"] for row in rows if row["op"] == "PUBLISH" and row["direction"] == "c2s"}
+    packets = [x for k, x in enumerate(records(data), 1) if port in (x[2][34:36], x[2][36:38]) and k not in lost]
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], packets))
+
+    assert lost
+    assert differences(capture) == {}
+    exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
+    assert {row["how"] for row in exchanges if row["state"] == "likely"} == {"pause"}

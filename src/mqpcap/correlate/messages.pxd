@@ -5,7 +5,7 @@ cdef class Request:
     cdef bint has_id, in_hole, truncated, is_unread
 
 cdef class Reply:
-    cdef long long row, bit, echo_key, payload_key, offset, end, ack, ts_ns, publish_offset, hole_length, asked
+    cdef long long row, bit, echo_key, payload_key, offset, end, ack, ts_ns, end_ns, publish_offset, hole_length, asked
     cdef int code
     cdef bint echoes_nothing, may_be_missing, any_number
 

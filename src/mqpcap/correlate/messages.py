@@ -69,6 +69,7 @@ class Reply:
     end: cython.longlong
     ack: cython.longlong
     ts_ns: cython.longlong
+    end_ns: cython.longlong
     publish_offset: cython.longlong
     hole_length: cython.longlong
     asked: cython.longlong
@@ -93,7 +94,7 @@ def phantom_reply(end: int, ack: int, hole_length: int, may_be_missing: bool) ->
     r = Reply()
     r.row, r.code, r.bit, r.echo_key, r.payload_key = -1, 0, -1, NO_ECHO_KEY, 0
     r.offset, r.end, r.ack, r.hole_length = end - 1, end, ack, hole_length
-    r.ts_ns, r.publish_offset, r.asked = 0, -1, 0
+    r.ts_ns, r.end_ns, r.publish_offset, r.asked = 0, 0, -1, 0
     r.echoes_nothing, r.may_be_missing, r.any_number = True, may_be_missing, False
     return r
 

@@ -2,7 +2,7 @@ from mqpcap.correlate.messages cimport Reply, Request
 
 cdef class TcpOrder:
     cdef long long client_read, server_read, resume_at, last_ns, pause_ns
-    cdef bint skips_silent, client_truncated, server_truncated
+    cdef bint skips_silent, client_truncated, server_truncated, is_after_hole
     cdef object waiting_requests, waiting_replies
     cdef public long long held_bytes
     cdef public object replay
@@ -17,6 +17,10 @@ cdef class TcpOrder:
     cpdef long long give_up_all(self)
     cdef void _client_hole(self, long long end)
     cdef void _server_hole(self, long long end, long long ack)
+    cdef void _note_time(self, long long ts_ns, long long end_ns, bint from_client)
+    cdef void _take_request(self, Request q)
+    cdef void _take_reply(self, Reply r)
+    cdef void other(self, bint from_client, long long end, long long ack, long long ts_ns, long long end_ns)
     cdef void request(self, Request q)
     cdef void reply(self, Reply r)
     cdef void release(self, bint all_of_them)

@@ -5,7 +5,7 @@ In: `Messages` of a window, in order of time. Out: calls of `TcpOrder`, which ma
 Called by: ``exchanges``, through `match_messages`.
 
 A reply waits until the client's bytes that it acknowledges were read or given up. A request waits for the bytes of the
-server likewise.
+server likewise. Pauses are measured in that order, too: the bytes of a side may be read long after those of the other.
 """
 
 from collections import deque
@@ -34,6 +34,10 @@ KEY_BYTES = 64
 
 _MESSAGE_BYTES = cython.declare(cython.longlong, MESSAGE_BYTES)
 _KEY_BYTES = cython.declare(cython.longlong, KEY_BYTES)
+_OTHER = cython.declare(cython.longlong, -2)
+"""The row of a message that is no request and no reply."""
+_CLOSE_NS = cython.declare(cython.longlong, 1_000_000)
+"""Other messages of a side that follow each other within this time wait as one: no pause matters that is so short."""
 _UNREAD = cython.declare(cython.int, UNREAD)
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _NEVER = cython.declare(cython.longlong, 1 << 62)
@@ -50,6 +54,8 @@ class TcpOrder:
     client_read, server_read             stream offsets up to which messages were read, or holes given up
     resume_at                            ``client_read`` at which a reply that waits goes on
     last_ns, pause_ns                    when the last byte of either side came; the longest pause since the last reply
+    is_after_hole                        bytes of the client are missing behind its last message: nobody knows when they
+                                         were sent
     skips_silent                         requests that get no reply need not be added: in no state may they get one
     client_truncated, server_truncated   the last message was not captured whole, so a hole begins inside it
     held_bytes                           what open messages and keys take, as it was counted last
@@ -63,6 +69,7 @@ class TcpOrder:
     skips_silent: cython.bint
     client_truncated: cython.bint
     server_truncated: cython.bint
+    is_after_hole: cython.bint
     waiting_requests: object
     waiting_replies: object
     held_bytes: cython.longlong
@@ -72,7 +79,7 @@ class TcpOrder:
         self.replay = None
         self.client_read = self.server_read = 0 if start_seen else NO_OFFSET
         self.last_ns = self.pause_ns = 0
-        self.client_truncated = self.server_truncated = False
+        self.client_truncated = self.server_truncated = self.is_after_hole = False
         self.skips_silent = True
         self.resume_at = _NEVER
         self.waiting_requests, self.waiting_replies = deque(), deque()
@@ -147,10 +154,70 @@ class TcpOrder:
         self.reply(r)
 
     @cython.cfunc
+    def _note_time(self, ts_ns: cython.longlong, end_ns: cython.longlong, from_client: cython.bint) -> cython.void:
+        """The next message in TCP's order came then."""
+        if from_client:
+            if not self.is_after_hole and ts_ns - self.last_ns > self.pause_ns:
+                self.pause_ns = ts_ns - self.last_ns
+            self.is_after_hole = False
+        if end_ns > self.last_ns:
+            self.last_ns = end_ns
+
+    @cython.cfunc
+    def _take_request(self, q: Request) -> cython.void:
+        """The next request in TCP's order, a hole of the client, or its message that is neither."""
+        if q.row != -1 or q.end_ns:
+            self._note_time(q.ts_ns, q.end_ns, True)
+        else:
+            self.is_after_hole, self.pause_ns = True, 0
+        if q.row == _OTHER:
+            return
+        if q.row >= 0:
+            q.pause_ns, self.pause_ns = self.pause_ns, 0
+        self._add_request(q)
+
+    @cython.cfunc
+    def _take_reply(self, r: Reply) -> cython.void:
+        """The next reply, a hole of the server, or its message that is neither."""
+        if r.row != -1 or r.end_ns:
+            self._note_time(r.ts_ns, r.end_ns, False)
+        if r.row != _OTHER:
+            self._add_reply(r)
+
+    @cython.cfunc
+    def other(
+        self, from_client: cython.bint, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong,
+        end_ns: cython.longlong,
+    ) -> cython.void:  # fmt: skip
+        """A message that is no request and no reply: only its time counts. Those close together wait as one."""
+        q: Request
+        r: Reply
+        waiting = self.waiting_requests if from_client else self.waiting_replies
+        is_read: cython.bint = ack <= (self.server_read if from_client else self.client_read)
+        if is_read and not self.waiting_requests and not self.waiting_replies:
+            self._note_time(ts_ns, end_ns, from_client)
+        elif from_client:
+            q = waiting[len(waiting) - 1] if waiting else None
+            if q is not None and q.row == _OTHER and ts_ns - q.end_ns < _CLOSE_NS:
+                q.end_ns = max(q.end_ns, end_ns)
+                return
+            q = phantom_request(end - 1, end, _OPTIONAL_REPLY)
+            q.row, q.first_ack, q.ts_ns, q.end_ns = _OTHER, ack, ts_ns, end_ns
+            self.request(q)
+        else:
+            r = waiting[len(waiting) - 1] if waiting else None
+            if r is not None and r.row == _OTHER and ts_ns - r.end_ns < _CLOSE_NS:
+                r.end_ns = max(r.end_ns, end_ns)
+                return
+            r = phantom_reply(end, ack, 0, True)
+            r.row, r.ts_ns, r.end_ns = _OTHER, ts_ns, end_ns
+            self.reply(r)
+
+    @cython.cfunc
     def request(self, q: Request) -> cython.void:
         """A request, or a hole of the client."""
         if not self.waiting_requests and not self.waiting_replies and q.first_ack <= self.server_read:
-            self._add_request(q)
+            self._take_request(q)
         else:
             self.waiting_requests.append(q)
             self.release(len(self.waiting_requests) > MAX_WAITING)
@@ -159,7 +226,7 @@ class TcpOrder:
     def reply(self, r: Reply) -> cython.void:
         """A reply, or a hole of the server."""
         if not self.waiting_requests and not self.waiting_replies and r.ack <= self.client_read:
-            self._add_reply(r)
+            self._take_reply(r)
         else:
             self.waiting_replies.append(r)
             self.release(len(self.waiting_replies) > MAX_WAITING)
@@ -175,17 +242,17 @@ class TcpOrder:
             r = replies[0] if replies else None
             if q is not None and q.first_ack <= self.server_read and (r is None or r.offset >= q.first_ack):
                 q.in_hole = r is not None and q.first_ack > r.end - r.hole_length and r.hole_length > 0
-                self._add_request(requests.popleft())
+                self._take_request(requests.popleft())
             elif r is not None and (
                 (r.ack <= self.client_read and (q is None or q.offset >= r.ack))
                 or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)
             ):
-                self._add_reply(replies.popleft())
+                self._take_reply(replies.popleft())
             elif q is not None and (r is not None or all_of_them):  # each waits for the other: acknowledged later
                 q.in_hole = q.in_hole or r is not None  # what the waiting reply answers is not known
-                self._add_request(requests.popleft())
+                self._take_request(requests.popleft())
             elif all_of_them:
-                self._add_reply(replies.popleft())
+                self._take_reply(replies.popleft())
             else:
                 break
         self.resume_at = _NEVER
@@ -246,7 +313,6 @@ def match_messages(
     i: cython.Py_ssize_t
     k: cython.Py_ssize_t
     end: cython.longlong
-    pause: cython.longlong
     kind: cython.int
     q: Request
     r: Reply
@@ -264,21 +330,15 @@ def match_messages(
                     m.replay = results.replay
                     m.replay.add("start", MISSING, MISSING, MISSING, 0 if start_seen[k] else 1)
         end = offset[k] + length[k]
-        pause = ts_ns[k] - m.last_ns
-        if end_ns[k] > m.last_ns:
-            m.last_ns = end_ns[k]
         if client[k]:
             if offset[k] > m.client_read:
                 if m.client_read == _NO_OFFSET or (m.client_read == 0 and start_seen[k] and not after_gap[k]):
                     m.client_read = offset[k]  # the start of what was captured, or a header of the stream in front
                 else:
                     m._client_hole(offset[k])
-                    pause = m.pause_ns = 0  # nobody knows when the missing bytes were sent
             if end > m.client_read:
                 m.client_read = end
             m.client_truncated = truncated[k]
-            if pause > m.pause_ns:
-                m.pause_ns = pause
             kind = kinds[code[k]]
             if index[k] >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
                 q = Request()
@@ -289,15 +349,16 @@ def match_messages(
                 q.truncated, q.is_unread, q.in_hole = truncated[k], False, False
                 if q.truncated or (early and q.code in early):
                     q.reach, q.last_ack = offset[k] + 1, _NO_OFFSET
-                q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = ts_ns[k], end_ns[k], m.pause_ns, 0, 0
-                m.pause_ns = 0
+                q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = ts_ns[k], end_ns[k], 0, 0, 0
                 m.request(q)
-            elif index[k] >= 0 and kind == _ONE_WAY:
-                m._add_one_way(first_row + index[k])
             elif index[k] == _UNREAD:
                 q = phantom_request(offset[k], offset[k] + shortest, _OPTIONAL_REPLY)
-                q.truncated = True
+                q.truncated, q.ts_ns, q.end_ns = True, ts_ns[k], end_ns[k]
                 m.request(q)
+            else:
+                if index[k] >= 0 and kind == _ONE_WAY:
+                    m._add_one_way(first_row + index[k])
+                m.other(True, end, first_ack[k], ts_ns[k], end_ns[k])
             if m.client_read >= m.resume_at:
                 m.release(False)
             continue
@@ -313,12 +374,16 @@ def match_messages(
             r = Reply()
             r.row, r.code, r.bit = first_row + index[k], code[k], 0
             r.echo_key, r.payload_key = echo_key[k], payload_key[k]
-            r.offset, r.end, r.ack, r.ts_ns = offset[k], end, first_ack[k], ts_ns[k]
+            r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset[k], end, first_ack[k], ts_ns[k], end_ns[k]
             r.publish_offset, r.asked, r.hole_length = -1, 0, 0
             r.echoes_nothing = r.may_be_missing = r.any_number = False
             m.reply(r)
         elif index[k] == _UNREAD:
-            m.reply(phantom_reply(end, first_ack[k], shortest, True))
+            r = phantom_reply(end, first_ack[k], shortest, True)
+            r.ts_ns, r.end_ns = ts_ns[k], end_ns[k]
+            m.reply(r)
+        else:
+            m.other(False, end, first_ack[k], ts_ns[k], end_ns[k])
         if m.waiting_requests:
             m.release(False)
     if m is not None:
