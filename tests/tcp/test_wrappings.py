@@ -3,13 +3,14 @@
 import shutil
 import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from capture_files import pcap
 from case_table import case_rows
-from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet import IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
@@ -67,8 +68,14 @@ def nflog(ip: bytes, order: str = "<") -> bytes:
     return b"\2\0\0\0" + prefix + struct.pack(order + "HH", 4 + len(ip), 9) + ip + bytes(-len(ip) % 4)
 
 
-def wlan(ip: bytes, control: bytes = b"\x08\1", more: bytes = b"") -> bytes:
-    return control + bytes(2) + MACS + b"\2\0\0\0\0\3" + bytes(2) + more + snap(ip)
+def wlan(ip: bytes, control: bytes = b"\x08\1", more: bytes = b"", content: bytes = b"") -> bytes:
+    return control + bytes(2) + MACS + b"\2\0\0\0\0\3" + bytes(2) + more + (content or snap(ip))
+
+
+def aggregate(*ips: bytes) -> bytes:
+    """Subframes of an A-MSDU: two addresses, a length, LLC; the next begins at a multiple of four bytes."""
+    subframes = [MACS + struct.pack(">H", len(snap(ip))) + snap(ip) for ip in ips]
+    return b"".join(part + bytes(-len(part) % 4) for part in subframes[:-1]) + subframes[-1]
 
 
 def radiotap(rest: bytes) -> bytes:
@@ -158,6 +165,10 @@ WRAPPED = {
     "TZSP": (1, lambda p: udp(37008, b"\1\0\0\1\x0a\1\5\1" + frame(p))),
     "802.11": (105, wlan),
     "802.11 with QoS": (105, lambda p: wlan(p, b"\x88\1", b"\0\0")),
+    "802.11 A-MSDU": (105, lambda p: wlan(b"", b"\x88\1", b"\x80\0", aggregate(p))),
+    "802.11 A-MSDU with HT control": (105, lambda p: wlan(b"", b"\x88\x81", b"\x80\0" + bytes(4), aggregate(p))),
+    "802.11 A-MSDU with four addresses": (105, lambda p: wlan(b"", b"\x88\3", bytes(6) + b"\x80\0", aggregate(p))),
+    "802.11 with QoS and four addresses": (105, lambda p: wlan(p, b"\x88\3", bytes(8))),
     "802.11 with four addresses": (105, lambda p: wlan(p, b"\x08\3", bytes(6))),
     "802.11 with HT control": (105, lambda p: wlan(p, b"\x88\x81", bytes(6))),
     "radiotap": (127, lambda p: radiotap(wlan(p))),
@@ -220,6 +231,46 @@ def test_wrapped_packets_are_read_in_both_directions(name):
 
 def test_each_wrapping_has_a_row():
     assert [row[0] for row in case_rows("What wraps the packets")] == list(WRAPPED)
+
+
+def test_all_subframes_of_an_aggregated_frame_are_read():
+    odd = bytes(IP(src="192.0.2.10", dst="198.51.100.20") / TCP(sport=40000, dport=5555, flags="PA") / Raw(b"odd"))
+    frames = [wlan(b"", b"\x88\1", b"\x80\0", aggregate(*ips)) for ips in ([THERE, odd, BACK, THERE], [BACK, odd])]
+    segments = Dissector().segments(window(frames, 105))
+    spans = zip(segments.start.tolist(), segments.length.tolist(), strict=True)
+
+    assert [segments.buffer[start : start + length].tobytes() for start, length in spans] == [
+        b"question", b"odd", b"answer", b"question", b"answer", b"odd",
+    ]  # fmt: skip
+    assert segments.number.tolist() == [1, 1, 1, 1, 2, 2]
+    assert segments.counts["tcp"] == 6
+
+
+@pytest.mark.parametrize("name", ["GTP-U", "VXLAN", "L2TP", "ERSPAN II", "AH", "IP over GRE in GTP-U"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_tunnels_in_fragments_are_read(name, is_reversed):
+    """The outer datagram of a tunnel is fragmented, in IPv4, as the path of the tunnel makes it."""
+    wrap = WRAPPED[name][1] if name in WRAPPED else lambda p: gtp(0x30, b"", gre(0, 0x0800, b"", p)[14:])
+    frames = [bytes(part) for ip in (THERE, BACK) for part in fragments_of(wrap(ip), is_reversed)]
+
+    assert payloads(frames, 1) == [b"question", b"answer"]
+
+
+def fragments_of(packet, is_reversed):
+    """The Ethernet frames of a packet in fragments of 24 bytes."""
+    whole = IP(packet[14:])
+    whole.id = zlib.crc32(packet) & 0xFFFF
+    parts = fragment(whole, 24)
+    return [ether(0x0800, bytes(part)) for part in (parts[::-1] if is_reversed else parts)]
+
+
+def test_subframes_are_cut_anywhere():
+    frame = wlan(b"", b"\x88\1", b"\x80\0", aggregate(THERE, BACK, THERE))
+    for length in range(len(frame)):
+        cut = window([frame[:length]], 105)
+        cut.wirelen[:] = len(frame)
+
+        assert len(Dissector().segments(cut).start) <= 3
 
 
 @pytest.mark.parametrize("name", WRAPPED)

@@ -14,6 +14,7 @@ is walked like a packet, with the time and number of the packet that completed i
 
 import struct
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -36,8 +37,12 @@ MAX_HEADERS = 40
 """Headers of one packet; a packet with more is counted as too_deep."""
 MAX_NESTED_DATAGRAMS = 8
 """Fragmented datagrams within fragmented datagrams; deeper ones are not joined."""
+MAX_SUBFRAMES = 256
+"""Subframes of an aggregated frame (A-MSDU) that are read; 11,454 bytes (IEEE 802.11) hold fewer TCP segments."""
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
+RAW_IP = 101
+"""Link type of joined datagrams."""
 ADDRESSES = 1 << 16
 """Addresses whose text is cached."""
 
@@ -83,6 +88,9 @@ _SWAP = cython.declare(cython.ulonglong, 256 if sys.byteorder == "little" else 1
 _TCP_KIND = cython.declare(cython.longlong, wrappings.TCP)
 _UDP = cython.declare(cython.longlong, wrappings.UDP)
 _UDP_PORT = cython.declare(cython.longlong, wrappings.UDP_PORT)
+_LLC_KIND = cython.declare(cython.longlong, wrappings.LLC)
+_SUBFRAME = cython.declare(cython.longlong, wrappings.SUBFRAME)
+_SUBFRAME_LINK = cython.declare(cython.longlong, wrappings.LINK_TYPE + wrappings.SUBFRAMES_LINK_TYPE)
 _IPV6_FRAGMENT = cython.declare(cython.longlong, wrappings.IPV6_FRAGMENT)
 _PPP_PROTOCOL = cython.declare(cython.longlong, wrappings.PPP_PROTOCOL)
 _LINK_TYPE = cython.declare(cython.longlong, wrappings.LINK_TYPE)
@@ -178,6 +186,8 @@ class _Walk:
     position: cython.Py_ssize_t
     end: cython.Py_ssize_t
     wire_end: cython.Py_ssize_t
+    rest: cython.Py_ssize_t  # of an aggregated frame: where its second subframe begins, 0 for none
+    rest_end: cython.Py_ssize_t
     version: cython.int
     proto: cython.longlong
     src_hi: cython.longlong
@@ -239,12 +249,15 @@ class _Walk:
         result: cython.int = 0
         port: cython.longlong
         self.rule = 0
+        self.rest = 0
         self.kind = _LINK_TYPE + (link_type & 0xFFFF)
         for _header in range(_HEADER_LIMIT):
             if self.kind == _IPV4 or self.kind == _IPV6 or self.kind == _IP:
                 result = self._ip()
             elif self.kind == _TCP_KIND:
                 return self._tcp()
+            elif self.kind == _SUBFRAME or self.kind == _SUBFRAME_LINK:
+                result = self._subframe()
             elif self.kind == _IPV6_FRAGMENT:
                 result = self._fragment_header()
             elif self.kind == _UDP:
@@ -316,6 +329,23 @@ class _Walk:
             self.kind += self._field(self.position + value, self.rules[rule, 11])
         self.rule = rule
         self.position += size
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _subframe(self) -> cython.int:
+        """Pass over the header of a subframe: two addresses and a length; the next begins at a multiple of 4 bytes."""
+        size: cython.longlong
+        result: cython.int = self._short(14)
+        if result != 0:
+            return result
+        size = 14 + self._u16(self.position + 12)
+        if self.end - self.position > (size + 3 & ~3) + 14:
+            self.rest, self.rest_end = self.position + (size + 3 & ~3), self.end
+        self._bound(self.position + size)
+        self.position += 14
+        self.kind = _LLC_KIND
         return 0
 
     @cython.cfunc
@@ -619,6 +649,9 @@ def _walk_packets(
                     )
             elif result < _TRUNCATED:
                 walk.count_kind()
+            if walk.rest != 0:
+                with cython.gil:
+                    fragments.append((i, (), 0, False, walk.rest, walk.rest_end, walk.rest_end))
     return row
 
 
@@ -629,7 +662,21 @@ NARROW = ("version", "sport", "dport", "flags", "checksum", "window")
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")
 
 FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
-"""A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire."""
+"""A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire.
+
+The subframes of an aggregated frame, but for the first, are one with an empty key.
+"""
+
+
+def _subframes(data: bytes) -> Iterator[bytes]:
+    """The subframes of an aggregated frame, from the beginning of one of them on."""
+    start = 0
+    for _ in range(MAX_SUBFRAMES):
+        if start + 14 > len(data):
+            return
+        size = 14 + int.from_bytes(data[start + 12 : start + 14], "big")
+        yield data[start : start + size]
+        start += size + 3 & ~3
 
 
 class _Tally:
@@ -731,12 +778,13 @@ class Dissector:
             if not completed:
                 break
             datagrams += len(completed)
-            packets = np.array([packet for packet, _ in completed], np.int64)
-            length = np.array([len(packet) for _, packet in completed], np.int64)
+            packets = np.array([packet for packet, _, _ in completed], np.int64)
+            length = np.array([len(content) for _, _, content in completed], np.int64)
             offset = len(buffer) + np.cumsum(length) - length
-            added = np.frombuffer(b"".join(packet for _, packet in completed), np.uint8)
+            added = np.frombuffer(b"".join(content for _, _, content in completed), np.uint8)
             buffer = np.concatenate([buffer, added])
-            newest = _Rows(buffer, offset, length, length, np.full(len(completed), 101, np.int32), tally)
+            link_type = np.array([link_type for _, link_type, _ in completed], np.int32)
+            newest = _Rows(buffer, offset, length, length, link_type, tally)
             newest.packet = packets[newest.packet]
             parts.append(newest)
         order = np.argsort(np.concatenate([each.packet for each in parts]), kind="stable")
@@ -746,16 +794,19 @@ class Dissector:
         rows.buffer = buffer
         return rows, datagrams
 
-    def _whole(self, window: Window, rows: _Rows, packets: NDArray[np.int64]) -> list[tuple[int, bytes]]:
-        """(packet, plain IP packet) for each datagram that the fragments of the rows' packets complete."""
-        completed: list[tuple[int, bytes]] = []
+    def _whole(self, window: Window, rows: _Rows, packets: NDArray[np.int64]) -> list[tuple[int, int, bytes]]:
+        """(packet, link type, content) for each datagram that fragments complete, and each further subframe."""
+        completed: list[tuple[int, int, bytes]] = []
         for index, key, offset, has_more, start, end, wire_end in rows.fragments:
             packet = int(packets[index])
             captured = rows.buffer[start:end].tobytes()
+            if not key:
+                completed += [(packet, wrappings.SUBFRAMES_LINK_TYPE, each) for each in _subframes(captured)]
+                continue
             fragment = Fragment(offset, offset + wire_end - start, has_more, captured)
             payload = self._fragments.add(key, int(window.ts_ns[packet]), fragment)
             if payload is not None:
-                completed.append((packet, plain_packet(key, payload)))
+                completed.append((packet, RAW_IP, plain_packet(key, payload)))
         return completed
 
 

@@ -27,6 +27,9 @@ NAMESPACE_COUNT = 9
 IP, LLC, MPLS, MPLS_PAYLOAD, PPP, PPP_NUMBER, WLAN, WLAN_SWAPPED, CAPWAP_WLAN, TEREDO, NFLOG_FIELD, TZSP_FIELD = (
     STATE + number for number in range(1, 13)
 )
+WLAN_QOS, WLAN_QOS_4, SUBFRAME = (STATE + number for number in range(13, 16))
+SUBFRAMES_LINK_TYPE = 0xFFFF
+"""Link type, of no file, of one subframe of an aggregated frame."""
 ENCRYPTED, PIECES, WLAN_MANAGEMENT, WLAN_CONTROL, WLAN_EMPTY = (STATE + number for number in range(101, 106))
 IPV4, IPV6, BRIDGED = ETHERNET_TYPE + 0x0800, ETHERNET_TYPE + 0x86DD, ETHERNET_TYPE + 0x6558
 TCP, UDP, IPV6_FRAGMENT = IP_PROTOCOL + 6, IP_PROTOCOL + 17, IP_PROTOCOL + 44
@@ -198,7 +201,14 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("TZSP", (TZSP_FIELD,), 1, BRIDGED, (0, 0xFF000000, 0x01000000)),
     Wrapping("TZSP", (TZSP_FIELD,), 2, TZSP_FIELD, length=Length(Field(1, 1), plus=2)),
     # 802.11, with what cards and drivers put in front of it
+    Wrapping("802.11", _WLAN, 0, WLAN_QOS, (0, 0xCF440000, 0x88000000)),
     Wrapping("802.11", _WLAN, 24, LLC, (0, 0x4F440000, 0x08000000), optional=_WLAN_DATA),
+    # Frames with QoS may be aggregates (A-MSDU); a fourth address stands before the bit that says so.
+    Wrapping("802.11", (WLAN_QOS,), 0, WLAN_QOS_4, (0, 0x00030000, 0x00030000)),
+    Wrapping("802.11", (WLAN_QOS,), 26, SUBFRAME, (22, 0x8000, 0x8000), optional=((0x00800000, 4),)),
+    Wrapping("802.11", (WLAN_QOS,), 26, LLC, optional=((0x00800000, 4),)),
+    Wrapping("802.11", (WLAN_QOS_4,), 32, SUBFRAME, (28, 0x8000, 0x8000), optional=((0x00800000, 4),)),
+    Wrapping("802.11", (WLAN_QOS_4,), 32, LLC, optional=((0x00800000, 4),)),
     Wrapping("802.11", _WLAN, 24, ENCRYPTED, (0, 0x4F400000, 0x08400000)),
     Wrapping("802.11", _WLAN, 24, PIECES, (0, 0x4F440000, 0x08040000)),
     Wrapping("802.11", _WLAN, 0, WLAN_EMPTY, (0, 0x4F000000, 0x48000000)),
