@@ -1,11 +1,14 @@
 """Dictionaries of several pieces become one, whatever stands in null slots."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from mqpcap.arrays import DICTIONARY_TEXT, unify_dictionaries
+from mqpcap.arrays import DICTIONARY_TEXT, ColumnBatch, unify_dictionaries
 
 
 def test_what_stands_in_null_slots_is_never_looked_up() -> None:
@@ -34,3 +37,39 @@ def test_dictionaries_of_many_pieces_are_looked_up_once(monkeypatch: pytest.Monk
 
     assert column.to_pylist() == [word for some in words for word in some]
     assert all(chunk.dictionary is not None and len(chunk.dictionary) == 302 for chunk in column.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle(ColumnBatch):
+    """Two columns and a buffer that all rows share."""
+
+    SHARED: ClassVar[frozenset[str]] = frozenset(("buffer",))
+
+    buffer: bytes
+    number: np.ndarray
+    text: pa.Array
+    spare: np.ndarray | None = None
+
+
+def bundle(*numbers: int) -> Bundle:
+    return Bundle(b"shared", np.array(numbers), pa.array(map(str, numbers)))
+
+
+def test_rows_of_a_bundle_are_taken_from_all_columns() -> None:
+    whole = bundle(3, 4, 5)
+
+    for rows in (np.array([2, 0]), np.array([1]), np.array([], np.int64)):
+        part = whole.taken(rows)
+
+        assert part.number.tolist() == [int(text) for text in part.text.to_pylist()] == whole.number[rows].tolist()
+        assert (part.buffer, part.spare) == (b"shared", None)
+    assert whole.taken(np.s_[1:]).text.to_pylist() == ["4", "5"]
+    assert whole.taken(np.arange(3)) is whole
+
+
+def test_bundles_are_joined_in_order() -> None:
+    joined = Bundle.joined([bundle(3), bundle(1, 2)])
+
+    assert joined.number.tolist() == [3, 1, 2]
+    assert joined.text.to_pylist() == ["3", "1", "2"]
+    assert joined.buffer == b"shared"

@@ -236,8 +236,8 @@ class ColumnBatch:
         """The rows of all parts, in order; fields that rows share are those of the first part."""
         if len(parts) == 1:
             return parts[0]
-        columns = {name: _concatenated([getattr(part, name) for part in parts]) for name in cls.column_names()}
-        return replace(parts[0], **columns)
+        names = [name for name in cls.column_names() if getattr(parts[0], name) is not None]
+        return replace(parts[0], **{name: _concatenated([getattr(part, name) for part in parts]) for name in names})
 
 
 def _concatenated(columns: Sequence[Any]) -> Any:
