@@ -3,11 +3,21 @@
 from running import lines_on_terminal
 
 
-def test_a_terminal_shows_a_bar_for_each_interval() -> None:
-    """Of 242 messages in 8 seconds, 53 came in the first and 135 in the seventh: 53 * 8 // 135 = 3 eighths."""
-    title, line = lines_on_terminal(160, "stats", "-q", "-u", "--interval", "1s", "pcaps/blipmq/qos1.pcap")
+def test_each_interval_has_its_numbers_and_a_bar() -> None:
+    """Of 242 messages in 8 seconds, 53 came in the first and 135 in the seventh: 53 * 20 // 135 = 7 characters."""
+    title, *lines = lines_on_terminal(160, "stats", "-q", "-u", "--interval", "1s", "pcaps/blipmq/qos1.pcap")
 
-    assert title.endswith("messages per 1s, 05:24:09.000000Z to 05:24:17.000000Z")
-    assert line.split()[0] == "242"
-    bars = line[title.index("messages per") :]
-    assert (len(bars), bars[0], bars[6]) == (8, "▃", "█")
+    assert title.endswith("most 135 messages")
+    counts = [int(line.split()[2]) for line in lines]
+    assert (len(counts), counts[0], counts[6], sum(counts)) == (8, 53, 135, 242)
+    assert lines[0].endswith("  " + "█" * 7) and lines[6].endswith("  " + "█" * 20)
+
+
+def test_groups_have_one_scale_and_its_largest_number() -> None:
+    """The most of any operation in a second is the scale of all lines."""
+    title, *lines = lines_on_terminal(
+        160, "stats", "-q", "-u", "--interval", "1s", "--by", "op", "pcaps/blipmq/qos1.pcap"
+    )
+
+    assert " messages per 1s at most, 05:24:09.000000Z to 05:24:17.000000Z" in title
+    assert sum("█" in line for line in lines) == 1, "only the largest number has a whole bar"

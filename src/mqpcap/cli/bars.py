@@ -11,6 +11,10 @@ from mqpcap.statistics.reports import FIRST, METRICS, TITLES, Question, by_group
 from mqpcap.wording import clock
 
 LEAST_BARS, MOST_BARS = 10, 120
+MOST_LINES = 30
+"""Intervals that have a line each, with their numbers, if there are no groups; more have a bar each on one line."""
+LONG_BAR = 20
+"""Characters of the longest bar beside the numbers of an interval."""
 NUMBERS_WIDTH = 14
 """Width of a column beside the bars, about."""
 
@@ -36,21 +40,42 @@ def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc
         times = [number(row, "start_ns") for row in cells]
         begin_ns, end_ns = min(times), max(times) + interval_ns
         count = (end_ns - begin_ns) // interval_ns
+        plain = "utf" not in (sys.stdout.encoding or "").lower()
+        if not key_names and count <= MOST_LINES:
+            columns[:] = [*series.columns, _long_bars(cells, first_metric)]
+            return [{**row, "bars": _long_bar(row, cells, first_metric, plain)} for row in cells]
         room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(columns)
         together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
         step_ns = together * interval_ns
         ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
-        title = f"{TITLES.get(first_metric, first_metric)} per {_span(step_ns)}, {ends}"
-        columns.append(Column("bars", title, "plain"))
         heights: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (-(-count // together)))
         for row in cells:
             high, bar_index = heights[str(order(key_names, row))], (number(row, "start_ns") - begin_ns) // step_ns
             value = max(number(row, first_metric), 0)
             high[bar_index] = max(high[bar_index], value) if first_metric.endswith("_ns") else high[bar_index] + value
-        plain = "utf" not in (sys.stdout.encoding or "").lower()
-        return [{**row, "bars": sparkline(heights[str(order(key_names, row))], plain)} for row in group_rows]
+        largest = max((max(high) for high in heights.values()), default=0)
+        title = f"{_amount(first_metric, largest)} per {_span(step_ns)} at most, {ends}"
+        columns.append(Column("bars", title, "plain"))
+        return [{**row, "bars": sparkline(heights[str(order(key_names, row))], plain, largest)} for row in group_rows]
 
     return Question(groups.counters + series.counters, columns, rows, groups.sums)
+
+
+def _long_bars(cells: Sequence[Cells], metric: str) -> Column:
+    """The column of bars beside numbers; its title names the largest number."""
+    return Column("bars", f"most {_amount(metric, max((number(row, metric) for row in cells), default=0))}", "plain")
+
+
+def _long_bar(row: Cells, cells: Sequence[Cells], metric: str, is_ascii: bool) -> str:
+    largest = max(number(other_row, metric) for other_row in cells)
+    length = max(number(row, metric), 0) * LONG_BAR // largest if largest > 0 else 0
+    return ("#" if is_ascii else "█") * max(length, int(number(row, metric) > 0))
+
+
+def _amount(metric: str, value: int) -> str:
+    """A number with the name of its metric; times in milliseconds."""
+    name = TITLES.get(metric, metric).removeprefix("largest ")
+    return f"{name} {value / 1e6:,.3f} ms" if metric.endswith("_ns") else f"{value:,} {name}"
 
 
 def _span(time_ns: int) -> str:

@@ -148,11 +148,13 @@ BARS = " ▁▂▃▄▅▆▇█"
 BARS_ASCII = " .:-=+*#@"
 
 
-def sparkline(values: Sequence[int], is_ascii: bool = False) -> str:
+def sparkline(values: Sequence[int], is_ascii: bool = False, largest: int | None = None) -> str:
     """A bar for each value, as high as the largest allows; a blank for nothing.
 
-    >>> sparkline([0, 1, 4, 8])
-    ' ▁▄█'
+    largest: that of a scale which several lines have in common.
+
+    >>> sparkline([0, 1, 4, 8]), sparkline([4], largest=8)
+    (' ▁▄█', '▄')
     """
-    bars, largest = BARS_ASCII if is_ascii else BARS, max(values, default=0)
+    bars, largest = BARS_ASCII if is_ascii else BARS, max(values, default=0) if largest is None else largest
     return "".join(bars[0 if value <= 0 else max(1, value * 8 // largest)] for value in values)

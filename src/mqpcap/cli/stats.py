@@ -149,7 +149,7 @@ def stats(
     else:
         question = named_report(asked, key_names, slowest or 0)
     with misuse_of("--fields"):
-        columns = chosen_columns(question.columns, field_names)
+        chosen_columns(question.columns, field_names)
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
         with misuse_of(option):
             checked(question.columns, *words)
@@ -159,6 +159,7 @@ def stats(
         count_captures(captures, outcome, question.counters, meter, wanted)
     rows = chosen(question.columns, question.rows(), having, sort, reverse)
     form = form or ("tsv" if field_names else "text")
+    columns = chosen_columns(question.columns, field_names)  # rows may add one of bars
     write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
