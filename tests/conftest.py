@@ -66,6 +66,7 @@ SLOW = frozenset(
         "test_truth.py",
         "test_tshark.py",
         "test_uncompiled.py",
+        "test_variations.py",
     }
 )
 """Files of more than six seconds together, but for reassembly; most start a process for each test."""

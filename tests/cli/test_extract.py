@@ -1,9 +1,7 @@
 """``mqpcap extract``: the packets of selected messages, in a capture that other programs read."""
 
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -57,20 +55,6 @@ def test_what_cannot_be_done_is_one_line_and_no_file(
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pcaps"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_disk_is_one_line() -> None:
-    with open("/dev/full", "wb") as full:
-        from running import COMMAND, environment
-
-        ended = subprocess.run(
-            [*COMMAND, "extract", "-q", QOS1, "--out", "-"], cwd=ROOT, env=environment(), stdout=full,
-            stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-
-    assert ended.returncode == 1
-    assert ended.stderr == "mqpcap: No space left on device\n"
 
 
 def test_captures_are_merged_in_order_of_time(tmp_path: Path) -> None:
