@@ -37,7 +37,7 @@ _KEY_BYTES = cython.declare(cython.longlong, KEY_BYTES)
 _OTHER = cython.declare(cython.longlong, -2)
 """The row of a message that is no request and no reply."""
 _CLOSE_NS = cython.declare(cython.longlong, 1_000_000)
-"""Other messages of a side that follow each other within this time wait as one: no pause matters that is so short."""
+"""Waiting messages of a side that are no requests or replies are merged within this time."""
 _UNREAD = cython.declare(cython.int, UNREAD)
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _NEVER = cython.declare(cython.longlong, 1 << 62)
@@ -54,8 +54,7 @@ class TcpOrder:
     client_read, server_read             stream offsets up to which messages were read, or holes given up
     resume_at                            ``client_read`` at which a reply that waits goes on
     last_ns, pause_ns                    when the last byte of either side came; the longest pause since the last reply
-    is_after_hole                        bytes of the client are missing behind its last message: nobody knows when they
-                                         were sent
+    is_after_hole                        bytes of the client are missing after its last message
     skips_silent                         requests that get no reply need not be added: in no state may they get one
     client_truncated, server_truncated   the last message was not captured whole, so a hole begins inside it
     held_bytes                           what open messages and keys take, as it was counted last
@@ -155,7 +154,7 @@ class TcpOrder:
 
     @cython.cfunc
     def _note_time(self, ts_ns: cython.longlong, end_ns: cython.longlong, from_client: cython.bint) -> cython.void:
-        """The next message in TCP's order came then."""
+        """Measure the pause before the next message in TCP's order; after a hole there is none."""
         if from_client:
             if not self.is_after_hole and ts_ns - self.last_ns > self.pause_ns:
                 self.pause_ns = ts_ns - self.last_ns
@@ -189,7 +188,7 @@ class TcpOrder:
         self, from_client: cython.bint, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong,
         end_ns: cython.longlong,
     ) -> cython.void:  # fmt: skip
-        """A message that is no request and no reply: only its time counts. Those close together wait as one."""
+        """A message that is no request and no reply: only its time counts. If it must wait, close ones are merged."""
         q: Request
         r: Reply
         waiting = self.waiting_requests if from_client else self.waiting_replies

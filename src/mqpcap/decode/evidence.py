@@ -7,7 +7,7 @@ The rule observes the messages of a connection until its evidence is fixed: its 
 that depend on the evidence are *unresolved* and wait, as copies, within the limits below. Beyond a limit, and when the
 connection ends, the evidence at that time decides.
 
-Rows must not depend on windows. So the messages of a connection are observed in the order in which they were complete.
+Rows must not depend on windows: the rule observes the messages of a connection in order of completion.
 While a side waits for bytes, later messages of the other side are *early*: they wait unobserved. A connection may ask
 for a fact of another connection (``Evidence.asked``). If its own server shared no fact, it waits until ASK_NS more of
 the capture was read, and no connection that may share the fact is stalled.
@@ -53,7 +53,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Early:
-    """Messages of a connection that were complete at ``until_ns`` or later, when one of its sides waited for bytes."""
+    """Messages of a connection, complete from ``until_ns`` on: then one of its sides began to wait for bytes."""
 
     parts: list[Frames] = field(default_factory=list)
     until_ns: int = -1
