@@ -229,6 +229,13 @@ def test_damaged_capture_among_good_ones_hides_none(parts: list[Path], tmp_path:
     assert {"blipmq", "fq"} <= of_lake(tmp_path / "lake").keys()
 
 
+def test_inputs_that_all_fail_leave_no_lake(tmp_path: Path) -> None:
+    outcome = add(tmp_path / "lake", tmp_path / "nowhere.pcap")
+
+    assert outcome.unreadable == [(str(tmp_path / "nowhere.pcap"), "no such file")]
+    assert not (tmp_path / "lake").exists()
+
+
 class Killed(BaseException):
     """The process ends here; nothing behind it runs but what an operating system does."""
 
@@ -311,17 +318,19 @@ def test_removal_that_is_killed_is_done_by_the_next_run(parts: list[Path], tmp_p
     assert step > 3
 
 
+@pytest.mark.parametrize("begun", [0, 2])
+@pytest.mark.parametrize("place", ["parquet_writer", "paths_of_days"])
 def test_disk_that_is_full_is_one_line_and_loses_nothing(
-    parts: list[Path], whole: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: list[Path], whole: Rows, tmp_path: Path, begun: int, place: str
 ) -> None:
-    add(tmp_path / "lake", *parts[:2])
+    add(tmp_path / "lake", *parts[:begun])
     before = of_lake(tmp_path / "lake")
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_tables, "parquet_writer", full)
+        patch.setattr(delta_tables, place, full)
         with pytest.raises(OutputError, match="No space left on device"):
             add(tmp_path / "lake", *parts)
 

@@ -77,6 +77,8 @@ class Lake:
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.fstat(lock).st_nlink:
+                    raise BlockingIOError  # its lake was empty and went meanwhile
             except BlockingIOError:
                 raise OutputError(f"another process writes to {self.folder}; try again when it is done") from None
         self._has_new_copies = False
@@ -89,6 +91,11 @@ class Lake:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(OSError):
+            if [*self.folder.iterdir()] == [self.own] and [*self.own.iterdir()] == [self.own / _LOCK]:
+                (self.own / _LOCK).unlink()  # nothing was ever added: no trace is left
+                self.own.rmdir()
+                self.folder.rmdir()
         self._resources.close()
 
     def _recover(self) -> None:
@@ -228,11 +235,12 @@ class Lake:
         save(self.own / _PENDING, b"")
         tables = delta_tables.LakeTables(self.folder, run, outcome.choices.core_count)
         try:
-            for addition in additions:
-                self._read(addition, tables, run, outcome, meter, finish)
-            days = self._write_captures(tables, [x.recording for x in additions])
-            tables.close()
-            self._commit(tables, run, days)
+            with delta_tables.declared_errors(self.folder):
+                for addition in additions:
+                    self._read(addition, tables, run, outcome, meter, finish)
+                days = self._write_captures(tables, [x.recording for x in additions])
+                tables.close()
+                self._commit(tables, run, days)
         finally:
             tables.stop()
         return True
