@@ -10,7 +10,7 @@ MOST = {
     ".": (2.6, 1.3),  # names: the words of the commands, `by`, `at`, `out`
     "capture": (1.9, 0.4),
     "cli": (2.0, 0.1),
-    "correlate": (4.0, 0.1),
+    "correlate": (2.8, 0.1),
     "decode": (3.0, 0.3),
     "delta": (2.0, 0.5),
     "listing": (1.5, 0.2),

@@ -13,12 +13,12 @@ from mqpcap.tcp import out_of_order
 from mqpcap.tcp.flow_table import MAX_HOLE
 from mqpcap.tcp.reassembly import Reassembler
 
-# Five messages of 24 bytes: four of length, twenty of body, as in the torture table.
+# Five messages of 24 bytes: four of length, twenty of body.
 MESSAGES = [b"\0\0\0\x14" + bytes([65 + i]) * 20 for i in range(5)]
 STREAM = b"".join(MESSAGES)
 
 
-# Table A3. Where the table says 5 messages are recoverable, the whole stream must come out as one run.
+# No byte is lost in these orders of the segments: all five messages must come out, as one run.
 
 
 def swapped(packets: list[Packet], one: int, two: int) -> list[Packet]:

@@ -35,9 +35,9 @@ _MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 class PlacedReply:
     """A reply in an alignment: its first and last place, and what limits its candidates.
 
-    limit       the reply acknowledges the requests below this index.
-    named       the last captured request whose id the reply repeats, or -1.
-    own_from    the first request after the client's own publish of the returned message, or 0.
+    ``limit``: the reply acknowledges the requests below this index.
+    ``named``: the last captured request whose id the reply repeats, or -1.
+    ``own_from``: the first request after the client's own publish of the returned message, or 0.
     """
 
     reply: Reply
@@ -58,12 +58,12 @@ class PlacedReply:
 class Alignment:
     """First and last place of the replies since the last anchor, over the requests of a ring.
 
-    start             the place of the last anchor, which every alignment passes.
-    low, high         the first and the last place after all replies.
-    accepted          bits of the replies that a request accepts, by its code.
-    use_ids           whether a reply that names a captured request answers no phantom before it.
-    use_publishes     whether no other client published a message of this client.
-    quiet_ns          the longest time in which the server settles an optional request, 0 without a bound.
+    ``start``: the place of the last anchor, which every alignment passes.
+    ``low``, ``high``: the first and the last place after all replies.
+    ``accepted``: bits of the replies that a request accepts, by its code.
+    ``use_ids``: whether a reply that names a captured request answers no phantom before it.
+    ``use_publishes``: whether no other client published a message of this client.
+    ``quiet_ns``: the longest time in which the server settles an optional request, 0 without a bound.
     """
 
     ring: list

@@ -53,12 +53,12 @@ class Rounds:
     round and the next reply came in usual time: other replies would have come in the pause. And there is, if times
     between replies spread twice as much as times from request to reply: a busy server has a beat of its own.
 
-    is_denied         a request was sent while another was open.
-    waited_count      requests before the denial, if there was evidence by then.
-    asked_count       awaited requests: their success is a reply.
-    open_count        awaited requests since the last reply.
-    lone_pair_count   certain pairs without another open request.
-    is_whole          no hole since the last reply.
+    ``is_denied``: a request was sent while another was open.
+    ``waited_count``: requests before the denial, if there was evidence by then.
+    ``asked_count``: awaited requests: their success is a reply.
+    ``open_count``: awaited requests since the last reply.
+    ``lone_pair_count``: certain pairs without another open request.
+    ``is_whole``: no hole since the last reply.
     """
 
     is_denied: cython.bint
@@ -159,11 +159,11 @@ class Rounds:
 class Assumptions:
     """Likely pairs of the replies since the last anchor.
 
-    certain          the alignment without assumptions.
-    awaited          by code of a request: whether its success is a reply.
-    replies_before   replies before those of the alignment.
-    waited_count     awaited requests for which the client is assumed to have waited.
-    likely           by row of a reply: index of its request, and evidence.
+    ``certain``: the alignment without assumptions.
+    ``awaited``: by code of a request: whether its success is a reply.
+    ``replies_before``: replies before those of the alignment.
+    ``waited_count``: awaited requests for which the client is assumed to have waited.
+    ``likely``: by row of a reply: index of its request, and evidence.
     """
 
     certain: Alignment

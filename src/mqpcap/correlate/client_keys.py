@@ -49,7 +49,7 @@ class ClientKeys:
 
     @cython.cfunc
     def count(self) -> cython.Py_ssize_t:
-        """What is remembered."""
+        """Keys that are stored."""
         return len(self.keys) + len(self.ids) + len(self.publishes)
 
     @cython.cfunc

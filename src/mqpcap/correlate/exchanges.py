@@ -32,7 +32,7 @@ STATES = pa.array([s.name.lower() for s in State], pa.string())
 EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
 MICROSECONDS = pa.timestamp("us", "UTC")
 MAX_OPEN_BYTES = 64 << 20
-"""What the open messages and the remembered keys of all connections of a protocol take; with more, the connections with
+"""Memory for open messages and stored keys of all connections of a protocol; with more, the connections with
 the most give up theirs."""
 
 

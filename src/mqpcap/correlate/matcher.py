@@ -68,17 +68,17 @@ _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 class RequestMatcher(TcpOrder):
     """The requests and replies of one connection; see the module.
 
-    ring               requests and phantoms that are not decided.
-    certain            the alignment of the replies since the last anchor, without assumptions.
-    acknowledged       requests of the ring that the last reply acknowledged.
-    last_phantom       index of the last phantom, or -1.
-    state, kinds       the state of the connection, and the kinds of requests in it, by code.
-    state_next         the state after the last certain pair, -1 if it stays.
-    state_assumed      the start was not captured, and nothing has shown the state.
-    awaited            by code: whether the success of an optional request is a reply.
-    closed             the server closes the connection. It does not handle the requests in ``after_close``.
-    server_has_hole    bytes of the server are missing since the last anchor.
-    was_restarted      a span was given up, so that captured requests are forgotten.
+    ``ring``: requests and phantoms that are not decided.
+    ``certain``: the alignment of the replies since the last anchor, without assumptions.
+    ``acknowledged``: requests of the ring that the last reply acknowledged.
+    ``last_phantom``: index of the last phantom, or -1.
+    ``state``, ``kinds``: the state of the connection, and the kinds of requests in it, by code.
+    ``state_next``: the state after the last certain pair, -1 if it stays.
+    ``state_assumed``: the start was not captured, and nothing has shown the state.
+    ``awaited``: by code: whether the success of an optional request is a reply.
+    ``closed``: the server closes the connection. It does not handle the requests in ``after_close``.
+    ``server_has_hole``: bytes of the server are missing since the last anchor.
+    ``was_restarted``: a span was given up, so that captured requests are forgotten.
     """
 
     tables: object

@@ -103,14 +103,14 @@ def phantom_reply(end: int, ack: int, hole_length: int, may_be_missing: bool) ->
 class MatchResults:
     """Pairs of rows, states of rows and progress of servers since the results were last cleared.
 
-    pairs            a request, its reply, the next request, and so on.
-    evidence         the evidence of each pair, plus LIKELY if it is likely.
-    states           a row, its state, the next row, and so on. The first state of a row counts.
-    kinds            a row, its new kind, the next row, and so on.
-    handled_to       by flow: the stream offset up to which the server handled the client's bytes.
-    confirmed_from   by flow that began before the capture: the first row that is certainly in the assumed state.
-    watched_flow     the flow whose matcher gets ``replay``, -1 for none.
-    open_bytes       what the open messages and the keys of all matchers take. It stays when results are cleared.
+    ``pairs``: a request, its reply, the next request, and so on.
+    ``evidence``: the evidence of each pair, plus LIKELY if it is likely.
+    ``states``: a row, its state, the next row, and so on. The first state of a row counts.
+    ``kinds``: a row, its new kind, the next row, and so on.
+    ``handled_to``: by flow: the stream offset up to which the server handled the client's bytes.
+    ``confirmed_from``: by flow that began before the capture: the first row that is certainly in the assumed state.
+    ``watched_flow``: the flow whose matcher gets ``replay``, -1 for none.
+    ``open_bytes``: what the open messages and the keys of all matchers take. It stays when results are cleared.
     """
 
     # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.

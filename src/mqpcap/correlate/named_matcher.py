@@ -47,12 +47,12 @@ _OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
 class NamedMatcher(TcpOrder):
     """The open requests of one connection, by name. The first reply counts if a request (``has_id``) may get several.
 
-    due_count      requests since the last reply that must be answered.
-    names          the first names of the client, and whether each was used again.
-    repeats        a name was used again.
-    given_up       names of requests that were given up. Replies to them may still come.
-    all_given_up   more names were given up than are remembered.
-    has_unnamed    the names of some requests were not captured.
+    ``due_count``: requests since the last reply that must be answered.
+    ``names``: the first names of the client, and whether each was used again.
+    ``repeats``: a name was used again.
+    ``given_up``: names of requests that were given up. Replies to them may still come.
+    ``all_given_up``: more names were given up than are remembered.
+    ``has_unnamed``: the names of some requests were not captured.
     """
 
     tables: object

@@ -19,12 +19,12 @@ StepKind = Literal["start", "request", "reply", "hole", "assumption", "decision"
 class Step(NamedTuple):
     """One step of a matcher.
 
-    offset             stream offset of the request or reply; of a reply that may be missing: MISSING
-    earliest, latest   stream offsets of the first and the last request that a reply may answer, or MISSING, ANY
-    size               requests in the ring after a request; requests from earliest to latest; messages of a hole
-    evidence           of a pair, as in ``exchanges.how``
-    is_likely          whether the pair rests on an assumption
-    text               what happened, for people
+    ``offset``: stream offset of the request or reply; of a reply that may be missing: MISSING.
+    ``earliest``, ``latest``: stream offsets of the first and the last request that a reply may answer, or MISSING, ANY.
+    ``size``: requests in the ring after a request; requests from earliest to latest; messages of a hole.
+    ``evidence``: of a pair, as in ``exchanges.how``.
+    ``is_likely``: whether the pair rests on an assumption.
+    ``text``: what happened, for people.
     """
 
     kind: StepKind

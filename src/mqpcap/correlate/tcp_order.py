@@ -30,7 +30,7 @@ MAX_WAITING = 1 << 14
 """Requests of a connection that wait for bytes of the server, and replies likewise; with more they go on."""
 MESSAGE_BYTES = 256
 KEY_BYTES = 64
-"""What an open message takes, and a remembered key."""
+"""Memory of an open message, and of a stored key."""
 
 _MESSAGE_BYTES = cython.declare(cython.longlong, MESSAGE_BYTES)
 _KEY_BYTES = cython.declare(cython.longlong, KEY_BYTES)
@@ -51,13 +51,13 @@ _NOT_A_REQUEST = cython.declare(cython.int, int(RequestKind.NOT_A_REQUEST))
 class TcpOrder:
     """One connection: how far both sides were read, and messages that wait for bytes of the other side.
 
-    client_read, server_read             stream offsets up to which messages were read, or holes given up
-    resume_at                            ``client_read`` at which a reply that waits goes on
-    last_ns, pause_ns                    when the last byte of either side came; the longest pause since the last reply
-    is_after_hole                        bytes of the client are missing after its last message
-    skips_silent                         requests that get no reply need not be added: in no state may they get one
-    client_truncated, server_truncated   the last message was not captured whole, so a hole begins inside it
-    held_bytes                           what open messages and keys take, as it was counted last
+    ``client_read``, ``server_read``: stream offsets up to which messages were read, or holes given up.
+    ``resume_at``: ``client_read`` at which a reply that waits goes on.
+    ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
+    ``is_after_hole``: bytes of the client are missing after its last message.
+    ``skips_silent``: requests that get no reply need not be added: in no state may they get one.
+    ``client_truncated``, ``server_truncated``: the last message was not captured whole, so a hole begins inside it.
+    ``held_bytes``: what open messages and keys take, as it was counted last.
     """
 
     client_read: cython.longlong
