@@ -48,7 +48,7 @@ PART_MESSAGES = 1 << 16
 """Messages processed in one step, estimated from the size of earlier messages. A window with more is split."""
 PART_BYTES = 4 << 20
 """Bytes of streams processed in one step before the first message."""
-MAX_PAIRED_BYTES = 16 << 20
+MAX_PAIRED_BYTES = 8 << 20
 """Bytes of decoded fields (inflated bodies included) that are paired in one step; one batch may pass the limit."""
 FLOW_BYTES = 2048
 """Memory of a live connection in all stages."""

@@ -54,7 +54,7 @@ def test_batches_hold_the_rows_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_inflated_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small frames that grow: a batch ends with the body that passes the limit."""
-    monkeypatch.setattr(columns, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(columns, "INFLATED_BYTES", 1000)
     frames = [reply(k, 600) for k in range(9)]
     assert sum(map(len, frames)) < 1000
 

@@ -100,7 +100,7 @@ def test_messages_that_inflate_to_much_are_given_out_before_their_window_is_over
     """100 messages of a packet each, one window, whose topics of 60,000 characters are 6 MB in each of two tables."""
     for module, name in (
         (pipeline, "MAX_PAIRED_BYTES"),
-        (columns, "BATCH_BYTES"),
+        (columns, "INFLATED_BYTES"),
         (reorder_buffer, "MAX_BUFFERED_BYTES"),
     ):
         monkeypatch.setattr(module, name, 1 << 19)

@@ -29,7 +29,9 @@ is not kept."""
 BATCH_ROWS = 1 << 16
 """Messages read at once."""
 BATCH_BYTES = 12 << 20
-"""Bytes of messages read at once, inflated ones included; one message more may pass the limit."""
+"""Bytes of messages read at once; one message more may pass the limit."""
+INFLATED_BYTES = 3 << 20
+"""Inflated bytes that are read at once; one message more may pass the limit. They are copied more often than others."""
 UNSIGNED = pa.decimal128(20, 0)
 
 
@@ -172,13 +174,15 @@ class ColumnReader:
         return self._made is None or name in self._made
 
     def _bounded(self, spans: Spans) -> Iterator[Spans]:
-        """The spans in order, in batches of at most BATCH_ROWS and BATCH_BYTES."""
+        """The spans in order, in batches of at most BATCH_ROWS, BATCH_BYTES and INFLATED_BYTES."""
         sizes = np.cumsum(spans.end - spans.start)
         begin = 0
         while begin < len(sizes):
             bytes_before = int(sizes[begin - 1]) if begin else 0
             fit = int(np.searchsorted(sizes, bytes_before + BATCH_BYTES, "right"))
-            batch = self._opened(spans.taken(np.s_[begin : min(max(fit, begin + 1), begin + BATCH_ROWS)]), BATCH_BYTES)
+            batch = self._opened(
+                spans.taken(np.s_[begin : min(max(fit, begin + 1), begin + BATCH_ROWS)]), INFLATED_BYTES
+            )
             yield batch
             begin += len(batch.start)
 

@@ -24,7 +24,7 @@ MAX_GROUPS = 1 << 16
 """Groups that are distinguished; about 300 bytes each."""
 MAX_TIME_GROUPS = 1 << 17
 """The same limit for groups by time."""
-MAX_KEY_CHARS = 1 << 25
+MAX_KEY_CHARS = 1 << 23
 """Characters of the keys of all groups; beyond it rows of new groups count in OTHER."""
 MAX_PENDING_REPLIES = 1 << 18
 """Replies that wait for their exchange. Beyond it the oldest count in their own group; an error is counted twice if its
