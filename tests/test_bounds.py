@@ -62,10 +62,13 @@ TESTS = {
     "correlate.exchanges.MAX_OPEN_BYTES": ROADS,
     "correlate.waiting_rows.MAX_WAITING_BYTES": ROADS,
     "correlate.deliveries.MAX_PUBLISHES": ROADS,
-    "correlate.deliveries.MAX_PUSHED_OUT": ROADS,
-    "correlate.deliveries.MAX_HELD":
+    "correlate.deliveries.MAX_EVICTED_KEYS": ROADS,
+    "correlate.deliveries.MAX_DOUBTFUL_TIMES": "correlate/test_deliveries.py::test_many_doubtful_times_become_fewer",
+    "correlate.deliveries.MAX_SERVERS":
+        "correlate/test_deliveries.py::test_servers_beyond_the_bound_share_a_doubtful_time",
+    "correlate.deliveries.MAX_WAITING_DELIVERIES":
         "correlate/test_deliveries.py::test_deliveries_that_are_too_many_to_wait_are_looked_up_and_counted",
-    "correlate.deliveries.MAX_HELD_BYTES":
+    "correlate.deliveries.MAX_WAITING_BYTES":
         "correlate/test_deliveries.py::test_deliveries_that_are_too_many_to_wait_are_looked_up_and_counted",
     "listing.reorder_buffer.MAX_BUFFERED_ROWS":
         "listing/test_reorder_buffer.py::test_rows_that_are_too_many_are_not_looked_at_for_each_window",
@@ -205,7 +208,7 @@ BOUNDS: list[tuple[ModuleType, str, int, Callable[[], bytes], Callable[[Pipeline
     (detection, "MAX_SERVERS", 1, sample("flymq/core"), _server_count, 1),
     (evidence, "MAX_UNRESOLVED_TOTAL_BYTES", 10_000, one_sided, lambda s: s.evidence._unresolved_bytes, 100_000),
     (deliveries, "MAX_PUBLISHES", 4, sample("blipmq/qos1"), lambda stages: 0, 0),
-    (deliveries, "MAX_PUSHED_OUT", 4, sample("blipmq/qos1"), lambda stages: 0, 0),
+    (deliveries, "MAX_EVICTED_KEYS", 4, sample("blipmq/qos1"), lambda stages: 0, 0),
 ]  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """What the pipeline makes of a capture, table by table."""
 
+import gc
 import struct
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,3 +171,17 @@ def test_a_part_has_a_byte_for_each_message_at_least(monkeypatch: pytest.MonkeyP
 
     assert sum(len(frames.start) for frames in found[0]) > len(chunks.length)
     assert run._part_bytes >= pipeline.PART_MESSAGES
+
+
+def test_a_finished_pipeline_leaves_memory_at_once() -> None:
+    """Nothing in it refers back to it: many small captures would else be held until garbage is collected."""
+    (capture,) = captures([str(PCAPS / "fq" / "session.pcap")]).captures
+    run = CapturePipeline(capture, Options(), lambda output: None)
+    run.run()
+    stages = weakref.ref(run.stages)
+    gc.disable()
+    try:
+        del run
+        assert stages() is None
+    finally:
+        gc.enable()

@@ -504,6 +504,7 @@ class CapturePipeline:
             rows = self._rows.table(self.failure)
             if rows.num_rows:
                 self.emit(Output("captures", rows))
+        self.stages.emit = _discard  # else both refer to each other, and stay until garbage is collected
 
 
 def dissect(

@@ -43,7 +43,7 @@ FRAMES = (reply(1, 600), reply(2, 600), reply(3, 70, flags=1), reply(4, 600, dam
 
 def test_batches_hold_the_rows_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ColumnReader(FLYMQ).records(spans(*FRAMES))
-    monkeypatch.setattr(columns, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(columns, "INFLATED_BYTES", 1000)
     parts = list(ColumnReader(FLYMQ).batches(spans(*FRAMES)))
 
     assert len(parts) > 1
