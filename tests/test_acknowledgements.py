@@ -111,8 +111,11 @@ def test_two_of_three_opening_segments_make_the_start_known(order: str, tmp_path
 
 @pytest.mark.usefixtures("window_packets")
 def test_a_handshake_behind_the_first_bytes_comes_too_late_to_make_the_start_known(tmp_path: Any) -> None:
-    """The client's first message is complete, and its row made, before the SYN-ACK."""
-    segments = [SYN_SENT, server(0, 24, b""), client(0, 0), SYN_ACK, server(0, 24)]
+    """The client's first message is complete, and its row made, before the SYN-ACK.
+
+    It acknowledges a reply, so it is not the client's first ACK, which would make the start known with the SYN.
+    """
+    segments = [SYN_SENT, server(0, 24, b""), client(0, 24), SYN_ACK, server(0, 24)]
 
     rows, _ = given(segments, tmp_path)
 
