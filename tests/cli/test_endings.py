@@ -5,6 +5,7 @@ and SIGINT. At most one line on stderr, the contract's exit code, and no file le
 command is a process of its own, two at a time; all that they write is below the test's folder.
 """
 
+import atexit
 import os
 import random
 import resource
@@ -12,15 +13,16 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from running import COMMAND, ROOT, environment
+from running import COMMAND, ROOT, environment, run
 from torture import SYN, Segment, pcap
 
 from mqpcap.cli import main
@@ -45,14 +47,25 @@ COMMANDS = {
     "fields": ["fields"],
     "ask": ["ask"],
     "samples": ["samples", "OUT"],
+    "lake": ["lake", "LAKE"],
 }
 WITHOUT_INPUT = ("show -", "protocols", "fields", "ask", "samples")
-ONE_INPUT = ("explain", "diff", "follow", "report")
+ONE_INPUT = ("explain", "diff", "follow", "report", "lake")
 """Commands that take no further input: the unreadable one is misuse, too."""
 SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}
 PATIENCE_S = 1200
 SMALL_BYTES = 8 << 10
 LONG_BYTES = 12 << 20
+
+
+@cache
+def lake() -> str:
+    """A lake with one capture, for as long as the tests run."""
+    folder = tempfile.TemporaryDirectory(prefix="mqpcap-tests-")
+    atexit.register(folder.cleanup)
+    said = run("export", "-q", CAPTURE, "--append", f"{folder.name}/lake")
+    assert said.exit_code == 0, said.stderr
+    return f"{folder.name}/lake"
 
 
 class Place:
@@ -64,7 +77,8 @@ class Place:
         self.out.parent.mkdir()
 
     def start(self, name: str, more: Sequence[str] = (), **options: object) -> "subprocess.Popen[bytes]":
-        words = [str(self.out) if word == "OUT" else str(word) for word in [*(COMMANDS | SPARK)[name], *more]]
+        places = {"OUT": str(self.out), "LAKE": lake() if name == "lake" else ""}
+        words = [places.get(str(word), str(word)) for word in [*(COMMANDS | SPARK)[name], *more]]
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options}
         return subprocess.Popen(
             [*COMMAND, *words], cwd=ROOT, env=environment(TMPDIR=str(self.temporary)), stderr=subprocess.PIPE,
@@ -161,8 +175,8 @@ ENDINGS: dict[str, Callable[[str, Place], None]] = {
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_commands_end_well(ending: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        run = ENDINGS[ending]
-        ended = [pool.submit(run, name, Place(tmp_path / str(k))) for k, name in enumerate(COMMANDS)]
+        end = ENDINGS[ending]
+        ended = [pool.submit(end, name, Place(tmp_path / str(k))) for k, name in enumerate(COMMANDS)]
         for future in ended:
             future.result()
 
@@ -185,19 +199,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [*WRITERS, "samples"])
 def test_the_disk_of_what_is_written_is_full(name: str, small_disk: Path) -> None:
     place = Place(small_disk)
     assert "No space left" in place.check(name, place.start(name), {1})
+    assert not place.out.exists()
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [*WRITERS, "samples"])
 def test_a_file_may_not_become_so_large(name: str, tmp_path: Path) -> None:
     """The same by a limit of the process, which fails with another error."""
     place = Place(tmp_path)
     limit = (SMALL_BYTES // 4, SMALL_BYTES // 4)
     command = place.start(name, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
     assert "File too large" in place.check(name, command, {1})
+    assert not place.out.exists()
 
 
 def test_the_disk_of_temporary_files_is_full(small_disk: Path, tmp_path: Path) -> None:

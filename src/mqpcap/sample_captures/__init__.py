@@ -23,18 +23,31 @@ def sample_names() -> list[str]:
 def samples(folder: str | PathLike[str]) -> list[Path]:
     """Writes the captures into a folder, which is made if there is none; returns their paths.
 
-    Raises OutputError if a file of such a name has other content: no file is replaced.
+    Raises OutputError if a file of such a name has other content: no file is replaced. After an error nothing is left.
     """
     paths = []
-    for name, capture in sorted(_captures()):
-        path, content = Path(folder) / name, capture.read_bytes()
-        if path.exists() and (not path.is_file() or path.read_bytes() != content):
-            raise OutputError(f"{path} exists with other content; samples replaces no file")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with path.open("xb") as file:
-                file.write(content)
-        paths.append(path)
+    made: list[Path] = []
+    try:
+        for name, capture in sorted(_captures()):
+            path, content = Path(folder) / name, capture.read_bytes()
+            if path.exists() and (not path.is_file() or path.read_bytes() != content):
+                raise OutputError(f"{path} exists with other content; samples replaces no file")
+            for parent in reversed(path.parents):
+                if not parent.exists():
+                    parent.mkdir()
+                    made.append(parent)
+            if not path.exists():
+                with path.open("xb") as file:
+                    made.append(path)
+                    file.write(content)
+            paths.append(path)
+    except BaseException:
+        for written in reversed(made):
+            if written.is_dir():
+                written.rmdir()
+            else:
+                written.unlink()
+        raise
     return paths
 
 
