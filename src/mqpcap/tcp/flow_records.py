@@ -19,6 +19,7 @@ CHALLENGED = -1
 """`SideRecord.empty_flags` of a side that may repeat its last packet: a SYN challenged it (RFC 5961, section 4)."""
 
 Wide = Annotated[int, ctypes.c_int64]
+Half = Annotated[int, ctypes.c_int32]
 Flag = Annotated[int, ctypes.c_int16]
 Small = Annotated[int, ctypes.c_int8]
 
@@ -103,18 +104,18 @@ class SideRecord(ctypes.Structure):
     """Number of the packet with the byte before next_offset, or with the SYN; 0 none."""
     last_piece: Wide
     """Index of its last piece."""
-    window: Wide
+    window: Half
     """The largest window it advertised, not scaled; in the upper bits what its SYN says, as `Segments.window`."""
     checksum_balance: Small
     """Segments with a right checksum minus those with a wrong checksum, up to MAX_CHECKSUM_BALANCE."""
     ended: Small
-    syn_seen: Flag
+    syn_seen: Small
     """1: a SYN was captured. 2: SYN-ACKs with different numbers, none acknowledged yet."""
-    rst_seen: Flag
+    rst_seen: Small
     """1: the other side accepted the RST. 2: it is in its window, accepted unless the sender continues."""
-    base_known: Flag
+    base_known: Small
     """A handshake shows that no byte is below offset 0; 2 if the other side had emitted bytes by then."""
-    has_copies: Flag
+    has_copies: Small
     """Packets of this side are known to be captured twice."""
     empty_id: Flag
     """Its last packet without payload: IPv4 identification, TCP checksum, TCP flags."""
