@@ -135,7 +135,7 @@ def first_look() -> list[str]:
         shown(produced, columns=["direction", "topic", "value", "partition", "offset", "timestamp_ms"]),
         shown({"requests": [len(calls)]}, index=pandas.Index(["answered"], name="state")),
         f"127.0.0.1:{asked.port} > 127.0.0.1:9092 FlyMQ {asked.op} {topic} FlyMQ magic {0xAF} version 1"
-        f" opcode {asked.op} (4) flags 1 length {2 + len(topic)} FlyMQ {asked.op} topic_len {len(topic)}"
+        f" opcode {asked.op} (4) flags BINARY (1) length {2 + len(topic)} FlyMQ {asked.op} topic_len {len(topic)}"
         f" topic {topic.encode()!r}",
         " ".join(f"{when} {end}" for when, end in zip(late, ends, strict=True)).replace("  ", " "),
     ]

@@ -49,8 +49,8 @@ def test_the_package_shows_what_it_promises_and_loads_nothing() -> None:
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
     ).stdout.splitlines()
 
-    calls = "ask diff explain export extract fields follow info join messages open protocols read samples show stats"
-    assert said == [f"CaptureError MqpcapError QueryError Recording {calls}", ""]
+    calls = "ask diff explain export extract fields follow info join lake messages open protocols read report samples"
+    assert said == [f"CaptureError MqpcapError QueryError Recording {calls} show stats", ""]
     with pytest.raises(AttributeError, match="no attribute 'write'"):
         mqpcap.write  # noqa: B018
 

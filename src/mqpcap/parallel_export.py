@@ -94,7 +94,7 @@ def _pipeline(
     choices = outcome.choices
     if choices.wanted is None:
         return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
-    from mqpcap.listing.extra_columns import OTHER_PROTOCOL
+    from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
     from mqpcap.query import MatchTally, Selection
     from mqpcap.tables.schemas import NUMBER
 
@@ -112,7 +112,7 @@ def _pipeline(
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)
-    pipeline = CapturePipeline(capture, options, take, worker)
+    pipeline = CapturePipeline(capture, options, take, worker, NUMBERED)
     return pipeline, selection.finish
 
 

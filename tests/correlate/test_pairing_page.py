@@ -15,7 +15,7 @@ from torture import Segment, packet
 
 import mqpcap
 
-PAGE = (Path(mqpcap.__file__).parent / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "src/mqpcap/README.md").read_text()
 FIN, SYN, ACK = 1, 2, 16
 CLIENT_SEQ, SERVER_SEQ = 1_000_000, 5_000_000
 

@@ -119,7 +119,7 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
         (("--client", "x"), "--client: 'x' is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1"),
         (
             ("--since", "later"),
-            "--since: 'later' is no time like 05:24:10, +30s, 2026-11-21T05:24:10Z or 2026-11-21, or "
+            "--since: 'later' is no time like 05:24:10, +30s, -5m, 2026-11-21T05:24:10Z or 2026-11-21, or "
             "seconds since 1970",
         ),
         (("--since", "05:25", "--until", "05:25"), "--until is not later than --since: nothing is between them"),

@@ -12,6 +12,8 @@ from scapy_stubs import STUBS, stubs
 import mqpcap
 
 PACKAGES = Path(mqpcap.__file__).parent.parent
+MYPY_PATH = {} if PACKAGES.name == "site-packages" else {"MYPYPATH": str(PACKAGES)}
+"""An installed package is found without it, and mypy refuses site-packages there."""
 PROGRAM = """
 from mqpcap.scapy import *
 import mqpcap.scapy
@@ -36,7 +38,7 @@ def test_a_program_is_checked(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     said = subprocess.run(
         [sys.executable, "-m", "mypy", "--no-error-summary", "program.py"],
-        cwd=tmp_path, env=environment(MYPYPATH=str(PACKAGES)), capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=environment(**MYPY_PATH), capture_output=True, text=True, check=False,
     ).stdout.splitlines()  # fmt: skip
 
     assert [line.partition(": ")[2] for line in said if "defined in" not in line] == [

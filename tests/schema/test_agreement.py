@@ -51,7 +51,7 @@ def captured(name: str) -> tuple[Frame, ...]:
 
 def _take(pipeline: Pipeline, batches: Iterator[object], found: dict[tuple[str, int], list[Frame]]) -> None:
     for frames, _ in batches:
-        program = pipeline.reader(pipeline.protocols[frames.protocol]).program
+        program = pipeline.reader(frames.protocol).program
         for i in range(len(frames.start)):
             layout = program.layouts[int(frames.layout[i])].name
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()

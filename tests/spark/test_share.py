@@ -129,8 +129,6 @@ def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() ->
     assert [value(1, ts_ns) for ts_ns in (99, 100, 250, 300)] == [None, "one", "one", "three"]
     assert [value(3, ts_ns) for ts_ns in (150, 250, 350)] == ["one", "two", "three"]
     assert value(1, 400, b"other") is None
-    shared.forget({1})
-    assert value(1, 400) == "two"
 
 
 def test_fingerprint_does_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import mqpcap
 from mqpcap.query.field_catalogue import Field
 
-PAGE = Path(mqpcap.__file__).parent / "query" / "FIELDS.md"
+PAGE = Path(__file__).resolve().parents[2] / "src/mqpcap/query/FIELDS.md"
 HEAD = """# Every field
 
 Names as filters (`-Y`), `--fields` and `--by` take them, and the columns of the tables. `mqpcap fields` prints them,

@@ -6,14 +6,22 @@ package. A broken ``pyspark_*`` package of another project ends that search; the
 it loads neither pyspark nor Scapy.
 """
 
-from typing import TYPE_CHECKING
-
-from mqpcap.spark.streaming import stream_to_lake
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mqpcap.spark.streaming import stream_to_lake
+
 __all__ = ["register", "stream_to_lake"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "stream_to_lake":
+        from mqpcap.spark.streaming import stream_to_lake
+
+        return stream_to_lake
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: "SparkSession") -> None:

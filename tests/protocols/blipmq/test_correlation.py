@@ -436,8 +436,8 @@ def test_a_message_that_was_there_answers_the_first_poll_of_its_subscription() -
     states = script.states()
 
     assert states[first] == ("answered", there)
-    # The retry may have put m1 back between any two of the POLLs.
-    assert {states[k] for k in (second, third, again)} == {("unknown", -1), ("unknown", again)}
+    # The retry may have put m1 back between any two of the POLLs: the earliest is likely.
+    assert [states[k] for k in (second, third)] == [("likely", again), ("unknown", -1)]
 
 
 def test_a_late_client_that_gets_its_own_messages_is_paired_by_them() -> None:
