@@ -439,8 +439,9 @@ class CapturePipeline:
         """The time of the first packet."""
         self._rows = CaptureRows(capture) if "captures" in options.optional_tables else None
         self.emit = emit
+        # A followed capture gets more files while it is read.
         self.stages = Pipeline(
-            options, self._count_and_emit, capture.files[0], capture.files.__getitem__, hooks, background
+            options, self._count_and_emit, capture.files[0], lambda index: capture.files[index], hooks, background
         )
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:

@@ -59,7 +59,7 @@ def test_output_of_a_process_is_plain_and_quiet_is_quiet() -> None:
     [
         ("info", "-q", "-u", QOS1), ("protocols",), ("explain", "-q", "-u", "pcaps/flymq/core.pcap", "--at", "10"),
         ("stats", "-q", "--delays", "pcaps/flymq/core.pcap"), ("stats", "-q", "--talkers", "pcaps/flymq"),
-        ("stats", "-q", "--by", "op,topic,client,server,status", "pcaps/flymq/core.pcap"),
+        ("stats", "-q", "--by", "op,topic,client,status", "pcaps/flymq/core.pcap"),
         ("show", "--op", "PUBLIS", QOS1),
     ],
     ids=lambda command: " ".join(command[:3]),

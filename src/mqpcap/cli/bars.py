@@ -47,7 +47,8 @@ def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc
         room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(columns)
         together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
         step_ns = together * interval_ns
-        ends = f"{clock(begin_ns, utc, False)} to {clock(end_ns, utc, False)}"
+        shown = slice(8 if interval_ns % 1_000_000_000 == 0 else 12)  # the fraction only where intervals have one
+        ends = f"{clock(begin_ns, utc, False)[shown]} to {clock(end_ns, utc, False)[shown]}"
         heights: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (-(-count // together)))
         for row in cells:
             high, bar_index = heights[str(order(key_names, row))], (number(row, "start_ns") - begin_ns) // step_ns

@@ -234,7 +234,8 @@ class Lines:
             heading = f"{' at '.join(common)}, where a line says no other"
         is_new_day, self._day = today != self._day, today
         if style.width is not None and style.times is None and is_new_day:
-            heading = f"{today}  {heading}".rstrip()
+            fits = len(today) + 2 + len(heading) <= style.width
+            heading = (f"{today}  {heading}" if fits else f"{today}\n{heading}").rstrip()
         heading = style.paint("dim", heading) + "\n" if heading else ""
         self._first_day = self._first_day or today
         self._style = replace(style, dated=style.width is None and today != self._first_day)
