@@ -26,7 +26,7 @@ def samples(folder: str | PathLike[str]) -> list[Path]:
     Raises OutputError if a file of such a name has other content: no file is replaced. After an error nothing is left.
     """
     paths = []
-    made: list[Path] = []
+    new_paths: list[Path] = []
     try:
         for name, capture in sorted(_captures()):
             path, content = Path(folder) / name, capture.read_bytes()
@@ -35,14 +35,14 @@ def samples(folder: str | PathLike[str]) -> list[Path]:
             for parent in reversed(path.parents):
                 if not parent.exists():
                     parent.mkdir()
-                    made.append(parent)
+                    new_paths.append(parent)
             if not path.exists():
                 with path.open("xb") as file:
-                    made.append(path)
+                    new_paths.append(path)
                     file.write(content)
             paths.append(path)
     except BaseException:
-        for written in reversed(made):
+        for written in reversed(new_paths):
             if written.is_dir():
                 written.rmdir()
             else:
