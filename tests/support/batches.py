@@ -101,7 +101,7 @@ def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, in
     start, now = part[0]["ts_ns"], max(row["ts_ns"] for row in part)
     heard = {row["connection"]: row["ts_ns"] for row in fed if row["direction"] == "c2s"}
     waits = any(at <= now and heard.get(connection, 0) <= at for connection, at in lost)
-    return Watermarks({}, {SERVER: min([at for _, at in lost if at <= now] + [start])} if waits else {}, now)
+    return Watermarks({SERVER: min([at for _, at in lost if at <= now] + [start])} if waits else {}, now)
 
 
 def correlated(

@@ -132,13 +132,10 @@ class Messages:
 class Watermarks:
     """How far the capture was read; as it stands, to its end.
 
-    stalled_since_ns    by side (connection, whether the client's) that waits for bytes: since when. The other side is
-                        ahead of it.
     lagging_since_ns    by server (address, port): messages of its clients from this time on are still to come.
     newest_ns           the time of the newest packet.
     """
 
-    stalled_since_ns: Mapping[tuple[int, bool], int] = field(default_factory=dict)
     lagging_since_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
     newest_ns: int = END_NS
 

@@ -1,10 +1,10 @@
-"""How far a capture has been read: sides that wait for bytes, connections that may still add older messages.
+"""How far a capture has been read: connections that wait for bytes, or may still add older messages.
 
 In: the state of reassembly, framing and evidence. Out: `Watermarks`, the limits within which `Correlation` decides.
 Called by: ``pipeline``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -36,12 +36,11 @@ class ReadingProgress:
         self._undecided.difference_update(flows.tolist())
 
     def watermarks(self, first_ns: int, now_ns: int) -> Watermarks:
-        """How far the messages of each side, and those of each server's clients, have been read.
+        """How far the messages of each server's clients have been read.
 
         first_ns, now_ns: times of the first packet of this step and of the newest packet that counts as read.
         """
-        stalled, states = self.stalled_sides(), self._framer.connections
-        lagging = self._lagging_flows(stalled, first_ns)
+        lagging = self._lagging_flows(first_ns)
         columns = self._assembler.flows.columns(np.fromiter(lagging, np.int64))
         since_ns: dict[tuple[str, int], int] = {}
         for side in (0, 1):
@@ -50,8 +49,7 @@ class ReadingProgress:
             for (flow, flow_since_ns), server in zip(lagging.items(), servers, strict=True):
                 if self._may_be_client(flow, 1 - side):
                     since_ns[server] = min(since_ns.get(server, flow_since_ns), flow_since_ns)
-        by_role = {(flow, flow in states and side == states[flow].client): ns for (flow, side), ns in stalled.items()}
-        return Watermarks(by_role, since_ns, now_ns)
+        return Watermarks(since_ns, now_ns)
 
     def for_evidence(self, now_ns: int) -> Progress:
         """The time of the newest packet, and since when connections wait for bytes.
@@ -76,13 +74,13 @@ class ReadingProgress:
             since_ns[side] = min(ns, since_ns.get(side, ns))
         return since_ns
 
-    def _lagging_flows(self, stalled: Mapping[tuple[int, int], int], first_ns: int) -> dict[int, int]:
+    def _lagging_flows(self, first_ns: int) -> dict[int, int]:
         """Connections that may add messages older than those of another connection, and since when (ns)."""
         unseen = (flow for flow, side in self._assembler.flows.unseen_sides() if self._may_be_client(flow, side))
         lagging = {*self._undecided, *self._evidence.unresolved_since_ns(), *unseen}
         self._lagging_since = {flow: self._lagging_since.get(flow, first_ns) for flow in lagging}
         since_ns = dict(self._lagging_since)
-        for (flow, _), ns in stalled.items():
+        for (flow, _), ns in self.stalled_sides().items():
             since_ns[flow] = min(ns, since_ns.get(flow, ns))
         return since_ns
 
