@@ -28,7 +28,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.schemas import TABLES, plain
 
-VIEWS = ("paired", "operations", "payloads", "log_calls", "tagged_deliveries")
+VIEWS = ("paired", "operations", "item_counts", "payloads", "log_calls", "tagged_deliveries")
 """Views that questions share; a view needs only views before it."""
 PARAMETERS: Mapping[str, Mapping[str, object]] = {
     "rates": {"window_ns": 1_000_000_000, "top": 10},

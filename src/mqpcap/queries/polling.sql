@@ -23,11 +23,8 @@ WITH calls AS (
                       AND a.stream_offset = m.reply_offset
   LEFT JOIN details y ON y.capture = a.capture AND y.connection_id = a.connection_id AND y.direction = a.direction
                      AND y.stream_offset = a.stream_offset
-  LEFT JOIN (
-    SELECT capture, connection_id, direction, stream_offset, COUNT(*) AS item_count FROM items
-    GROUP BY capture, connection_id, direction, stream_offset
-  ) i ON i.capture = a.capture AND i.connection_id = a.connection_id AND i.direction = a.direction
-     AND i.stream_offset = a.stream_offset
+  LEFT JOIN item_counts i ON i.capture = a.capture AND i.connection_id = a.connection_id AND i.direction = a.direction
+                           AND i.stream_offset = a.stream_offset
   LEFT JOIN (SELECT protocol, error_text, 1 AS is_empty FROM roles WHERE role = 'empty') x
     ON x.protocol = m.protocol AND x.error_text = a.error_text
   WHERE m.role IN ('poll', 'publish')

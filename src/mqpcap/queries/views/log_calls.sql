@@ -16,11 +16,8 @@ LEFT JOIN details x ON x.capture = q.capture AND x.connection_id = q.connection_
                    AND x.stream_offset = q.stream_offset
 LEFT JOIN details y ON y.capture = a.capture AND y.connection_id = a.connection_id AND y.direction = a.direction
                    AND y.stream_offset = a.stream_offset
-LEFT JOIN (
-  SELECT capture, connection_id, direction, stream_offset, COUNT(*) AS item_count FROM items
-  GROUP BY capture, connection_id, direction, stream_offset
-) i ON i.capture = a.capture AND i.connection_id = a.connection_id AND i.direction = a.direction
-   AND i.stream_offset = a.stream_offset
+LEFT JOIN item_counts i ON i.capture = a.capture AND i.connection_id = a.connection_id AND i.direction = a.direction
+                         AND i.stream_offset = a.stream_offset
 LEFT JOIN roles r ON r.protocol = q.protocol AND r.direction = q.direction AND r.op = q.op
                  AND r.role IN ('publish', 'poll', 'ack', 'position')
 WHERE e.status = 'ok'

@@ -6,9 +6,6 @@ SELECT o.*,
 FROM operations o
 LEFT JOIN details d ON d.capture = o.capture AND d.connection_id = o.connection_id AND d.direction = o.direction
                    AND d.stream_offset = o.stream_offset
-LEFT JOIN (
-  SELECT capture, connection_id, direction, stream_offset, COUNT(*) AS item_count FROM items
-  GROUP BY capture, connection_id, direction, stream_offset
-) i ON i.capture = o.capture AND i.connection_id = o.connection_id AND i.direction = o.direction
-   AND i.stream_offset = o.stream_offset
+LEFT JOIN item_counts i ON i.capture = o.capture AND i.connection_id = o.connection_id AND i.direction = o.direction
+                         AND i.stream_offset = o.stream_offset
 WHERE o.role IN ('publish', 'deliver', 'poll', 'reply', 'subscribe', 'ack', 'lock', 'unlock', 'grant')
