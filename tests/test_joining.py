@@ -1,10 +1,12 @@
 """Pairs with the columns of their messages."""
 
+import doctest
 from pathlib import Path
 
 import pytest
 
 import mqpcap
+from mqpcap import joining
 from mqpcap.joining import KEY, PREFIXES, Part
 
 PCAPS = Path(__file__).resolve().parents[1] / "pcaps"
@@ -56,3 +58,7 @@ def test_a_recording_is_a_context_manager_and_reads_again() -> None:
         rows = capture.messages
 
     assert capture.messages == rows
+
+
+def test_examples_give_what_they_say() -> None:
+    assert doctest.testmod(joining) == (0, 4)  # an ACK has 21 bytes: 4 + 1 + 8 of the header, 8 of the subscription

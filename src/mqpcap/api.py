@@ -43,7 +43,7 @@ from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
 from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes, with_end
 from mqpcap.recording import Paths, open_inputs
-from mqpcap.schema.protocol import DIRECTIONS, Direction
+from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 from mqpcap.statistics.charts import check_drawing
@@ -279,16 +279,13 @@ def messages(
 
 
 def _message(row: MessageRow) -> "Message":
-    from mqpcap.scapy.session import COLUMNS, Key, ReplyLookup, Seen, message
+    from mqpcap.scapy.session import COLUMNS, ReplyLookup, Seen, message
 
     columns: Mapping[str, Any] = row.message
     pair, exchange = ReplyLookup(), row.exchange
     if exchange is not None and exchange.is_request:
-        reply_direction: Direction = DIRECTIONS[columns["direction"] == DIRECTIONS[0]]
-        reply: Key | None = None
-        if exchange.offset is not None:
-            reply = columns["connection_id"], reply_direction, exchange.offset
-        pair.resolve(reply)
+        offset, reply_direction = exchange.offset, other_direction(columns["direction"])
+        pair.resolve(None if offset is None else (columns["connection_id"], reply_direction, offset))
     mq = Seen(**{name: columns[name] for name in COLUMNS}, pair=pair)
     return message(protocols()[row.protocol].layout(columns[LAYOUT]), columns[BYTES], columns[VARIANT], mq)
 

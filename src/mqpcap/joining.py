@@ -8,11 +8,14 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from mqpcap.arrays import Int64Array
+from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.schemas import KEYS
 
 Part = Literal["request", "reply", "publish", "delivery"]
 PREFIXES: dict[Part, str] = {"request": "request_", "reply": "reply_", "publish": "publish_", "delivery": "deliver_"}
-KEY = ("capture", "connection_id", "direction", "stream_offset")
+KEY = KEYS[:4]
 
 
 def join(pairs: pa.Table, messages: pa.Table, part: Part | None = None) -> pa.Table:
@@ -27,7 +30,7 @@ def join(pairs: pa.Table, messages: pa.Table, part: Part | None = None) -> pa.Ta
     >>> capture = mqpcap.open("pcaps/blipmq/qos1.pcap")
     >>> rows = mqpcap.join(capture.exchanges, capture.messages, "reply")
     >>> rows.select(["op", "reply_op", "reply_frame_len"]).to_pylist()[0]
-    {'op': 'HELLO', 'reply_op': 'ACK', 'reply_frame_len': 19}
+    {'op': 'HELLO', 'reply_op': 'ACK', 'reply_frame_len': 21}
     """
     is_exchange = "request_direction" in pairs.column_names
     parts: tuple[Part, ...] = ("request", "reply") if is_exchange else ("publish", "delivery")
@@ -37,35 +40,31 @@ def join(pairs: pa.Table, messages: pa.Table, part: Part | None = None) -> pa.Ta
     missing = [name for name in KEY if name not in messages.column_names]
     if missing:
         raise ValueError(f"rows without {missing[0]} are no messages; keep {', '.join(KEY)}")
-    indexes = _message_indexes(_key(pairs, part), messages.select(KEY))
+    indexes = _message_indexes(pairs, _keys(pairs, part), messages)
     for name in messages.column_names:
         if name not in KEY and PREFIXES[part] + name not in pairs.column_names:
             pairs = pairs.append_column(PREFIXES[part] + name, messages[name].take(indexes))
     return pairs
 
 
-def _key(pairs: pa.Table, part: Part) -> pa.Table:
-    """The key of one message of each pair; null where it has none."""
-    prefix = PREFIXES[part]
-    if "request_direction" in pairs.column_names:
-        connection_id, direction = pairs["connection_id"], pairs["request_direction"]
-        if part == "reply":
-            direction = pc.if_else(pc.equal(direction, "c2s"), "s2c", "c2s")
-    else:
-        connection_id = pairs[f"{prefix}connection_id"]
-        direction = pa.array(["c2s" if part == "publish" else "s2c"] * len(pairs))
-    columns = [pairs["capture"], connection_id, direction, pairs[f"{prefix}offset"]]
-    return pa.table([_text(column) for column in columns], names=list(KEY))
+def _keys(pairs: pa.Table, part: Part) -> Int64Array:
+    """The key of one message of each pair, as `message_keys` has it."""
+    if part in ("request", "reply"):
+        return request_keys(pairs) if part == "request" else reply_keys(pairs)
+    connection_id, offset = (pairs[f"{PREFIXES[part]}{name}"] for name in ("connection_id", "offset"))
+    return stream_keys(connection_id, offset, np.full(len(pairs), part == "delivery"))
 
 
-def _message_indexes(keys: pa.Table, messages: pa.Table) -> pa.Array:
+def _message_indexes(pairs: pa.Table, keys: Int64Array, messages: pa.Table) -> pa.Array:
     """The index of the message of each key; null if there is none."""
-    messages = pa.table([_text(messages[name]) for name in KEY], names=list(KEY))
-    left = keys.append_column("pair", pa.array(np.arange(len(keys))))
-    right = messages.append_column("message", pa.array(np.arange(len(messages))))
-    return left.join(right, list(KEY), join_type="left outer").sort_by("pair")["message"].combine_chunks()
+    left, right = (
+        # Arrow joins columns of equal types only.
+        pa.table([_text(rows["capture"]), pa.array(row_keys), pa.array(np.arange(len(rows)))], ["capture", "key", name])
+        for rows, row_keys, name in ((pairs, keys, "pair"), (messages, message_keys(messages), "message"))
+    )
+    return left.join(right, ["capture", "key"], join_type="left outer").sort_by("pair")["message"].combine_chunks()
 
 
-def _text(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """A column without dictionary; Arrow joins columns of equal types only."""
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without dictionary."""
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

@@ -34,7 +34,7 @@ from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
 from mqpcap.reading import checked_choices, checked_protocol
-from mqpcap.schema.protocol import Direction
+from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.statistics.capture_quality import (
@@ -429,10 +429,9 @@ def _keys(row: Mapping[str, Any]) -> "dict[str, Key | None]":
     """The keys of the row's messages by part: request and reply, publish and delivery, or one; none for other rows."""
     if "request_direction" in row:
         connection_id, asked = row["connection_id"], row["request_direction"]
-        answered: Direction = "c2s" if asked == "s2c" else "s2c"
         return {
             "request": _key(connection_id, asked, row["request_offset"]),
-            "reply": _key(connection_id, answered, row["reply_offset"]),
+            "reply": _key(connection_id, other_direction(asked), row["reply_offset"]),
         }
     if "publish_offset" in row:
         return {

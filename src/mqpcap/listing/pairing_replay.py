@@ -19,6 +19,7 @@ from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Query
 from mqpcap.reading import Meter, Outcome, read
+from mqpcap.schema.protocol import other_direction
 from mqpcap.schema.requests import Evidence
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Output
@@ -281,6 +282,6 @@ def _note_states(states: dict[Key, tuple[str, str | None]], rows: Sequence[Mappi
     for row in rows:
         offset, direction = row["request_offset"], str(row["request_direction"])
         if offset is None:
-            offset, direction = row["reply_offset"], "s2c" if direction == "c2s" else "c2s"
+            offset, direction = row["reply_offset"], other_direction(direction)
         if len(states) < MAX_MESSAGES:
             states[direction, int(str(offset))] = str(row["state"]), row["how"]  # type: ignore[assignment]  # text

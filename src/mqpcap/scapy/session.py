@@ -37,7 +37,7 @@ from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Options, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, message_bases
-from mqpcap.schema.protocol import DIRECTIONS, Direction, Layout
+from mqpcap.schema.protocol import Direction, Layout, other_direction
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments, address_text
 
@@ -291,7 +291,7 @@ class _Source:
                 flow, direction, request, reply = (row[name] for name in _EXCHANGE_COLUMNS)
                 pair = self._pairs.pop((flow, direction, request), None)
                 if pair is not None:
-                    pair.resolve(None if reply is None else (flow, DIRECTIONS[direction == DIRECTIONS[0]], reply))
+                    pair.resolve(None if reply is None else (flow, other_direction(direction), reply))
 
     def _release(self, buffered_count: int) -> list[Packet]:
         """The earliest buffered messages; ``buffered_count`` messages stay."""

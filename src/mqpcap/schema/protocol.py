@@ -26,6 +26,11 @@ ANY = -1
 """Key of ``Layout.bodies`` and ``Layout.names`` for messages without an operation number."""
 
 
+def other_direction(direction: str) -> Direction:
+    """The direction of the other side's messages."""
+    return "s2c" if direction == "c2s" else "c2s"
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way to read a body, and the dialect of a row read so."""
