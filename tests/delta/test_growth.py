@@ -3,7 +3,7 @@
 import gzip
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -262,9 +262,24 @@ class Steps:
         return step
 
 
-def killed_at(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+def killed_at_each_step(begun: Path, run: Callable[[Path], None]) -> Iterator[tuple[int, Path]]:
+    """Copies of a lake in which a run was killed at its first step, its second, and so on; in the last it was not."""
     for step in range(200):
-        yield step, tmp_path / f"lake{step}"
+        lake = begun.with_name(f"lake{step}")
+        shutil.copytree(begun, lake)
+        with pytest.MonkeyPatch.context() as patch:
+            Steps(patch, step)
+            try:
+                run(lake)
+            except Killed:
+                is_killed = True
+            else:
+                is_killed = False
+        Lake(lake).__exit__(None, None, None)  # what a next run finds
+        yield step, lake
+        shutil.rmtree(lake)
+        if not is_killed:
+            return
 
 
 def test_killed_at_any_step_and_run_again_has_the_rows_of_the_whole(
@@ -273,48 +288,26 @@ def test_killed_at_any_step_and_run_again_has_the_rows_of_the_whole(
     """Three runs; the second is killed at its first step, its second, and so on until it is not killed any more."""
     add(tmp_path / "begun", *parts[:2])
     begun = of_lake(tmp_path / "begun")
-    for step, lake in killed_at(tmp_path):
-        shutil.copytree(tmp_path / "begun", lake)
-        with pytest.MonkeyPatch.context() as patch:
-            Steps(patch, step)
-            try:
-                add(lake, *parts[:4])
-            except Killed:
-                is_killed = True
-            else:
-                is_killed = False
-        Lake(lake).__exit__(None, None, None)  # what a next run finds
+    for step, lake in killed_at_each_step(tmp_path / "begun", lambda lake: add(lake, *parts[:4])):
         if delta_tables.committed_run(lake) == 1:
             assert of_lake(lake) == begun, step
         add(lake, *parts[:4])
         add(lake, *parts, finish=True)
         assert of_lake(lake) == whole, step
-        shutil.rmtree(lake)
-        if not is_killed:
-            break
     assert step > 10
 
 
 def test_removal_that_is_killed_is_done_by_the_next_run(parts: list[Path], tmp_path: Path) -> None:
     add(tmp_path / "begun", *parts[:2], PCAPS / "fq" / "session.pcap", finish=True)
     begun = of_lake(tmp_path / "begun")
-    for step, lake in killed_at(tmp_path):
-        shutil.copytree(tmp_path / "begun", lake)
-        with pytest.MonkeyPatch.context() as patch:
-            Steps(patch, step)
-            try:
-                with Lake(lake) as growing:
-                    growing.remove(str(parts[0]))
-            except Killed:
-                is_killed = True
-            else:
-                is_killed = False
-        Lake(lake).__exit__(None, None, None)
+
+    def remove(lake: Path) -> None:
+        with Lake(lake) as growing:
+            growing.remove(str(parts[0]))
+
+    for step, lake in killed_at_each_step(tmp_path / "begun", remove):
         rows = of_lake(lake)
         assert ("blipmq" not in rows and len(rows["captures"]) == 1) or rows == begun, step
-        shutil.rmtree(lake)
-        if not is_killed:
-            break
     assert step > 3
 
 

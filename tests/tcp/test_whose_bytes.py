@@ -48,6 +48,18 @@ def shifted(packets: list[Packet], ns: int) -> list[Packet]:
     return [packet.but(ts_ns=packet.ts_ns + ns) for packet in packets]
 
 
+def split_handshake(first_seq: int) -> list[Packet]:
+    """The server answers with an ACK, then a SYN, which the client answers with a SYN-ACK."""
+    return [
+        BASE[0],
+        b(first_seq, ack=1001, ts_ns=START + 1),
+        b(5000, flags=SYN, ts_ns=START + 2),
+        a(1000, flags=SYN | ACK, ack=5001, ts_ns=START + 3),
+        b(5001, ack=1001, ts_ns=START + 4),
+        *BASE[3:],
+    ]
+
+
 def by_time(*parts: list[Packet]) -> list[Packet]:
     return sorted((packet for part in parts for packet in part), key=lambda packet: packet.ts_ns)
 
@@ -231,14 +243,7 @@ CASES = {
         by_time(*[[p] if p.src == BASE[0].src else shifted([p], -30 * MS) for p in BASE]), "two connections"
     ),
     "split handshake": Case(
-        [
-            BASE[0],
-            b(77_777, ack=1001, ts_ns=START + 1),
-            b(5000, flags=SYN, ts_ns=START + 2),
-            a(1000, flags=SYN | ACK, ack=5001, ts_ns=START + 3),
-            b(5001, ack=1001, ts_ns=START + 4),
-            *BASE[3:],
-        ],
+        split_handshake(77_777),
         "client and server exchanged",
     ),
     "a damaged request, then the good one": Case(
@@ -285,14 +290,7 @@ CASES = {
         [packet.but(checksum=-1 if packet.src == BASE[0].src else 1) for packet in BASE], "every packet damaged"
     ),
     "split handshake, a near number first": Case(
-        [
-            BASE[0],
-            b(4000, ack=1001, ts_ns=START + 1),
-            b(5000, flags=SYN, ts_ns=START + 2),
-            a(1000, flags=SYN | ACK, ack=5001, ts_ns=START + 3),
-            b(5001, ack=1001, ts_ns=START + 4),
-            *BASE[3:],
-        ],
+        split_handshake(4000),
         "1,000 bytes missing",
     ),
     "a forged refusal before the SYN-ACK": Case(

@@ -64,8 +64,7 @@ def missing_attribute(message: Message, name: str) -> Any:
 
 def set_attribute(message: Message, name: str, value: Any) -> None:
     """Sets a field of the message or of its payload, as Scapy does. Raises UnknownField, as for Scapy's own classes."""
-    is_attribute = name in message.__all_slots__ or name in message.__dict__ or hasattr(type(message), name)
-    if is_attribute or name in message.default_fields:
+    if name in message.__dict__ or hasattr(type(message), name):  # slots are attributes of the class
         Packet.__setattr__(message, name, value)
         return
     try:

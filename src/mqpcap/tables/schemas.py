@@ -55,11 +55,14 @@ def always(name: str, type_: pa.DataType, meaning: str, values: Iterable[object]
     return column(name, type_, meaning, values=values, nullable=False)
 
 
+CAPTURE = "capture", pa.string(), "path of the capture's first file, as given; joins tables"
+CONNECTION_ID = "connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"
+"""Columns that several tables have; joined by them."""
 MESSAGES = pa.schema(
     [
-        always("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        always(*CAPTURE),
         always("capture_file", pa.string(), "the input it began in"),
-        always("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        always(*CONNECTION_ID),
         always("direction", pa.string(), "side that sent it", values=DIRECTIONS),
         always("stream_offset", pa.int64(), "offset of its first byte in the byte stream of its direction"),
         always(
@@ -100,8 +103,8 @@ NUMBER = "connection_number"
 pipelines add: its place among those of its capture, from 1."""
 EXCHANGES = pa.schema(
     [
-        always("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
-        always("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        always(*CAPTURE),
+        always(*CONNECTION_ID),
         always("protocol", pa.string(), "protocol of the connection"),
         column("op", pa.string(), "operation of the request, or of a reply without one"),
         column("destination", pa.string(), "topic, queue, exchange or group of the request, else of the reply"),
@@ -129,7 +132,7 @@ EXCHANGES = pa.schema(
 )
 DELIVERIES = pa.schema(
     [
-        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column(*CAPTURE),
         column("protocol", pa.string(), "protocol of both connections"),
         column("destination", pa.string(), "topic, queue, exchange or group of the publish"),
         column("key", pa.string(), "value that proves the delivery, as text; see how"),
@@ -147,7 +150,7 @@ DELIVERIES = pa.schema(
 )
 CAPTURES = pa.schema(
     [
-        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
+        column(*CAPTURE),
         column("path", pa.string(), "path of the file, as given"),
         column(
             "fingerprint",
@@ -170,8 +173,8 @@ CAPTURES = pa.schema(
 )
 CONNECTIONS = pa.schema(
     [
-        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
-        column("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        column(*CAPTURE),
+        column(*CONNECTION_ID),
         column("community_id", pa.string(), "Community ID 1, as Zeek and Suricata print it"),
         column("client_ip", pa.string(), "address of the client"),
         column("client_port", pa.int32(), "port of the client"),
@@ -202,8 +205,8 @@ CONNECTIONS = pa.schema(
 )
 PROBLEMS = pa.schema(
     [
-        column("capture", pa.string(), "path of the capture's first file, as given; joins tables"),
-        column("connection_id", pa.int64(), "hash of its ends and first time; unique within a capture"),
+        column(*CAPTURE),
+        column(*CONNECTION_ID),
         column("direction", pa.string(), "side that sent the bytes", values=DIRECTIONS),
         column("stream_offset", pa.int64(), "offset of the first byte in the byte stream of its direction"),
         column("length", pa.int64(), "bytes"),
