@@ -127,7 +127,7 @@ def stats(
     notes: list[str] | None = None,
     **options: Any,
 ) -> pa.Table:
-    """Messages, bytes, errors and latencies by group; with ``report`` one of the ready-made reports.
+    """Messages, bytes, errors and latencies by group; with ``report`` a ready-made report.
 
     by: what to group by, ``("protocol", "op")`` if nothing is given; any names of `fields` will do. metric: what to
     count, all by default; rows are sorted by the first. sort, reverse, having: as the command's options. interval: over

@@ -206,7 +206,7 @@ class Conversation:
                 sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn) > 1))
 
     def _lines(self, row: "MessageRow", indent: str, is_paired: bool) -> Iterator[str]:
-        """``is_paired``: request and reply stand together, so neither says where the other is."""
+        """``is_paired``: request and reply are printed together, without the packet of their partner."""
         from mqpcap.cli.lines import content_words
         from mqpcap.listing.message_words import latency
         from mqpcap.wording import clock

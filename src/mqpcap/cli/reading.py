@@ -1,4 +1,4 @@
-"""What a command says of its inputs when everything else is done, and its exit code."""
+"""Notes about the inputs of a command, printed at its end, and its exit code."""
 
 import sys
 from collections.abc import Sequence

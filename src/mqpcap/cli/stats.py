@@ -37,7 +37,7 @@ def _words(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
 
 
 def _key_names(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
-    """Up to four names, each one of BY in any case or a name that filters know."""
+    """Up to four names: words of BY in any case, or names that filters know."""
     words = [] if word is None else [name.strip() for name in word.split(",")]
     names = tuple(dict.fromkeys(name.lower() if name.lower() in BY else name for name in words))
     if len(names) > MAX_NAMES:
@@ -159,7 +159,7 @@ def stats(
         count_captures(captures, outcome, question.counters, meter, wanted)
     rows = chosen(question.columns, question.rows(), having, sort, reverse)
     form = form or ("tsv" if field_names else "text")
-    columns = chosen_columns(question.columns, field_names)  # rows may add one of bars
+    columns = chosen_columns(question.columns, field_names)  # making rows may add a column of bars
     write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
