@@ -4,13 +4,12 @@ import csv
 import io
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 from known import pings
-from running import COMMAND, ROOT, environment
+from running import ROOT, run_bytes
 
 NO_UTF8 = {"PYTHONIOENCODING": "ascii"}
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -18,10 +17,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 def run(folder: Path, *words: str | bytes, **variables: str) -> bytes:
     """What a command writes to stdout; it ends with 0 and writes nothing to stderr that is not a note."""
-    ended = subprocess.run(
-        [*COMMAND, words[0], "-q", *words[1:]], cwd=folder, env=environment(**variables), capture_output=True,
-        check=False, timeout=1200,
-    )  # fmt: skip
+    ended = run_bytes(words[0], "-q", *words[1:], cwd=folder, **variables)
     assert (ended.returncode, ended.stderr) == (0, b"")
     return ended.stdout
 

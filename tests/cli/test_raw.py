@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running import COMMAND, ROOT, environment, run
+from running import ROOT, run, run_bytes
 from torture import ACK, SYN, Segment, pcap
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
@@ -14,9 +14,8 @@ CORE = "pcaps/flymq/core.pcap"
 
 
 def raw(*arguments: str) -> tuple[bytes, str]:
-    ended = subprocess.run(
-        [*COMMAND, "follow", *arguments], cwd=ROOT, env=environment(), capture_output=True, check=True
-    )
+    ended = run_bytes("follow", *arguments)
+    ended.check_returncode()
     return ended.stdout, ended.stderr.decode()
 
 

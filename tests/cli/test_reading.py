@@ -4,12 +4,11 @@ import gzip
 import json
 import os
 import struct
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from running import COMMAND, ROOT, environment, run, script
+from running import ROOT, run, run_bytes, script
 
 from mqpcap.cli.reading import MAX_NOTES, exit_code
 from mqpcap.reading import Choices, Outcome
@@ -118,8 +117,7 @@ def test_a_name_that_is_no_text_is_read_and_shown(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"caf\xe9.pcap")
     odd.write_bytes((ROOT / QOS1).read_bytes())
 
-    said = subprocess.run([*COMMAND, "show", "-q", "--json", "-c", "1", os.fsencode(odd)], cwd=ROOT, env=environment(),
-                          capture_output=True, check=False)  # fmt: skip
+    said = run_bytes("show", "-q", "--json", "-c", "1", odd)
 
     assert (said.returncode, said.stderr) == (0, b"")
     assert json.loads(said.stdout)["capture_file"].endswith(".pcap")

@@ -282,8 +282,7 @@ def leaking_outputs(name: str, count: int, seed: int, folder: Path) -> list[str]
     leaking = [what for what, output in outputs(path, [], folder) if leaks(output, secrets)]
     for _ in range(RAW_COUNT):
         words = "--connection", f"c{draw.randrange(len(sessions)) + 1}", "--raw", draw.choice(("c2s", "s2c"))
-        command = [sys.executable, "-m", "mqpcap", "follow", "-q", str(path), *words]
-        raw = subprocess.run(command, capture_output=True, check=False, timeout=running.TIMEOUT_S).stdout
+        raw = running.run_bytes("follow", "-q", path, *words).stdout
         leaking += [" ".join(words)] if leaks(raw.ljust(PIECE, b"\0"), secrets) else []
     return leaking
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import mqpcap
+import command_server
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "mqpcap"]
@@ -56,20 +56,28 @@ class Ended:
 
 def environment(**variables: str) -> dict[str, str]:
     """Of a process that finds the package that is tested, from any folder."""
-    path = os.pathsep.join([str(Path(mqpcap.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **variables}
+    return {**os.environ, "PYTHONPATH": command_server.START["PYTHONPATH"], "NO_COLOR": "1", **variables}
+
+
+def run_bytes(
+    *arguments: object, stdin: bytes = b"", cwd: Path = ROOT, **variables: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """The command, run to its end."""
+    words = [os.fsencode(x if isinstance(x, Path | bytes) else str(x)) for x in arguments]
+    env = environment(**variables)
+    if command_server.can_run(env):
+        return command_server.run(words, cwd=cwd, environment=env, stdin=stdin, timeout_s=TIMEOUT_S)
+    return subprocess.run(
+        [*COMMAND, *words], cwd=cwd, env=env, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S
+    )
 
 
 def run(*arguments: object, stdin: bytes = b"", cwd: Path = ROOT, **variables: str) -> Ended:
-    """The command, run to its end; fails where it ends in a traceback, whatever its exit code."""
-    words = [os.fsencode(x) if isinstance(x, Path) else str(x) for x in arguments]
-    ended = subprocess.run(
-        [*COMMAND, *words], cwd=cwd, env=environment(**variables), input=stdin, capture_output=True, check=False,
-        timeout=TIMEOUT_S,
-    )  # fmt: skip
-    said = Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-    assert "Traceback" not in said.stderr, said.stderr
-    return said
+    """The same with text; fails where it ends in a traceback, whatever its exit code."""
+    ended = run_bytes(*arguments, stdin=stdin, cwd=cwd, **variables)
+    result = Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    assert "Traceback" not in result.stderr, result.stderr
+    return result
 
 
 def script(code: str, *arguments: object) -> Ended:
