@@ -26,6 +26,7 @@ from mqpcap.correlate import Batch, Correlation
 from mqpcap.correlate.closings import Closings
 from mqpcap.correlate.progress import ReadingProgress
 from mqpcap.decode.columns import ColumnReader, Records
+from mqpcap.decode.decoded_messages import AFTER_ALL, Decoded, TimeKey, in_order_of_time, sharing_connections
 from mqpcap.decode.detection import DecodeAs, ProvenServer
 from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.frames import Frames
@@ -161,7 +162,7 @@ class Pipeline:
             yield from self._emit_rows(messages)
         self.read_ns = self.span_ns[1]
 
-    def messages(self, window: Window, segments: Segments | None = None) -> Iterator[Iterator[tuple[Frames, Records]]]:
+    def messages(self, window: Window, segments: Segments | None = None) -> Iterator[Iterator[Decoded]]:
         """The decoded messages that the packets of a window complete, in parts of about PART_MESSAGES."""
         segments = self.dissector.segments(window) if segments is None else segments
         self._add_counts(segments.counts)
@@ -187,7 +188,7 @@ class Pipeline:
             segments = segments.taken(self._excluded.kept_rows(segments, self.options.connections))
         return segments
 
-    def _framed(self, chunks: StreamChunks) -> Iterator[tuple[Frames, Records]]:
+    def _framed(self, chunks: StreamChunks) -> Iterator[Decoded]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
         if self.hooks.chunks is not None:
             self.hooks.chunks(chunks)
@@ -211,7 +212,7 @@ class Pipeline:
         if not is_selected.all():
             self._excluded.add(self.assembler.flows.columns(numbers[~is_selected]))
 
-    def _decoded(self, parts: Sequence[Frames]) -> Iterator[tuple[Frames, Records]]:
+    def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
         parts_by_protocol: dict[str, list[Frames]] = {name: [] for name in self.evidence.waiting_protocols}
         for frames in parts:
@@ -223,20 +224,19 @@ class Pipeline:
     def _progress(self) -> Progress:
         return self.progress.for_evidence(self.newest_ns)
 
-    def _records(self, resolved: Iterator[Frames]) -> Iterator[tuple[Frames, Records]]:
-        for frames in map(self._selected_frames, resolved):
-            if not len(frames.start):
-                continue
-            protocol = self.protocols[frames.protocol]
-            reader, row = self.reader(frames.protocol), 0
-            frames = self.evidence.with_layouts(reader, frames)
-            spans = frames.spans()
-            if protocol.evidence is not None and protocol.derive is not None:
-                flows, index = factorize(frames.flow)
-                spans = replace(spans, connection_index=index, facts=self.evidence.facts(protocol, flows.tolist()))
-            for records in reader.batches(spans, self.options.policy.bodies):
-                yield frames.taken(np.s_[row : row + len(records.flaw)]), records
-                row += len(records.flaw)
+    def _records(self, resolved: Iterator[Frames]) -> Iterator[Decoded]:
+        selected = [frames for frames in map(self._selected_frames, resolved) if len(frames.start)]
+        for parts in sharing_connections(selected):
+            yield from in_order_of_time([self._batches(frames) for frames in parts])
+
+    def _batches(self, frames: Frames) -> tuple[Frames, Iterator[Records]]:
+        protocol, reader = self.protocols[frames.protocol], self.reader(frames.protocol)
+        frames = self.evidence.with_layouts(reader, frames)
+        spans = frames.spans()
+        if protocol.evidence is not None and protocol.derive is not None:
+            flows, index = factorize(frames.flow)
+            spans = replace(spans, connection_index=index, facts=self.evidence.facts(protocol, flows.tolist()))
+        return frames, reader.batches(spans, self.options.policy.bodies)
 
     def _selected_frames(self, frames: Frames) -> Frames:
         """The messages that become rows."""
@@ -258,18 +258,21 @@ class Pipeline:
 
     # -- rows ----------------------------------------------------------------------------------------------
 
-    def _emit_rows(self, messages: Iterator[tuple[Frames, Records]]) -> Iterator[None]:
+    def _emit_rows(self, messages: Iterator[Decoded]) -> Iterator[None]:
         """Make rows of messages and pair them; pauses each time that many decoded fields were paired."""
         batches: dict[str, list[Batch]] = {}
         size_bytes = 0
-        for frames, records in messages:
+        next_key = "", AFTER_ALL
+        for decoded in messages:
             if size_bytes > MAX_PAIRED_BYTES:
                 # As if the window ended here; only its first packet counts as read.
-                self._correlate(batches, self.span_ns[0])
-                batches, size_bytes = {}, 0
+                batches = self._correlate(batches, self.span_ns[0], next_key)
+                size_bytes = 0
                 self.read_ns = self.span_ns[0]
                 yield
+            frames, records = decoded.frames, decoded.records
             size_bytes += records.table.nbytes
+            next_key = frames.protocol, decoded.next_key
             connections = self._batch_connections(frames)
             self.background.submit(partial(self._make_rows, frames, records, connections, batches))
         self._correlate(batches, self.newest_ns)
@@ -296,22 +299,31 @@ class Pipeline:
         if batch is not None:
             batches.setdefault(protocol.name, []).append(batch)
 
-    def _correlate(self, batches: Mapping[str, list[Batch]], now_ns: int) -> None:
+    def _correlate(
+        self, batches: dict[str, list[Batch]], now_ns: int, next_key: tuple[str, TimeKey] = ("", AFTER_ALL)
+    ) -> dict[str, list[Batch]]:
         """Pair the messages of a step, all together.
 
         A message with a hole comes after later messages of its connection.
         now_ns: the time of the newest packet that counts as read.
+        next_key: a protocol, and where its messages that are not decoded yet begin. Its later messages are returned,
+        for the next step.
         """
+        later: dict[str, list[Batch]] = {}
         if not self.options.pairs_requests:
-            return
+            return later
         watermarks = self.progress.watermarks(self.span_ns[0], now_ns)
 
         def correlate() -> None:
             for name in {**self.correlations, **batches}:
                 batch = Batch.joined(batches[name]) if name in batches else None
+                if batch is not None and name == next_key[0]:
+                    batch, rest = batch.split(*next_key[1])
+                    later[name] = [rest]
                 self._emit_pairs(self._correlation(name).feed(batch, watermarks))
 
         self.background.submit(correlate)
+        return later
 
     def _emit_pairs(self, tables: Iterator[tuple[str, pa.Table]]) -> None:
         """Emit rows of ``exchanges`` and ``deliveries``."""
@@ -334,7 +346,7 @@ class Pipeline:
         for _ in self._emit_rows(self._flushed(flows)):
             pass
 
-    def _flushed(self, flows: Collection[int]) -> Iterator[tuple[Frames, Records]]:
+    def _flushed(self, flows: Collection[int]) -> Iterator[Decoded]:
         stalled = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if stalled:
             yield from self._framed(self.assembler.flush_reordering(np.array(stalled, np.int64)))
@@ -378,7 +390,7 @@ class Pipeline:
             total = self.counts.get(name, 0)
             self.counts[name] = max(total, count) if name == "clock_difference_ns" else total + count
 
-    def _last_messages(self, chunks: StreamChunks, flows: list[int] | None) -> Iterator[tuple[Frames, Records]]:
+    def _last_messages(self, chunks: StreamChunks, flows: list[int] | None) -> Iterator[Decoded]:
         """The open messages of connections that end (None: of all)."""
         if self.hooks.chunks is not None:
             self.hooks.chunks(chunks)

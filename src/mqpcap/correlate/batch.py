@@ -77,6 +77,13 @@ class Batch(ColumnBatch):
     def __len__(self) -> int:
         return len(self.flow)
 
+    def split(self, ts_ns: int, packet: int, offset: int) -> "tuple[Batch, Batch]":
+        """The messages before a place in the order of time, packet and stream offset; and those from it on."""
+        packets = self.table["first_packet"].to_numpy()
+        is_later = (self.offset >= offset) & (packets == packet) | (packets > packet)
+        is_later = (self.ts_ns > ts_ns) | (self.ts_ns == ts_ns) & is_later
+        return self.taken(np.flatnonzero(~is_later)), self.taken(np.flatnonzero(is_later))
+
     @cached_property
     def by_side(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The rows by side of a connection and stream offset, and the end of each side's rows in that order."""
