@@ -15,14 +15,14 @@ from mqpcap.decode.bytecode import (
     BY_UNTIL,
     BY_ZERO,
     CHECKED,
-    DONE,
+    COMPLETE,
     IF_EQUALS,
     IF_FOLLOWS,
     IF_HAS,
     IF_LEFT,
     IF_TEXT,
     LITTLE,
-    LONG,
+    MALFORMED,
     MAX_LIST_ITEMS,
     OP_BITS,
     OP_END,
@@ -34,9 +34,9 @@ from mqpcap.decode.bytecode import (
     OP_WORDS,
     PRINTABLE,
     SIGNED,
+    TOO_LONG,
     TRUTH,
     UTF8,
-    WRONG,
     Decoder,
 )  # fmt: skip
 
@@ -87,7 +87,7 @@ def decoded(
 def one(rows: Sequence[list[int]], data: bytes, consts: Sequence[int] = (0,)) -> list[Entry] | int:
     """The tape of one message, or its flaw."""
     (flaw,), _, tape = decoded(rows, data, consts)
-    assert flaw == DONE or tape == []  # wholly or not at all
+    assert flaw == COMPLETE or tape == []  # wholly or not at all
     return flaw or tape
 
 
@@ -114,17 +114,19 @@ def test_text_is_what_python_reads_as_text(data: bytes) -> None:
         data.decode()
         expected: list[Entry] | int = [(0, 0, 0, len(data))]
     except UnicodeDecodeError:
-        expected = WRONG
+        expected = MALFORMED
 
     assert one([op(OP_SPAN, 0, x=BY_REST, flags=UTF8), END], data) == expected
 
 
-@pytest.mark.parametrize(("data", "flaw"), [(b" ~\x80", DONE), (b"a\x1f", WRONG), (b"\x7f", WRONG), (b"", DONE)])
+@pytest.mark.parametrize(
+    ("data", "flaw"), [(b" ~\x80", COMPLETE), (b"a\x1f", MALFORMED), (b"\x7f", MALFORMED), (b"", COMPLETE)]
+)
 def test_control_characters_are_not_printable(data: bytes, flaw: int) -> None:
     assert decoded([op(OP_SPAN, 0, x=BY_REST, flags=PRINTABLE), END], data)[0] == [flaw]
 
 
-@pytest.mark.parametrize(("value", "flaw"), [(1, WRONG), (2, DONE), (5, DONE), (6, WRONG)])
+@pytest.mark.parametrize(("value", "flaw"), [(1, MALFORMED), (2, COMPLETE), (5, COMPLETE), (6, MALFORMED)])
 def test_numbers_and_lengths_stay_within_their_bounds(value: int, flaw: int) -> None:
     number = op(OP_INT, 0, x=1, z=1, flags=CHECKED)
     span = op(OP_SPAN, 0, x=BY_PREFIX, y=1, z=1, flags=CHECKED)
@@ -141,10 +143,10 @@ def test_numbers_and_lengths_stay_within_their_bounds(value: int, flaw: int) -> 
         (op(OP_SPAN, 0, x=BY_UNTIL, y=ord(",")), b"ab,c", [(0, 0, 0, 2), (1, 0, 3, 1)]),
         (op(OP_SPAN, 0, x=BY_UNTIL, y=ord(",")), b"abc", [(0, 0, 0, 3)]),
         (op(OP_SPAN, 0, x=BY_REST), b"abc", [(0, 0, 0, 3), (1, 0, 3, 0)]),
-        (op(OP_SPAN, 0, x=BY_FIXED, y=4), b"abc", WRONG),
-        (op(OP_SPAN, 0, x=BY_PREFIX, y=2), b"\x00", WRONG),
-        (op(OP_SPAN, 0, x=BY_PREFIX, y=8), b"\xff" * 8, WRONG),
-        (op(OP_SPAN, 0, x=BY_PREFIX, y=8), b"\xff" * 7 + b"\xf0", WRONG),
+        (op(OP_SPAN, 0, x=BY_FIXED, y=4), b"abc", MALFORMED),
+        (op(OP_SPAN, 0, x=BY_PREFIX, y=2), b"\x00", MALFORMED),
+        (op(OP_SPAN, 0, x=BY_PREFIX, y=8), b"\xff" * 8, MALFORMED),
+        (op(OP_SPAN, 0, x=BY_PREFIX, y=8), b"\xff" * 7 + b"\xf0", MALFORMED),
     ],
 )
 def test_lengths_are_learned_in_five_ways(by: list[int], data: bytes, expected: list[Entry] | int) -> None:
@@ -157,7 +159,7 @@ def test_bits_truths_and_lengths_come_from_registers() -> None:
 
     assert one(rows, b"\xb5\x02abc") == [(0, 0, 0xB5, 0), (1, 0, 3, 0), (2, 0, 0, 0), (3, 0, 2, 3)]
     negative = [op(OP_INT, x=1, reg=2, flags=SIGNED), op(OP_SPAN, 3, x=BY_REGISTER, y=2), END]
-    assert one(negative, b"\xffabc") == WRONG
+    assert one(negative, b"\xffabc") == MALFORMED
 
 
 def listed(by: list[int]) -> list[list[int]]:
@@ -190,16 +192,16 @@ def test_lists_have_items_in_the_order_of_the_wire(
 @pytest.mark.parametrize(
     ("by", "data", "flaw"),
     [
-        (list_by(BY_PREFIX), b"\3\0\1\0\2", WRONG),
-        (list_by(BY_REST), b"\0\1\0", WRONG),
-        (list_by(BY_ZERO, 2), b"\0\1", WRONG),
-        (list_by(BY_PREFIX, flags=CHECKED), b"\0", WRONG),
+        (list_by(BY_PREFIX), b"\3\0\1\0\2", MALFORMED),
+        (list_by(BY_REST), b"\0\1\0", MALFORMED),
+        (list_by(BY_ZERO, 2), b"\0\1", MALFORMED),
+        (list_by(BY_PREFIX, flags=CHECKED), b"\0", MALFORMED),
         (
             op(OP_LIST, 0, x=BY_PREFIX, y=4, z=0, reg=0, jump=3),
             (MAX_LIST_ITEMS + 1).to_bytes(4, "big") + bytes(9),
-            LONG,
+            TOO_LONG,
         ),
-        (op(OP_LIST, 0, x=BY_PREFIX, y=4, z=2, reg=0, jump=3), (MAX_LIST_ITEMS + 1).to_bytes(4, "big"), WRONG),
+        (op(OP_LIST, 0, x=BY_PREFIX, y=4, z=2, reg=0, jump=3), (MAX_LIST_ITEMS + 1).to_bytes(4, "big"), MALFORMED),
     ],
     ids=["more than the bytes left", "half an item", "no zero", "none where one must be", "our limit", "the wire's"],
 )
@@ -215,7 +217,9 @@ def test_items_of_later_messages_are_counted_on() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "expected"), [(b"\2\0\7", [(0, 0, 7, 0)]), (b"\3\0\7x", WRONG), (b"\1\0", WRONG)])
+@pytest.mark.parametrize(
+    ("data", "expected"), [(b"\2\0\7", [(0, 0, 7, 0)]), (b"\3\0\7x", MALFORMED), (b"\1\0", MALFORMED)]
+)
 def test_a_region_is_read_to_its_last_byte(data: bytes, expected: list[Entry] | int) -> None:
     assert one([op(OP_NESTED, x=BY_PREFIX, y=1, jump=3), op(OP_INT, 0, x=2), END, END], data) == expected
 
@@ -249,10 +253,10 @@ def test_the_first_variant_that_ends_at_the_end_is_chosen_and_one_that_leaves_by
     rows = [op(OP_INT, 0, x=2), END, op(OP_INT, 1, x=1), END, op(OP_INT, 2, x=1), END]
     variants = [(0, -1), (2, 9), (4, 8)]
 
-    assert decoded(rows, b"\0\1", variants=variants) == ([DONE], [0], [(0, 0, 1, 0)])
-    assert decoded(rows, b"\7", variants=variants) == ([DONE], [1], [(1, 0, 7, 0)])
-    assert decoded(rows, b"\0\1\2", variants=variants) == ([DONE], [1], [(1, 0, 0, 0), (9, 0, 1, 2)])
-    assert decoded(rows, b"", variants=variants) == ([WRONG], [-1], [])
+    assert decoded(rows, b"\0\1", variants=variants) == ([COMPLETE], [0], [(0, 0, 1, 0)])
+    assert decoded(rows, b"\7", variants=variants) == ([COMPLETE], [1], [(1, 0, 7, 0)])
+    assert decoded(rows, b"\0\1\2", variants=variants) == ([COMPLETE], [1], [(1, 0, 0, 0), (9, 0, 1, 2)])
+    assert decoded(rows, b"", variants=variants) == ([MALFORMED], [-1], [])
 
 
 @given(st.integers(3, 12), st.integers(1, 9))
@@ -264,4 +268,4 @@ def test_a_full_tape_changes_nothing(room: int, count: int) -> None:
 
 
 def test_a_program_that_says_nonsense_is_wrong_and_no_exception() -> None:
-    assert decoded([op(99)], b"x")[0] == [WRONG]
+    assert decoded([op(99)], b"x")[0] == [MALFORMED]

@@ -39,7 +39,7 @@ def row(
     op = ANY
     if compiled.op_reg >= 0:
         result, op = program.scanner(layout).header(memoryview(frame), 0, len(frame))
-        assert result == bytecode.DONE, f"no header: {result}"
+        assert result == bytecode.COMPLETE, f"no header: {result}"
     n = np.zeros(1, np.int64)
     records = reader.records(
         Spans(
@@ -174,7 +174,7 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     op, known = ANY, Flaw.NONE
     if words.header_pc >= 0:
         result, op = program.scanner(name).header(memoryview(frame), 0, len(frame))
-        if result != bytecode.DONE:
+        if result != bytecode.COMPLETE:
             return {}, Flaw.MALFORMED
         if any(isinstance(f, fields.Length) for f in protocol.layout(name).header.fields_desc):
             ends = end_of(protocol, name, frame)

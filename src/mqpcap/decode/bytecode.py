@@ -65,10 +65,10 @@ IF_FOLLOWS = cython.declare(cython.const[cython.int], 3)  # the next Y bytes are
 IF_TEXT = cython.declare(cython.const[cython.int], 4)  # registers Y, Y + 1 span the text const Z + 1.. of const Z bytes
 
 # Results of a run.
-DONE = cython.declare(cython.const[cython.int], 0)
-SHORT = cython.declare(cython.const[cython.int], 1)  # the bytes end first
-WRONG = cython.declare(cython.const[cython.int], 2)  # the bytes break the layout
-LONG = cython.declare(cython.const[cython.int], 3)  # a count passes its named limit
+COMPLETE = cython.declare(cython.const[cython.int], 0)
+INCOMPLETE = cython.declare(cython.const[cython.int], 1)  # the bytes end first
+MALFORMED = cython.declare(cython.const[cython.int], 2)  # the bytes break the layout
+TOO_LONG = cython.declare(cython.const[cython.int], 3)  # a count passes its named limit
 
 # Results of a scan.
 SCAN_MORE = cython.declare(cython.const[cython.int], 0)  # all bytes are framed, except an incomplete message at the end
@@ -93,9 +93,9 @@ globals().update(
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
         "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
         "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
-        "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "DONE": DONE, "SHORT": SHORT,
-        "WRONG": WRONG, "LONG": LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL, "SCAN_BAD": SCAN_BAD,
-        "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
+        "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "COMPLETE": COMPLETE, "INCOMPLETE": INCOMPLETE,
+        "MALFORMED": MALFORMED, "TOO_LONG": TOO_LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL,
+        "SCAN_BAD": SCAN_BAD, "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
     }
 )  # fmt: skip
 
@@ -108,9 +108,9 @@ class Interpreter:
     """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
 
     ``buf``, ``pos``: the bytes, and the position up to which they are read.
-    ``soft``: more bytes may follow the region, so a region that ends too early is SHORT, not WRONG.
+    ``may_grow``: more bytes may follow the region, so a region that ends too early is INCOMPLETE, not MALFORMED.
     ``full``: the tape had no capacity left.
-    ``known_end``: end of a region that is SHORT, -1 if unknown.
+    ``known_end``: end of a region that is INCOMPLETE, -1 if unknown.
     ``frame_length``: value of a FRAME_LENGTH, -1 without it.
     ``lists``: number of elements in each list column.
     """
@@ -129,7 +129,7 @@ class Interpreter:
     tape_n: cython.Py_ssize_t
     tape_room: cython.Py_ssize_t
     full: cython.bint
-    soft: cython.bint
+    may_grow: cython.bint
     known_end: cython.longlong
     frame_length: cython.longlong
 
@@ -228,7 +228,7 @@ class Interpreter:
             return end - self.pos >= self.consts[const]
         if kind == IF_FOLLOWS:
             if end - self.pos < reg:
-                return -1 if self.soft else 0
+                return -1 if self.may_grow else 0
             return self._integer(self.pos, reg, 0) == self.consts[const]
         if self.regs[reg + 1] != self.consts[const]:
             return 0
@@ -242,7 +242,7 @@ class Interpreter:
     @cython.nogil
     @cython.boundscheck(False)
     def _measure(self, pc: cython.Py_ssize_t, end: cython.longlong) -> cython.longlong:
-        """The length or count an op asks for, its prefix taken; -SHORT - 1 and so on for a failure."""
+        """The length or count an op asks for, its prefix taken; -INCOMPLETE - 1 and so on for a failure."""
         size_kind: cython.int = self.ops[pc + W_X]
         param: cython.int = self.ops[pc + W_Y]
         value: cython.longlong
@@ -252,12 +252,12 @@ class Interpreter:
             value = self.regs[param]
         elif size_kind == BY_PREFIX:
             if end - self.pos < param:
-                return -1 - SHORT
+                return -1 - INCOMPLETE
             value = self._integer(self.pos, param, 0)
             self.pos += param
         else:
             value = end - self.pos  # BY_REST
-        return -1 - WRONG if value < 0 else value  # the top bit of eight bytes is a sign here
+        return -1 - MALFORMED if value < 0 else value  # the top bit of eight bytes is a sign here
 
     @cython.final
     @cython.cfunc
@@ -267,7 +267,7 @@ class Interpreter:
         length: cython.longlong = 0
         i: cython.longlong
         reg: cython.int = self.ops[pc + W_REG]
-        outcome: cython.int = DONE
+        outcome: cython.int = COMPLETE
         if self.ops[pc + W_X] == BY_UNTIL:
             while self.pos + length < end and self.buf[self.pos + length] != self.ops[pc + W_Y]:
                 length += 1
@@ -279,25 +279,25 @@ class Interpreter:
                 return cython.cast(cython.int, -length - 1)
         if self.ops[pc + W_FLAGS] & CHECKED:
             if length < self.consts[self.ops[pc + W_Z]]:
-                return WRONG
+                return MALFORMED
             if length > self.consts[self.ops[pc + W_Z] + 1]:
-                return WRONG
+                return MALFORMED
         if length > end - self.pos:
             if self.ops[pc + OP_WORDS + W_OP] == OP_END:
                 self.known_end = self.pos + length
-            return SHORT
+            return INCOMPLETE
         if self.ops[pc + W_FLAGS] & UTF8 and not self._utf8(self.pos, length):
-            return WRONG
+            return MALFORMED
         if self.ops[pc + W_FLAGS] & PRINTABLE:
             for i in range(self.pos, self.pos + length):
                 if self.buf[i] < 0x20 or self.buf[i] == 0x7F:
-                    return WRONG
+                    return MALFORMED
         if reg >= 0:
             self.regs[reg] = self.pos
             self.regs[reg + 1] = length
         self._put(self.ops[pc + W_COL], row, self.pos, length)
         self.pos += length
-        if self.ops[pc + W_X] == BY_UNTIL and outcome == DONE:
+        if self.ops[pc + W_X] == BY_UNTIL and outcome == COMPLETE:
             self.pos += 1
         return outcome
 
@@ -320,31 +320,31 @@ class Interpreter:
                 return cython.cast(cython.int, -count - 1)
             # A count may not exceed the bytes left divided by the smallest element: then the bytes break the layout,
             # whatever our own limit is.
-            if not self.soft and smallest > 0 and count > (end - self.pos) // smallest:
-                return WRONG
+            if not self.may_grow and smallest > 0 and count > (end - self.pos) // smallest:
+                return MALFORMED
             if count > MAX_LIST_ITEMS:
-                return LONG
+                return TOO_LONG
         while i < count:
             if size_kind == BY_REST and self.pos >= end:
                 break
             if size_kind == BY_ZERO:
                 size = self.ops[pc + W_Y]
                 if end - self.pos < size:
-                    return SHORT
+                    return INCOMPLETE
                 if self._integer(self.pos, size, 0) == 0:
                     self.pos += size
                     break
             self.lists[counter] += 1
             result = self._run(pc + OP_WORDS, end, first_item + i)
-            if result != DONE:
+            if result != COMPLETE:
                 return result
             i += 1
         if (size_kind == BY_REST or size_kind == BY_ZERO) and i >= MAX_LIST_ITEMS:
-            return LONG
+            return TOO_LONG
         if self.ops[pc + W_FLAGS] & CHECKED and i < 1:
-            return SHORT if self.soft and size_kind == BY_REST else WRONG
+            return INCOMPLETE if self.may_grow and size_kind == BY_REST else MALFORMED
         self._put(self.ops[pc + W_COL], row, first_item, i)
-        return DONE
+        return COMPLETE
 
     @cython.final
     @cython.cfunc
@@ -353,22 +353,22 @@ class Interpreter:
         """A region with a declared length, which must be read to its last byte."""
         length: cython.longlong = self._measure(pc, end)
         inner: cython.longlong
-        soft: cython.bint = self.soft
+        may_grow: cython.bint = self.may_grow
         result: cython.int
         if length < 0:
             return cython.cast(cython.int, -length - 1)
         if self.ops[pc + W_FLAGS] & CHECKED and length > self.consts[self.ops[pc + W_Z] + 1]:
-            return WRONG
+            return MALFORMED
         if length > end - self.pos:
-            return SHORT
+            return INCOMPLETE
         inner = self.pos + length
-        self.soft = False
+        self.may_grow = False
         result = self._run(pc + OP_WORDS, inner, row)
-        self.soft = soft
-        if result == SHORT:
-            return WRONG
-        if result == DONE and self.pos != inner:
-            return WRONG
+        self.may_grow = may_grow
+        if result == INCOMPLETE:
+            return MALFORMED
+        if result == COMPLETE and self.pos != inner:
+            return MALFORMED
         return result
 
     @cython.final
@@ -380,11 +380,11 @@ class Interpreter:
         flags: cython.int = self.ops[pc + W_FLAGS]
         value: cython.longlong
         if end - self.pos < size:
-            return SHORT
+            return INCOMPLETE
         value = self._integer(self.pos, size, flags)
         if flags & CHECKED:
             if value < self.consts[self.ops[pc + W_Z]] or value > self.consts[self.ops[pc + W_Z] + 1]:
-                return WRONG
+                return MALFORMED
         self.pos += size
         if flags & TRUTH:
             value = 1 if value == 1 else 0
@@ -393,7 +393,7 @@ class Interpreter:
         if self.ops[pc + W_REG] >= 0:
             self.regs[self.ops[pc + W_REG]] = value
         self._put(self.ops[pc + W_COL], row, value, 0)
-        return DONE
+        return COMPLETE
 
     @cython.final
     @cython.cfunc
@@ -407,14 +407,14 @@ class Interpreter:
         while True:
             op = self.ops[pc + W_OP]
             if op == OP_END:
-                return DONE
-            result = DONE
+                return COMPLETE
+            result = COMPLETE
             if op == OP_INT:
                 result = self._number(pc, end, row)
             elif op == OP_SPAN:
                 result = self._span(pc, end, row)
                 if result == -1:
-                    return DONE
+                    return COMPLETE
             elif op == OP_BITS:
                 value = (self.regs[self.ops[pc + W_X]] >> self.ops[pc + W_Y]) & self.ops[pc + W_Z]
                 if self.ops[pc + W_REG] >= 0:
@@ -423,22 +423,22 @@ class Interpreter:
             elif op == OP_IF:
                 result = self._test(pc, end)
                 if result < 0:
-                    return SHORT
+                    return INCOMPLETE
                 pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
                 continue
             elif op == OP_LIST:
                 result = self._list(pc, end, row)
-                if result == DONE:
+                if result == COMPLETE:
                     pc = self.ops[pc + W_JUMP]
                     continue
             elif op == OP_NESTED:
                 result = self._nested(pc, end, row)
-                if result == DONE:
+                if result == COMPLETE:
                     pc = self.ops[pc + W_JUMP]
                     continue
             else:
-                return WRONG
-            if result != DONE:
+                return MALFORMED
+            if result != COMPLETE:
                 return result
             pc += OP_WORDS
 
@@ -492,13 +492,13 @@ class Decoder(Interpreter):
         ``spans`` (4 by n): start and end of the message, start and end of its body (its own or inflated bytes).
         ``words`` (3 by n): rows of its header (-1: none), first variant, number of variants.
         ``chosen`` gets the first variant that ends exactly at the end; if there is none, the first variant whose
-        ``variant_extra`` column may hold the unread bytes, else -1. ``flaw`` gets WRONG or LONG if no variant fits.
-        If a message has -1 variants, only its header is read.
+        ``variant_extra`` column may hold the unread bytes, else -1. If no variant fits, ``flaw`` gets MALFORMED or
+        TOO_LONG. If a message has -1 variants, only its header is read.
         """
         row: cython.Py_ssize_t = first_row
         n: cython.Py_ssize_t = len(flaw)
         mark: cython.Py_ssize_t
-        self.soft = False
+        self.may_grow = False
         self.buf, self.spans, self.words, self.chosen, self.flaw = buf, spans, words, chosen, flaw
         with cython.nogil:
             while row < n:
@@ -517,7 +517,7 @@ class Decoder(Interpreter):
     @cython.nogil
     def _decode_row(self, row: cython.Py_ssize_t) -> cython.void:
         mark: cython.Py_ssize_t
-        worst: cython.int = WRONG
+        worst: cython.int = MALFORMED
         result: cython.int
         variant: cython.int
         may_leave: cython.int
@@ -540,14 +540,14 @@ class Decoder(Interpreter):
                     continue
                 self.pos = start
                 result = self._run(self.variant_pc[variant], end, row)
-                if result == DONE and (may_leave or self.pos == end):
+                if result == COMPLETE and (may_leave or self.pos == end):
                     if may_leave:
                         self._put(self.variant_extra[variant], row, self.pos, end - self.pos)
                     self.chosen[row] = variant
-                    self.flaw[row] = DONE
+                    self.flaw[row] = COMPLETE
                     return
-                if result == LONG:
-                    worst = LONG
+                if result == TOO_LONG:
+                    worst = TOO_LONG
                 self._rewind(mark)
         self.flaw[row] = worst
 
@@ -599,13 +599,13 @@ class Scanner(Interpreter):
     def header(
         self, buf: cython.const[cython.uchar][::1], position: cython.longlong, limit: cython.longlong
     ) -> tuple[int, int]:
-        """Read one header: DONE, SHORT, WRONG or LONG, and the operation, -1 without one.
+        """Read one header: COMPLETE, INCOMPLETE, MALFORMED or TOO_LONG, and the operation, -1 without one.
 
-        A layout without a header is DONE.
+        A layout without a header is COMPLETE.
         """
-        result: cython.int = DONE
+        result: cython.int = COMPLETE
         self.buf = buf
-        self.soft = True
+        self.may_grow = True
         self.pos = position
         if self.header_pc >= 0:
             result = self._run(self.header_pc, limit, 0)
@@ -627,7 +627,7 @@ class Scanner(Interpreter):
         """
         n: cython.Py_ssize_t = 0
         room: cython.Py_ssize_t = self.hits.shape[1]
-        result: cython.int = DONE
+        result: cython.int = COMPLETE
         code: cython.int = SCAN_MORE
         self.buf = buf
         with cython.nogil:
@@ -636,9 +636,9 @@ class Scanner(Interpreter):
                     code = SCAN_FULL
                     break
                 result = self._message(position, limit, ended, False)
-                if result == SHORT:
+                if result == INCOMPLETE:
                     break
-                if result != DONE or self.pos <= position:
+                if result != COMPLETE or self.pos <= position:
                     code = SCAN_BAD
                     break
                 self.hits[0, n] = position
@@ -649,7 +649,7 @@ class Scanner(Interpreter):
                 n += 1
                 position = self.pos
         self.buf = _NOTHING
-        return n, code, position, self.known_end if result == SHORT else -1
+        return n, code, position, self.known_end if result == INCOMPLETE else -1
 
     def search(
         self,
@@ -692,31 +692,31 @@ class Scanner(Interpreter):
         k: cython.int = 0
         while True:
             result = self._message(position, limit, ended, True)
-            if result == SHORT and ended and k > 0 and k + 1 >= min_consecutive and self.frame_length >= 0:
+            if result == INCOMPLETE and ended and k > 0 and k + 1 >= min_consecutive and self.frame_length >= 0:
                 return FOUND
-            if result != DONE or self.pos <= position:
+            if result != COMPLETE or self.pos <= position:
                 break
             position = self.pos
             k += 1
             if k >= min_consecutive or (ended and position == limit):
                 return FOUND
             if position >= limit:
-                result = SHORT
+                result = INCOMPLETE
                 break
-        return UNDECIDED if result == SHORT and not ended else NOT_HERE
+        return UNDECIDED if result == INCOMPLETE and not ended else NOT_HERE
 
     @cython.cfunc
     @cython.nogil
     def _message(
         self, position: cython.longlong, limit: cython.longlong, ended: cython.bint, strict: cython.bint
     ) -> cython.int:
-        """One message at ``at``: DONE with ``self.pos`` at its end, SHORT (known_end may say more), WRONG, LONG.
+        """The result of reading one message at a position; if it is COMPLETE, ``self.pos`` is at its end.
 
         A header that says the length ends the message there; the body is then only read if ``strict``, as a search
         needs. Without a length the body's own fields say where it ends.
         """
         result: cython.int = self._read(position, limit, True, strict)
-        if result == SHORT and ended and self.known_end < 0 and self.frame_length < 0:
+        if result == INCOMPLETE and ended and self.known_end < 0 and self.frame_length < 0:
             # A look ahead (IF_FOLLOWS) may only have wanted bytes that will never come.
             result = self._read(position, limit, False, strict)
         return result
@@ -724,7 +724,7 @@ class Scanner(Interpreter):
     @cython.cfunc
     @cython.nogil
     def _read(
-        self, position: cython.longlong, limit: cython.longlong, soft: cython.bint, strict: cython.bint
+        self, position: cython.longlong, limit: cython.longlong, may_grow: cython.bint, strict: cython.bint
     ) -> cython.int:
         i: cython.Py_ssize_t
         first: cython.int
@@ -735,10 +735,10 @@ class Scanner(Interpreter):
         self.pos = position
         self.known_end = -1
         self.frame_length = -1
-        self.soft = soft
+        self.may_grow = may_grow
         if self.header_pc >= 0:
             result = self._run(self.header_pc, limit, 0)
-            if result != DONE:
+            if result != COMPLETE:
                 self.known_end = -1
                 return result
         body = self.pos
@@ -746,14 +746,14 @@ class Scanner(Interpreter):
         if self.frame_length >= 0 and not strict:
             if finish > limit:
                 self.known_end = finish
-                return SHORT
+                return INCOMPLETE
             self.pos = finish
-            return DONE
+            return COMPLETE
         i = 0
         while i < len(self.table) and self.table[i] != self._op() and self.table[i] != -1:
             i += 3
         if i >= len(self.table):
-            return WRONG
+            return MALFORMED
         first = cython.cast(cython.int, self.table[i + 1])
         count = cython.cast(cython.int, self.table[i + 2])
         if self.frame_length < 0:
@@ -764,10 +764,10 @@ class Scanner(Interpreter):
             # Not all here: still refuse what cannot become a message.
             result = self._body(body, limit, first, count, False)
             self.known_end = finish
-            return SHORT if result == DONE or result == SHORT else result
-        self.soft = False
+            return INCOMPLETE if result == COMPLETE or result == INCOMPLETE else result
+        self.may_grow = False
         result = self._body(body, finish, first, count, True)
-        return WRONG if result == SHORT else result
+        return MALFORMED if result == INCOMPLETE else result
 
     @cython.cfunc
     @cython.nogil
@@ -779,22 +779,22 @@ class Scanner(Interpreter):
         count: cython.int,
         exact: cython.bint,
     ) -> cython.int:
-        """The first variant of a body that fits; ``self.pos`` is then its end. SHORT: more bytes are needed."""
+        """The first variant of a body that fits; ``self.pos`` is then its end. INCOMPLETE: more bytes are needed."""
         variant: cython.int
         result: cython.int
-        best: cython.int = WRONG
+        best: cython.int = MALFORMED
         best_end: cython.longlong = -1
         for variant in range(first, first + count):
             self.pos = position
             self.known_end = -1
             result = self._run(self.variant_pc[variant], end, 0)
-            if result == DONE and (not exact or self.pos == end):
-                return DONE
-            if result == SHORT and best != SHORT:
-                best = SHORT
+            if result == COMPLETE and (not exact or self.pos == end):
+                return COMPLETE
+            if result == INCOMPLETE and best != INCOMPLETE:
+                best = INCOMPLETE
                 best_end = self.known_end
-            if result == LONG and best == WRONG:
-                best = LONG
+            if result == TOO_LONG and best == MALFORMED:
+                best = TOO_LONG
         self.known_end = best_end
         return best
 
@@ -804,14 +804,14 @@ class Scanner(Interpreter):
         """For a search: a compressed body is believed from its gzip header (RFC 1952), it is not opened here."""
         finish: cython.longlong = body + self.frame_length
         if self.frame_length < GZIP_SMALLEST:
-            return WRONG
+            return MALFORMED
         self.known_end = finish
         if limit - body < 3:
-            return SHORT
+            return INCOMPLETE
         if self.buf[body] != 0x1F or self.buf[body + 1] != 0x8B or self.buf[body + 2] != 8:
             self.known_end = -1
-            return WRONG
+            return MALFORMED
         if finish > limit:
-            return SHORT
+            return INCOMPLETE
         self.pos = finish
-        return DONE
+        return COMPLETE

@@ -259,8 +259,8 @@ class ColumnReader:
                 self._tape = grown
                 decoder.tape(*_views(grown), filled)
         flaw = spans.flaw[:row]
-        flaw[results[:row] == bytecode.WRONG] = Flaw.MALFORMED
-        flaw[results[:row] == bytecode.LONG] = Flaw.TOO_LONG
+        flaw[results[:row] == bytecode.MALFORMED] = Flaw.MALFORMED
+        flaw[results[:row] == bytecode.TOO_LONG] = Flaw.TOO_LONG
         filled = decoder.filled()
         col, tape_rows, a, b = self._tape
         return variant[:row], (col[:filled], tape_rows[:filled], a[:filled], b[:filled])

@@ -67,7 +67,7 @@ class LayoutScanner:
     def header(self, view: memoryview | bytes, offset: int, stop: int) -> tuple[bool, int]:
         """Whether the whole header is there, and the operation, -1 without one."""
         result, op = self._scanner.header(view, offset, stop)
-        return result == bytecode.DONE, op
+        return result == bytecode.COMPLETE, op
 
 
 class Scanners:
