@@ -29,7 +29,7 @@ def test_observers_change_nothing_and_see_all() -> None:
         counts[name] += number
 
     hooks = StageHooks(
-        packets=lambda window, segments: count("packets", len(window.number)),
+        packets=lambda window, segments: count("packets", len(window.packet_number)),
         chunks=lambda chunks: count("bytes", int((chunks.offset + chunks.length).max(initial=0))),
         ended=lambda ended: count("ended", len(ended.numbers)),
         correlation=lambda protocol, correlation: count("protocols", 1),

@@ -44,7 +44,7 @@ def seen_by_us(path: Path) -> list[tuple[str, ...]]:
             version, ts = int(s.version[i]), int(s.ts_ns[i])
             rows.append(
                 (
-                    str(s.number[i]),
+                    str(s.packet_number[i]),
                     f"{ts // 1_000_000_000}.{ts % 1_000_000_000:09d}",
                     address_text(version, int(s.src_hi[i]), int(s.src_lo[i])),
                     address_text(version, int(s.dst_hi[i]), int(s.dst_lo[i])),

@@ -128,7 +128,7 @@ def test_windows_of_a_chain_say_their_file(tmp_path):
         written(tmp_path, f"b.pcap{number}", seconds(number, number))
     capture = captures([str(tmp_path)]).captures[0]
 
-    assert [(window.file, window.number.tolist()) for window in capture.windows()] == [
+    assert [(window.file, window.packet_number.tolist()) for window in capture.windows()] == [
         (file, [1, 2]) for file in range(3)
     ]
     assert [facts.packet_count for facts in capture.facts] == [2, 2, 2]

@@ -60,7 +60,7 @@ def test_packet_numbers_count_from_one_over_windows(tmp_path, monkeypatch):
     read_windows = list(capture.windows())
 
     assert len(read_windows) > 10
-    assert np.concatenate([window.number for window in read_windows]).tolist() == list(range(1, 51))
+    assert np.concatenate([window.packet_number for window in read_windows]).tolist() == list(range(1, 51))
     assert [row[1] for row in packets(read_windows)] == [bytes([n] * n) for n in range(50)]
 
 
@@ -76,7 +76,7 @@ def test_more_packets_than_a_window_may_hold_go_into_several(tmp_path, monkeypat
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 3)
     capture = only(written(tmp_path, "x", pcap([(T0, b"p")] * 7)))
 
-    assert [len(window.number) for window in capture.windows()] == [3, 3, 1]
+    assert [len(window.packet_number) for window in capture.windows()] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -180,7 +180,7 @@ def test_blocks_that_wireshark_counts_as_packets_are_counted(tmp_path):
     packet = enhanced(0, 5, b"a")
     capture = only(written(tmp_path, "x", section() + interface() + packet + counted + packet + packet))
 
-    assert [window.number.tolist() for window in capture.windows()] == [[1, 5, 6]]
+    assert [window.packet_number.tolist() for window in capture.windows()] == [[1, 5, 6]]
     assert capture.facts[0].packet_count == 3
 
 

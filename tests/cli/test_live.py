@@ -429,7 +429,7 @@ def test_what_came_before_the_end_is_read(period_s: float | None) -> None:
         captures = captures_of(listener, EndOfInput(), period_s)
         first = next(captures).windows()
         if period_s is not None:
-            assert sum(len(window.number) for window in first) == 0, "the first period is over"
+            assert sum(len(window.packet_number) for window in first) == 0, "the first period is over"
         broker.ask(3)
         listener.stop()
         rest = chain(first, *(one.windows() for one in captures))

@@ -129,4 +129,4 @@ def test_packets_by_hand_are_a_window() -> None:
 
     assert bytes(window.buffer) == b"abcde"
     assert (window.offset.tolist(), window.caplen.tolist(), window.wirelen.tolist()) == ([0, 3], [3, 2], [9, 2])
-    assert (window.number.tolist(), window.link_type.tolist()) == ([4, 8], [1, 113])
+    assert (window.packet_number.tolist(), window.link_type.tolist()) == ([4, 8], [1, 113])

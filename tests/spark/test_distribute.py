@@ -29,7 +29,7 @@ def packets(window: Window, rows: Sequence[int]) -> list[Packet]:
     """File, number, time, bytes, wire length and link type of some packets."""
     return [
         (
-            window.file, int(window.number[i]), int(window.ts_ns[i]),
+            window.file, int(window.packet_number[i]), int(window.ts_ns[i]),
             window.buffer[window.offset[i] : window.offset[i] + window.caplen[i]].tobytes(),
             int(window.wirelen[i]), int(window.link_type[i]),
         )

@@ -79,7 +79,7 @@ def segments(packets: Sequence[Packet], first: int = 0) -> Segments:
             ],
             np.int64,
         ),
-        number=numbers,
+        packet_number=numbers,
         ident=np.array([packet.ident for packet in packets], np.int64),
         checksum=np.array([packet.checksum for packet in packets], np.int32),
         window=np.array([packet.window for packet in packets], np.int32),

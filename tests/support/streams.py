@@ -86,7 +86,7 @@ def _take(seen: Seen, chunks: StreamChunks, consumed: np.ndarray, wanted: int) -
         lengths = chunks.piece_length[first:last].tolist()
         assert sum(lengths) == length
         assert pieces == [offset + sum(lengths[:j]) for j in range(len(lengths))]
-        for at, size, number in zip(pieces, lengths, chunks.piece_number[first:last].tolist(), strict=True):
+        for at, size, number in zip(pieces, lengths, chunks.piece_packet_number[first:last].tolist(), strict=True):
             for position in range(at, min(at + size, offset + done)):
                 seen.packet_of[(*key, position)] = number
         if done:

@@ -86,7 +86,7 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
 
     assert row == 6
     pieces = table.piece_array[: table.piece_count]
-    assert [pieces[x].tolist() for x in ("side", "offset", "length", "start", "number")] == [
+    assert [pieces[x].tolist() for x in ("side", "offset", "length", "start", "packet_number")] == [
         [0, 0], [0, 2], [2, 3], [0, 2], [4, 5]
     ]  # fmt: skip
     assert (table.pieces_since(0, -1), table.pieces_since(0, 0), table.pieces_since(1, -1)) == ([1, 0], [1], [])

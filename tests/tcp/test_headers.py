@@ -40,7 +40,7 @@ def window(frames, link_type=1, wirelen=None, ts_ns=None):
         wirelen=caplen if wirelen is None else np.array(wirelen, np.int64),
         ts_ns=np.arange(count, dtype=np.int64) * 1000 if ts_ns is None else np.array(ts_ns, np.int64),
         link_type=np.full(count, link_type, np.int32),
-        number=np.arange(1, count + 1, dtype=np.int64),
+        packet_number=np.arange(1, count + 1, dtype=np.int64),
         file=0,
     )
 
@@ -78,7 +78,7 @@ def test_every_column_of_a_segment():
     assert (found.version[0], found.sport[0], found.dport[0]) == (4, 40000, 9092)
     assert (found.seq[0], found.ack[0], found.flags[0]) == (0xFFFFFFF0, 0x80000001, 0x18)
     assert (payload(found), found.length[0], found.wire_length[0]) == (b"payload", 7, 7)
-    assert (found.number[0], found.file[0], found.counts["tcp"]) == (1, 0, 1)
+    assert (found.packet_number[0], found.file[0], found.counts["tcp"]) == (1, 0, 1)
     assert found.seq.dtype == np.int64 and found.version.dtype == np.int8 and found.file.dtype == np.int32
 
 
@@ -246,7 +246,7 @@ def test_every_packet_is_counted_once():
     found = segments(INNER, ETHER / V4 / UDP(), bytes(14), INNER)
 
     assert sum(found.counts[word] for word in COUNTS[:8]) == 4
-    assert found.number.tolist() == [1, 4]
+    assert found.packet_number.tolist() == [1, 4]
 
 
 @pytest.mark.parametrize("length", range(54))
@@ -299,7 +299,7 @@ def test_fragments_become_one_segment_with_the_packet_that_completed_it(pieces, 
     found = segments(*frames)
 
     assert payloads(found) == [b"payload", BIG, b"payload"]
-    assert found.number.tolist() == [1, len(frames) - 1, len(frames)]
+    assert found.packet_number.tolist() == [1, len(frames) - 1, len(frames)]
     assert found.ts_ns.tolist() == [0, (len(frames) - 2) * 1000, (len(frames) - 1) * 1000]
     assert found.wire_length[1] == len(BIG)
     assert (found.counts["fragment"], found.counts["datagram"], found.counts["tcp"]) == (len(pieces), 1, 3)
@@ -425,7 +425,7 @@ def test_mutated_packets_give_payload_within_the_packet_and_are_counted(frames, 
     assert (found.length >= 0).all() and (found.length <= found.wire_length).all()
     assert (found.start + found.length <= len(found.buffer)).all()
     if not found.counts["datagram"]:
-        packet = found.number - 1
+        packet = found.packet_number - 1
         assert (found.start >= given_window.offset[packet]).all()
         assert (found.start + found.length <= given_window.offset[packet] + given_window.caplen[packet]).all()
 

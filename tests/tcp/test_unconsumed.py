@@ -51,7 +51,7 @@ def test_what_lies_behind_the_cut_is_shown_again() -> None:
     again = assembler.feed(segments([a(1009, b"d", ack=5000)], 6))
 
     assert (again.offset.tolist(), again.buffer.tobytes()) == ([4], b"bcabcd")
-    assert (again.piece_offset.tolist(), again.piece_number.tolist()) == ([4, 6, 9], [5, 6, 7])
+    assert (again.piece_offset.tolist(), again.piece_packet_number.tolist()) == ([4, 6, 9], [5, 6, 7])
 
 
 def test_bytes_that_were_put_are_kept_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def window(packets, link_type):
     return Window(
         buffer=np.frombuffer(b"".join(packets), np.uint8).copy(), offset=np.cumsum(length) - length, caplen=length,
         wirelen=length, ts_ns=np.arange(count, dtype=np.int64), link_type=np.full(count, link_type, np.int32),
-        number=np.arange(1, count + 1, dtype=np.int64), file=0,
+        packet_number=np.arange(1, count + 1, dtype=np.int64), file=0,
     )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def test_all_subframes_of_an_aggregated_frame_are_read():
     assert [segments.buffer[start : start + length].tobytes() for start, length in spans] == [
         b"question", b"odd", b"answer", b"question", b"answer", b"odd",
     ]  # fmt: skip
-    assert segments.number.tolist() == [1, 1, 1, 1, 2, 2]
+    assert segments.packet_number.tolist() == [1, 1, 1, 1, 2, 2]
     assert segments.counts["tcp"] == 6
 
 

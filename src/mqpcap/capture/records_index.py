@@ -30,7 +30,7 @@ OVERRUN = 7
 FILE_HEADER = 8
 """The header of another pcap file begins at the position: files that were joined by ``cat``."""
 
-LINES = ("offset", "caplen", "wirelen", "ts_ns", "number", "link_type")
+LINES = ("offset", "caplen", "wirelen", "ts_ns", "packet_number", "link_type")
 """Properties of a packet, a line of the arrays each."""
 INTERFACE_WIDTH = 6
 """Numbers in a row of the interface table: link type, multiplier, divisor, shift, offset in ns, snap length."""

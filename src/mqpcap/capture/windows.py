@@ -94,7 +94,7 @@ class Window:
     caplen, wirelen: int64, bytes captured and sent.
     ts_ns: int64, nanoseconds since 1970.
     link_type: int32, LINKTYPE number.
-    number: int64, from 1 in the file.
+    packet_number: int64, from 1 in the file.
     file: index into Capture.files.
     position: offset of buffer in the file's plain bytes.
     """
@@ -105,7 +105,7 @@ class Window:
     wirelen: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     link_type: NDArray[np.int32]
-    number: NDArray[np.int64]
+    packet_number: NDArray[np.int64]
     file: int
     position: int = 0
 
@@ -338,13 +338,13 @@ class WindowReader:
         return records
 
     def _window(self, buffer: NDArray[np.uint8], rows: NDArray[np.int64], records: _Records) -> Window:
-        offset, caplen, wirelen, ts_ns, number, link_type = rows
+        offset, caplen, wirelen, ts_ns, packet_number, link_type = rows
         records.packet_count += len(caplen)
         records.captured_bytes += int(caplen.sum())
         records.first_ts_ns = int(ts_ns[0]) if records.first_ts_ns is None else records.first_ts_ns
         records.last_ts_ns = int(ts_ns[-1])
         link_types = link_type.astype(np.int32)
-        return Window(buffer, offset, caplen, wirelen, ts_ns, link_types, number, self._file, self._base)
+        return Window(buffer, offset, caplen, wirelen, ts_ns, link_types, packet_number, self._file, self._base)
 
     def _end(self, left: int, walk: _Walk) -> None:
         failure = self._source.failure

@@ -86,7 +86,7 @@ class StreamChunk:
 
 def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]]]:
     """The chunks of a window, those of each connection together, with its number."""
-    rows = (chunks.piece_offset, chunks.piece_length, chunks.piece_ts_ns, chunks.piece_number, chunks.piece_file)
+    rows = (chunks.piece_offset, chunks.piece_length, chunks.piece_ts_ns, chunks.piece_packet_number, chunks.piece_file)
     index = PacketIndex(np.stack([*rows, chunks.piece_order, chunks.piece_ack]))
     buffer = memoryview(chunks.buffer)
     bounds = chunks.piece_first

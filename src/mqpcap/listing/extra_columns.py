@@ -95,7 +95,7 @@ class PacketFinder:
         self.payloads += self._payloads(window, segments)
 
     def _payloads(self, window: Window, segments: Segments) -> Iterator[PacketPayload]:
-        rows = np.flatnonzero(segments.number == self._packet).tolist()
+        rows = np.flatnonzero(segments.packet_number == self._packet).tolist()
         for i in rows:
             src, dst = (
                 address_text(int(segments.version[i]), int(high[i]), int(low[i]))
@@ -105,5 +105,5 @@ class PacketFinder:
                 int(x[i]) for x in (segments.file, segments.ts_ns, segments.sport, segments.dport, segments.length)
             )
             yield PacketPayload(file, ts_ns, src, sport, dst, dport, size)
-        for ts_ns in () if rows else window.ts_ns[window.number == self._packet].tolist():
+        for ts_ns in () if rows else window.ts_ns[window.packet_number == self._packet].tolist():
             yield PacketPayload(window.file, ts_ns)

@@ -97,7 +97,7 @@ class Extraction:
             return
         comments = _Comments(self._capture, self._messages) if self._messages else None
         for window in self._capture.windows():
-            places = _places(window, window.number)
+            places = _places(window, window.packet_number)
             taken = np.flatnonzero(np.isin(places, self._packets))
             comment_texts = comments.of(places[taken]) if comments is not None else repeat(list[str]())
             for i, texts in zip(taken.tolist(), comment_texts, strict=False):
@@ -198,15 +198,15 @@ class _PacketNotes:
 
     def _note_packets(self, window: Window, segments: Segments) -> None:
         if segments.counts.get("fragment"):
-            numbers = window.number[connections_of(window)[2]]
+            numbers = window.packet_number[connections_of(window)[2]]
             self.fragments = np.union1d(self.fragments, _places(window, numbers))
         if self._whole:
-            places, moments = _places(window, segments.number), np.ones(len(segments.key), np.int8)
+            places, moments = _places(window, segments.packet_number), np.ones(len(segments.key), np.int8)
             self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
 
     def _note_chunks(self, chunks: StreamChunks) -> None:
         sides = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
-        places = chunks.piece_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
+        places = chunks.piece_packet_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
         self._notes.append((places, sides, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
 
     def _note_ended(self, ended: EndedConnections) -> None:

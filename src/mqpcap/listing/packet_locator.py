@@ -58,7 +58,7 @@ def window_of(packets: Sequence[CapturedPacket], numbers: Int64Array) -> Window:
         wirelen=np.array([packet.wire_len for packet in packets], np.int64),
         ts_ns=np.array([packet.ts_ns for packet in packets], np.int64),
         link_type=np.array([packet.link_type for packet in packets], np.int32),
-        number=np.asarray(numbers, np.int64),
+        packet_number=np.asarray(numbers, np.int64),
         file=0,
     )
 
@@ -93,12 +93,12 @@ class PacketLocator:
 
     def add_packets(self, window: Window, segments: Segments) -> None:
         """Adds the packets of a window."""
-        key = np.zeros(len(window.number), np.int64)
-        key[np.searchsorted(window.number, segments.number)] = segments.key
+        key = np.zeros(len(window.packet_number), np.int64)
+        key[np.searchsorted(window.packet_number, segments.packet_number)] = segments.key
         self._has_fragments |= bool(segments.counts.get("fragment"))
         columns: dict[str, NDArray[Any]] = {
             "file": np.full(len(key), window.file, np.int32),
-            "number": window.number.copy(),
+            "packet_number": window.packet_number.copy(),
             "position": window.position + window.offset,
             "caplen": window.caplen.astype(np.int32),
             "wirelen": window.wirelen.astype(np.int32),
@@ -147,7 +147,7 @@ class PacketLocator:
     def index_at(self, number: int, ts_ns: int) -> int:
         """The index of a packet, by its number in its file and its time. Raises LookupError for an unknown number."""
         table = self._table()
-        rows = np.flatnonzero(table["number"] == number)
+        rows = np.flatnonzero(table["packet_number"] == number)
         if not len(rows):
             raise LookupError(f"the capture has no packet {number}")
         return int(rows[np.argmin(np.abs(table["ts_ns"][rows] - ts_ns))])
@@ -157,7 +157,7 @@ class PacketLocator:
         rows = self._with_key(side.key)
         times = self._table()["ts_ns"][rows]
         segments = self._segments(rows[(times >= first_ts_ns) & (times <= last_ts_ns)])
-        return np.unique(segments.number[segments.key == side.key])
+        return np.unique(segments.packet_number[segments.key == side.key])
 
     def _with_key(self, key: int) -> Int64Array:
         keys = self._table()["key"]
@@ -198,7 +198,7 @@ class PacketLocator:
             is_new = ~is_captured[low:high]
             body[low:high][is_new] = segments.buffer[buffer_start + low : buffer_start + high][is_new]
             is_captured[low:high] = True
-        return body, is_captured, np.unique(segments.number[hits])
+        return body, is_captured, np.unique(segments.packet_number[hits])
 
     def _segments(self, rows: Int64Array) -> Segments:
         """The TCP segments in packets; ``number`` is the index of the packet."""

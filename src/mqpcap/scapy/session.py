@@ -276,7 +276,7 @@ class _Source:
 
     def _note_endpoints(self, window: Window, segments: Segments) -> None:
         for i in np.flatnonzero(segments.length).tolist():
-            version, number = int(segments.version[i]), int(segments.number[i])
+            version, number = int(segments.version[i]), int(segments.packet_number[i])
             self.ends[number] = (
                 address_text(version, int(segments.src_hi[i]), int(segments.src_lo[i])), int(segments.sport[i]),
                 address_text(version, int(segments.dst_hi[i]), int(segments.dst_lo[i])), int(segments.dport[i]),

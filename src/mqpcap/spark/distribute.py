@@ -35,7 +35,7 @@ WINDOW_BYTES = 8 << 20
 WINDOW_PACKETS = 1 << 15
 """Packets per window of a share: with many short connections, more cost memory and CPU (measured)."""
 
-_NUMBERS = {"number": pa.int64(), "ts_ns": pa.int64(), "wirelen": pa.int64(), "link_type": pa.int32()}
+_NUMBERS = {"packet_number": pa.int64(), "ts_ns": pa.int64(), "wirelen": pa.int64(), "link_type": pa.int32()}
 _SCHEMA = pa.schema(_NUMBERS | {"packet": pa.binary()})
 Batches = tuple[tuple[int, int], ...]
 """Number and size of a batch: for each share, and last for the packets that all shares read."""
@@ -262,14 +262,14 @@ class ShareCapture(Capture):
 
 def _numbered(batch: pa.RecordBatch, packets_before: int) -> pa.Table:
     """The packets of a batch, numbered after the packets that come before them in the file."""
-    return pa.Table.from_batches([batch]).set_column(0, "number", pc.add(batch["number"], packets_before))
+    return pa.Table.from_batches([batch]).set_column(0, "packet_number", pc.add(batch["packet_number"], packets_before))
 
 
 def _windows(packets: pa.Table, file: int) -> Iterator[Window]:
     """The packets in order, in windows of at most WINDOW_BYTES and WINDOW_PACKETS."""
-    number = packets["number"].to_numpy()
-    if (np.diff(number) < 0).any():
-        packets = packets.take(pa.array(np.argsort(number, kind="stable")))
+    packet_number = packets["packet_number"].to_numpy()
+    if (np.diff(packet_number) < 0).any():
+        packets = packets.take(pa.array(np.argsort(packet_number, kind="stable")))
     caplen = pc.binary_length(packets["packet"]).to_numpy().astype(np.int64)
     filled, counted = np.cumsum(caplen) // WINDOW_BYTES, np.arange(len(caplen)) // WINDOW_PACKETS
     borders = np.flatnonzero((np.diff(filled, prepend=-1) != 0) | (np.diff(counted, prepend=-1) != 0)).tolist()

@@ -21,7 +21,8 @@ class StreamChunks:
     ``start_known``: offset 0 of the side is the first byte of its connection.
 
     Pieces piece_first[s] to piece_first[s + 1] make up chunk s.
-    ``piece_offset``: stream offset. ``piece_ts_ns``, ``piece_number``, ``piece_file``: of the packet with the piece.
+    ``piece_offset``: stream offset.
+    ``piece_ts_ns``, ``piece_packet_number``, ``piece_file``: of the packet with the piece.
     ``piece_ack``: the acknowledgement number of that packet as stream offset of the other side. It is NONE without an
     ACK, or if that side's offset 0 was unknown.
     ``piece_order``: ascends as pieces are accepted, over all sides and calls of feed.
@@ -41,7 +42,7 @@ class StreamChunks:
     piece_offset: Int64Array
     piece_length: Int64Array
     piece_ts_ns: Int64Array
-    piece_number: Int64Array
+    piece_packet_number: Int64Array
     piece_file: Int64Array
     piece_ack: Int64Array
     piece_order: Int64Array

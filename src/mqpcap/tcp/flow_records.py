@@ -134,7 +134,7 @@ class PieceRecord(ctypes.Structure):
     start: Wide
     """Offset in the window; below 0: -1 - offset in the reordered bytes."""
     ts_ns: Wide
-    number: Wide
+    packet_number: Wide
     file: Wide
     ack: Wide
     """The acknowledgement number of its packet as stream offset of the other side, NONE unknown."""
@@ -158,7 +158,7 @@ class Segment:
     length: int
     wire_length: int
     ts_ns: int
-    number: int
+    packet_number: int
     file: int
     ident: int = 0
     checksum: int = 0

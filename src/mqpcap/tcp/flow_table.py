@@ -133,7 +133,7 @@ _Piece = cython.struct(
     length=cython.longlong,
     start=cython.longlong,
     ts_ns=cython.longlong,
-    number=cython.longlong,
+    packet_number=cython.longlong,
     file=cython.longlong,
     ack=cython.longlong,
     ident=cython.longlong,
@@ -229,7 +229,7 @@ class FlowTable:
     _length: cython.const[cython.longlong][::1]
     _wire_length: cython.const[cython.longlong][::1]
     _ts_ns: cython.const[cython.longlong][::1]
-    _number: cython.const[cython.longlong][::1]
+    _packet_number: cython.const[cython.longlong][::1]
     _file: cython.const[cython.int][::1]
     _ident: cython.const[cython.longlong][::1]
     _checksum: cython.const[cython.int][::1]
@@ -289,7 +289,7 @@ class FlowTable:
         self._seq, self._ack, self._flags = map(memoryview, (segments.seq, segments.ack, segments.flags))
         self._start, self._length = memoryview(segments.start), memoryview(segments.length)
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
-        self._number, self._file = memoryview(segments.number), memoryview(segments.file)
+        self._packet_number, self._file = memoryview(segments.packet_number), memoryview(segments.file)
         self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
         self._window = memoryview(segments.window)
         self._rows = len(segments.key)
@@ -418,7 +418,7 @@ class FlowTable:
     @cython.exceptval(-1)
     def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Open a flow for a packet. Endpoint A is the sender; for a SYN-ACK it is the receiver."""
-        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._number[i])
+        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._packet_number[i])
         q: cython.longlong
         o: cython.longlong
         self.stopped_flow = flow
@@ -436,7 +436,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _new(
-        self, slot: cython.longlong, previous: cython.longlong, ts_ns: cython.longlong, number: cython.longlong
+        self, slot: cython.longlong, previous: cython.longlong, ts_ns: cython.longlong, packet_number: cython.longlong
     ) -> cython.longlong:
         """The index of a new flow, still without its 5-tuple. The caller has reserved capacity."""
         flow: cython.longlong = self.flow_count
@@ -444,7 +444,7 @@ class FlowTable:
         self._flows[flow].connection_number = self.opened_count
         self._flows[flow].first_ts_ns = ts_ns
         self._flows[flow].last_ts_ns = ts_ns
-        self._flows[flow].first_packet = number
+        self._flows[flow].first_packet = packet_number
         self._flows[flow].previous = previous
         for q in range(flow * 2, flow * 2 + 2):
             self._sides[q].base_seq = -1
@@ -458,7 +458,7 @@ class FlowTable:
         self.opened_count += 1
         return flow
 
-    def replace(self, flow: int, side: int, ts_ns: int, number: int) -> int:
+    def replace(self, flow: int, side: int, ts_ns: int, packet_number: int) -> int:
         """Open a new flow on the 5-tuple of a flow; the given side of the old flow is endpoint A of the new.
 
         The caller sets `duplicate`.
@@ -475,7 +475,7 @@ class FlowTable:
             if self._slots[slot] == 0:
                 raise KeyError(flow)
             slot = (slot + 1) & self._mask
-        new = self._new(slot, old, ts_ns, number)
+        new = self._new(slot, old, ts_ns, packet_number)
         self._flows[new].key = self._flows[old].key
         self._flows[new].version = self._flows[old].version
         self._flows[new].a_is_client = 1
@@ -578,7 +578,9 @@ class FlowTable:
             if off != self._sides[q].next_offset or self._sides[q].ended:
                 return 0
             self._sides[q].bytes += length
-            self._accept(q, self._start[i], length, self._ts_ns[i], self._number[i], self._file[i], ack, self._ident[i])
+            self._accept(
+                q, self._start[i], length, self._ts_ns[i], self._packet_number[i], self._file[i], ack, self._ident[i]
+            )
         elif off < self._sides[q].next_offset - near or off > self._sides[q].known_end + near:
             return 0
         else:
@@ -671,7 +673,7 @@ class FlowTable:
         self._sides[q].base_seq = seq
         self._sides[q].syn_seen = 1
         self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
-        self._sides[q].last_packet = self._number[i]
+        self._sides[q].last_packet = self._packet_number[i]
         return 1
 
     @cython.cfunc
@@ -761,7 +763,7 @@ class FlowTable:
         start: cython.longlong,
         length: cython.longlong,
         ts_ns: cython.longlong,
-        number: cython.longlong,
+        packet_number: cython.longlong,
         file: cython.longlong,
         ack: cython.longlong,
         ident: cython.longlong,
@@ -772,13 +774,13 @@ class FlowTable:
         self._pieces[p].length = length
         self._pieces[p].start = start
         self._pieces[p].ts_ns = ts_ns
-        self._pieces[p].number = number
+        self._pieces[p].packet_number = packet_number
         self._pieces[p].file = file
         self._pieces[p].ack = self._other_offset(q, ack)
         self._pieces[p].ident = ident
         self._pieces[p].previous = self._sides[q].last_piece
         self._sides[q].last_piece = self.piece_first + p
-        self._sides[q].last_packet = number
+        self._sides[q].last_packet = packet_number
         self.piece_count += 1
         self.advance(q, length)
         if self._sides[q].fin_offset == self._sides[q].next_offset and not self._sides[q].ended:
@@ -944,10 +946,12 @@ class FlowTable:
 
     # For Python callers
 
-    def accept(self, q: int, start: int, length: int, ts_ns: int, number: int, file: int, ack: int, ident: int) -> None:
+    def accept(
+        self, q: int, start: int, length: int, ts_ns: int, packet_number: int, file: int, ack: int, ident: int
+    ) -> None:
         """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
         self.reserve(0)
-        self._accept(q, start, length, ts_ns, number, file, ack, ident)
+        self._accept(q, start, length, ts_ns, packet_number, file, ack, ident)
 
     def end(self, q: int) -> None:
         """Mark a side as ended in this feed."""

@@ -36,7 +36,7 @@ class PendingSyn(NamedTuple):
     base: int
     ack: int
     ts_ns: int
-    number: int
+    packet_number: int
     packets: int = 0
     """How often it was captured; so far all are counted at the living connection."""
     duplicates: int = 0
@@ -205,7 +205,7 @@ class Handshakes:
             return NEW
         if not is_pending:
             self._pending[side >> 1] = PendingSyn(
-                side, wrapped(packet.seq + 1), packet.sent_ack, packet.ts_ns, packet.number
+                side, wrapped(packet.seq + 1), packet.sent_ack, packet.ts_ns, packet.packet_number
             )
         return STRAY
 
@@ -314,7 +314,7 @@ class Handshakes:
             side_record.base_known = 2 if peer_record.next_offset else 1
         side_record.syn_seen = 1
         if side_record.next_offset == 0:
-            side_record.last_packet = packet.number
+            side_record.last_packet = packet.packet_number
         if (
             is_answer
             and not peer_record.base_known
@@ -377,11 +377,11 @@ class Handshakes:
             pending = None
         if pending is None:
             is_answer = packet.flags & SYN and packet.flags & ACK
-            new = self._replace(side >> 1, (side ^ 1 if is_answer else side) & 1, packet.ts_ns, packet.number)
+            new = self._replace(side >> 1, (side ^ 1 if is_answer else side) & 1, packet.ts_ns, packet.packet_number)
             self._table.flows[new].a_is_client = bool(packet.flags & SYN)
             return
         client = pending.side if pending.ack < 0 else pending.side ^ 1
-        new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.number)
+        new = self._replace(side >> 1, client & 1, pending.ts_ns, pending.packet_number)
         self._table.sides[pending.side].packets -= pending.packets
         self._table.sides[pending.side].duplicates -= pending.duplicates
         if self._table.flows[side >> 1].last_ts_ns == pending.last_ts_ns:
@@ -390,17 +390,17 @@ class Handshakes:
         side_record: SideRecord = self._table.sides[new * 2 + (pending.side != client)]
         side_record.base_seq, side_record.base_known, side_record.syn_seen = pending.base, 1, 1
         side_record.packets, side_record.duplicates = pending.packets, pending.duplicates
-        side_record.last_packet = pending.number
+        side_record.last_packet = pending.packet_number
         if pending.ack >= 0:
             client_record: SideRecord = self._table.sides[new * 2]
             client_record.base_seq, client_record.base_known = pending.ack, 1
 
-    def _replace(self, flow: int, client: int, ts_ns: int, number: int) -> int:
+    def _replace(self, flow: int, client: int, ts_ns: int, packet_number: int) -> int:
         """Open a new flow on the 5-tuple of a flow; sets `duplicate` if an earlier flow has the same first time."""
         duplicates = self._duplicates.pop(flow, None)
         if duplicates is None and ts_ns <= self._table.flows[flow].first_ts_ns:
             duplicates = self._duplicates_of(flow)
-        new = self._table.replace(flow, client, ts_ns, number)
+        new = self._table.replace(flow, client, ts_ns, packet_number)
         if duplicates is not None:
             time_key = _time_key(ts_ns)
             self._table.flows[new].duplicate = duplicates[time_key] = duplicates.get(time_key, -1) + 1

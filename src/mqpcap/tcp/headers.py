@@ -113,7 +113,7 @@ class Segments(ColumnBatch):
     receiver left the checksum to the network card.
     ``window``: the advertised window, not scaled, in the low 16 bits. The upper bits of a SYN: its window scale plus 2,
     or 1 without that option, or 0 if its options are not captured.
-    ``ts_ns``, ``number``, ``file``: of the packet.
+    ``ts_ns``, ``packet_number``, ``file``: of the packet.
     ``key``: equal for both directions of a connection.
     ``counts``: packets by the words of COUNTS, and packets that are not TCP also by name (see ``wrappings``).
     """
@@ -138,7 +138,7 @@ class Segments(ColumnBatch):
     checksum: NDArray[np.int32]
     window: NDArray[np.int32]
     ts_ns: NDArray[np.int64]
-    number: NDArray[np.int64]
+    packet_number: NDArray[np.int64]
     file: NDArray[np.int32]
     key: NDArray[np.int64]
     counts: dict[str, int]
@@ -749,7 +749,7 @@ class Dissector:
             buffer=rows.buffer,
             **rows.columns,
             ts_ns=window.ts_ns[rows.packet],
-            number=window.number[rows.packet],
+            packet_number=window.packet_number[rows.packet],
             file=np.full(rows.row_count, window.file, np.int32),
             key=keys_of(_endpoint_pairs(rows.columns)),
             counts=words,

@@ -172,7 +172,7 @@ class History:
             del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
         for low, high in zip(lows, highs, strict=True):
             span = side >> 1, side & 1, offset + low, high - low
-            self.conflicts.append(StreamRange(*span, packet.ts_ns, False, packet.number))
+            self.conflicts.append(StreamRange(*span, packet.ts_ns, False, packet.packet_number))
         return False
 
     def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:

@@ -41,7 +41,7 @@ class BufferedSegment(NamedTuple):
     offset: int
     body: bytes
     ts_ns: int
-    number: int
+    packet_number: int
     file: int
     ack: int
     ident: int
@@ -160,8 +160,9 @@ class OutOfOrder:
         side_record: SideRecord = self._table.sides[side]
         buffered = queue.buffered
         new = BufferedSegment(
-            offset, body, packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident, packet.is_damaged
-        )
+            offset, body, packet.ts_ns, packet.packet_number, packet.file, packet.sent_ack, packet.ident,
+            packet.is_damaged,
+        )  # fmt: skip
         if not packet.is_damaged:
             self._drop_damaged(side, queue, offset, new.end)
         index = _first_ending_after(buffered, offset)
@@ -320,12 +321,13 @@ class OutOfOrder:
             queue.bytes -= len(segment.body)
             self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
             self._table.accept(
-                side, start, len(segment.body), segment.ts_ns, segment.number, segment.file, segment.ack, segment.ident
-            )
+                side, start, len(segment.body), segment.ts_ns, segment.packet_number, segment.file, segment.ack,
+                segment.ident,
+            )  # fmt: skip
         del queue.buffered[:count]
         if queue.buffered and side_record.ended:
             for segment in queue.buffered:
-                self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
+                self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.packet_number)
                 self._table.advance(side, segment.end - side_record.next_offset)
                 self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
             queue.buffered.clear()
@@ -347,7 +349,9 @@ class OutOfOrder:
             self._count_buffered(side, queue, queue.buffered.pop(0), -1)
             return
         side_record.missing += high - low
-        self._gaps.add(side, Gap(low, high, head.ts_ns, side_record.last_packet or head.number, queue.is_snapped(low)))
+        self._gaps.add(
+            side, Gap(low, high, head.ts_ns, side_record.last_packet or head.packet_number, queue.is_snapped(low))
+        )
         side_record.resume_at = 0
         self._table.advance(side, high - low)
 
@@ -437,7 +441,7 @@ class OutOfOrder:
     def _drop_unsent(self, side: int, queue: ReorderQueue) -> None:
         """Count segments beyond all windows of their receiver as late bytes: they belong to another stream."""
         for segment in queue.buffered:
-            self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.number)
+            self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.packet_number)
             self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
         queue.buffered.clear()
         queue.bytes = 0

@@ -292,14 +292,14 @@ class Reassembler:
         if side_record.ended:
             if body:  # bytes after a FIN are captured, but belong to no stream
                 side_record.bytes += len(body)
-                self._history.add_late(side, offset, len(body), packet.ts_ns, packet.number)
+                self._history.add_late(side, offset, len(body), packet.ts_ns, packet.packet_number)
                 self._table.advance(side, offset + len(body) - side_record.next_offset)
             return
         if body and queue is None and offset == expected and not packet.is_damaged:
             side_record.bytes += len(body)
             start = packet.start + packet.length - len(body)
             self._table.accept(
-                side, start, len(body), packet.ts_ns, packet.number, packet.file, packet.sent_ack, packet.ident
+                side, start, len(body), packet.ts_ns, packet.packet_number, packet.file, packet.sent_ack, packet.ident
             )
         elif body:
             queue = queue or out_of_order.open_queue(side, packet.ts_ns)
@@ -337,7 +337,7 @@ class Reassembler:
                 offset, body = offset + below, body[below:]
             else:
                 side_record.missing += below
-                self._gaps.add(side, Gap(offset, side_record.lowest_offset, packet.ts_ns, packet.number))
+                self._gaps.add(side, Gap(offset, side_record.lowest_offset, packet.ts_ns, packet.packet_number))
                 side_record.lowest_offset = offset
         gaps = self._gaps.by_side.get(side)
         position, high = offset, offset + len(body)
@@ -352,10 +352,10 @@ class Reassembler:
                 position = until
             if gap is not None and gaps is not None:
                 end, is_new = min(gap.high, high), True
-                gaps.fill(gap, position, end, packet.number)
+                gaps.fill(gap, position, end, packet.packet_number)
                 side_record.bytes += end - position
                 side_record.missing -= end - position
-                self._history.add_late(side, position, end - position, packet.ts_ns, packet.number)
+                self._history.add_late(side, position, end - position, packet.ts_ns, packet.packet_number)
                 self._history.add(side, position, body[position - offset : end - offset])
                 position = end
         if is_copy:
@@ -463,7 +463,7 @@ class Reassembler:
             piece_offset=rows["offset"].copy(),
             piece_length=rows["length"].copy(),
             piece_ts_ns=rows["ts_ns"].copy(),
-            piece_number=rows["number"].copy(),
+            piece_packet_number=rows["packet_number"].copy(),
             piece_file=rows["file"].copy(),
             piece_ack=rows["ack"].copy(),
             piece_order=emit_order,
@@ -592,7 +592,7 @@ def _packet(segments: Segments, row: int) -> Segment:
     """One segment as a record."""
     columns = (
         segments.seq, segments.ack, segments.flags, segments.start, segments.length, segments.wire_length,
-        segments.ts_ns, segments.number, segments.file, segments.ident, segments.checksum,
+        segments.ts_ns, segments.packet_number, segments.file, segments.ident, segments.checksum,
         segments.window,
     )  # fmt: skip
     return Segment(*(int(column[row]) for column in columns))

@@ -69,7 +69,7 @@ class UnconsumedBytes:
         pieces["length"] = chunks.piece_length[piece] - skip
         pieces["start"] = chunks.start[rows][owner] + pieces["offset"] - chunks.offset[rows][owner]
         pieces["ts_ns"] = chunks.piece_ts_ns[piece]
-        pieces["number"] = chunks.piece_number[piece]
+        pieces["packet_number"] = chunks.piece_packet_number[piece]
         pieces["file"] = chunks.piece_file[piece]
         pieces["ack"] = chunks.piece_ack[piece]
         self.add(pieces, chunks.buffer)
