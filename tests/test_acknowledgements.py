@@ -11,9 +11,9 @@ from torture import ACK, FIN, RST, SYN, Segment, broken_laws, pcap, read_bytes
 
 from mqpcap.capture import captures, windows
 from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.hooks import StageHooks
 from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 Q = bytes.fromhex("af011200 00000010 000e") + b"topic of fifty"
 """A request of FlyMQ, LIST_SCHEMAS: header, topic with its length."""

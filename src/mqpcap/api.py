@@ -51,7 +51,7 @@ from mqpcap.statistics.chosen_rows import chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
-from mqpcap.statistics.reports import METRICS, Question, by_group, named_report
+from mqpcap.statistics.reports import METRICS, StatsReport, by_group, named_report
 from mqpcap.tables.export import Export, ExportSummary
 
 if TYPE_CHECKING:
@@ -138,20 +138,21 @@ def stats(
     68
     """
     inputs = _Inputs(path, checked_choices(**options))
-    question = _question(report, by, tuple(metric), None if interval is None else duration_ns(interval.strip()), top)
-    count_captures(inputs.captures, inputs.outcome, question.counters, progress, _query(filter, inputs.captures))
-    rows = chosen(question.columns, question.rows(), having, sort, reverse)
-    inputs.finish(notes, *question.notes())
-    return _table(question.columns, rows[:top])
+    interval_ns = None if interval is None else duration_ns(interval.strip())
+    stats_report = _stats_report(report, by, tuple(metric), interval_ns, top)
+    count_captures(inputs.captures, inputs.outcome, stats_report.counters, progress, _query(filter, inputs.captures))
+    rows = chosen(stats_report.columns, stats_report.rows(), having, sort, reverse)
+    inputs.finish(notes, *stats_report.notes())
+    return _table(stats_report.columns, rows[:top])
 
 
-def _question(
+def _stats_report(
     report: ReportName | None,
     by: Sequence[str] | None,
     metric: tuple[str, ...],
     interval_ns: int | None,
     top: int | None,
-) -> Question:
+) -> StatsReport:
     if report is not None:
         return named_report(report, tuple(by or ()), top or SLOWEST)
     default = ("protocol", "op") if interval_ns is None else ()

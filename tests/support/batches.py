@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import CorrelationRule
 from mqpcap.tables.messages import RowPolicy, fingerprints
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 Row = dict[str, Any]
 LENGTH = 20

@@ -12,7 +12,7 @@ from decimal import Decimal
 import pyarrow as pa
 from batches import End, Row
 
-from mqpcap.correlate.batch import NO_OFFSET
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL = range(1, 10)
 NAMES = dict(enumerate(["HELLO", "AUTH", "PUBLISH", "SUBSCRIBE", "ACK", "NACK", "PING", "PONG", "POLL"], 1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flows import END_STATES, FlowColumns
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -88,7 +88,7 @@ def rows_of(of: FlowColumns, numbers: list[int]) -> Iterator[Flow]:
         said = {f.name: getattr(of, f.name)[row].tolist() for f in fields(Flow) if f.name != "index"}
         said |= {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
         for name in ("fin_offset", "acked"):
-            said[name] = tuple(None if value == NONE else value for value in said[name])
+            said[name] = tuple(None if value == NO_OFFSET else value for value in said[name])
         yield Flow(number, **said | {"end_state": END_STATES[said["end_state"]]})
 
 

@@ -10,7 +10,7 @@ from segments import ACK, FIN, RST, SYN, A, B, Packet, a, b, segments
 from streams import HANDSHAKE, read
 
 from mqpcap.tcp import flow_table
-from mqpcap.tcp.flow_records import FLOW, NONE, SIDE
+from mqpcap.tcp.flow_records import FLOW, NO_OFFSET, SIDE
 from mqpcap.tcp.flow_table import FlowTable, gather_pieces
 
 HOSTS = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1), ("10.0.0.2", 2)]
@@ -93,7 +93,7 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
     assert (table.ended[: table.ended_count].tolist(), table.sides[0].fin_offset, table.sides[1].fin_offset) == (
         [0],
         5,
-        NONE,
+        NO_OFFSET,
     )
 
 

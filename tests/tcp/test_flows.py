@@ -10,7 +10,7 @@ from segments import SYN, B, Packet, a
 from streams import HANDSHAKE, read
 
 from mqpcap.capture import captures
-from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flows import END_STATES
 from mqpcap.tcp.headers import Dissector
 from mqpcap.tcp.reassembly import Reassembler
@@ -38,7 +38,7 @@ def test_columns_say_what_the_records_say(path: Path) -> None:
     assert of.ips(np.ones(len(flows), np.int64)) == [f.b_ip for f in flows]
     assert of.ports(np.zeros(len(flows), np.int64)).tolist() == [f.port[0] for f in flows]
     assert [END_STATES[i] for i in of.end_state] == [f.end_state for f in flows]
-    assert (of.fin_offset != NONE).tolist() == [[x is not None for x in f.fin_offset] for f in flows]
+    assert (of.fin_offset != NO_OFFSET).tolist() == [[x is not None for x in f.fin_offset] for f in flows]
     assert of.syn.any(axis=1).tolist() == [f.syn_seen for f in flows]
 
 

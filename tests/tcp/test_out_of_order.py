@@ -109,7 +109,7 @@ def test_offsets_are_counted_anew_from_a_lower_start() -> None:
 
     assert [entry[0] for entry in queue.buffered] == [0, 4]
     assert (queue.snaps, queue.lowest, [*queue.acks]) == ([(2, 4)], 0, [(7, 5)])
-    assert (queue.last_ack, queue.settled) == (5, out_of_order.NONE)
+    assert (queue.last_ack, queue.settled) == (5, out_of_order.NO_OFFSET)
 
 
 def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:

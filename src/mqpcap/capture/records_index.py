@@ -100,10 +100,10 @@ def pcap_records(
     need is the whole length of the record at the position, 0 where it is not known.
     """
     position: cython.Py_ssize_t = start
-    room: cython.Py_ssize_t = rows.shape[1]
+    capacity: cython.Py_ssize_t = rows.shape[1]
     row: cython.Py_ssize_t = 0
     captured: cython.longlong
-    while row < room:
+    while row < capacity:
         if end - position < head:
             return row, position, 1, head
         captured = _u32(buffer, position + 8, big)
@@ -236,9 +236,9 @@ class BlockWalk:
         length: cython.longlong
         least: cython.longlong
         stop: cython.longlong
-        room: cython.Py_ssize_t = self._rows.shape[1]
+        capacity: cython.Py_ssize_t = self._rows.shape[1]
         self._interfaces = interfaces
-        while self.row < room:
+        while self.row < capacity:
             self.need = 12
             if end - self.position < 12:
                 return 1

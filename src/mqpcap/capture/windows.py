@@ -289,8 +289,8 @@ class WindowReader:
         buffer = np.empty(WINDOW_BYTES, np.uint8)
         held = 0
         while True:
-            room = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
-            asked = buffer[held:room].data
+            capacity = len(buffer) if self._limit is None else min(len(buffer), max(held, self._limit - self._base))
+            asked = buffer[held:capacity].data
             count = self._source.readinto(asked) if wait is None else self._source.read_ready(asked, wait)
             filled = held + count
             position, walk = 0, None
@@ -304,7 +304,7 @@ class WindowReader:
             if walk.stop != records_index.MORE:
                 self._note("damaged", _DAMAGE[walk.stop].format(need=walk.need, limit=MAX_RECORD_BYTES))
                 return
-            if filled < room and (wait is None or not self._source.is_pipe or not count):
+            if filled < capacity and (wait is None or not self._source.is_pipe or not count):
                 self._end(held, walk)
                 return
             if self._until is not None and self._base >= self._until:

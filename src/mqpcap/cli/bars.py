@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mqpcap.cli.rows import Form, sparkline
 from mqpcap.statistics.report_columns import Cells, Column
-from mqpcap.statistics.reports import FIRST, METRICS, TITLES, Question, by_group, number, order
+from mqpcap.statistics.reports import FIRST, METRICS, TITLES, StatsReport, by_group, number, order
 from mqpcap.wording import clock
 
 LEAST_BARS, MOST_BARS = 10, 120
@@ -21,14 +21,14 @@ NUMBERS_WIDTH = 14
 
 def grouped(
     key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
-) -> Question:
+) -> StatsReport:
     """Metrics by group, all metrics by default; with an interval by time, too."""
     if interval_ns is not None and form is None and sys.stdout.isatty():
         return bars(key_names, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
     return by_group(key_names, metrics or METRICS, interval_ns)
 
 
-def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> Question:
+def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> StatsReport:
     """Metrics by group, followed by a bar for each interval."""
     groups, series = by_group(key_names, metrics), by_group(key_names, metrics, interval_ns)
     first_metric, columns = FIRST[metrics[0]], list(groups.columns)
@@ -59,7 +59,7 @@ def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc
         columns.append(Column("bars", title, "plain"))
         return [{**row, "bars": sparkline(heights[str(order(key_names, row))], plain, largest)} for row in group_rows]
 
-    return Question(groups.counters + series.counters, columns, rows, groups.sums)
+    return StatsReport(groups.counters + series.counters, columns, rows, groups.sums)
 
 
 def _long_bars(cells: Sequence[Cells], metric: str) -> Column:

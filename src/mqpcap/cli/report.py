@@ -41,7 +41,7 @@ def report(capture: str, out_path: str, choices: Choices) -> None:
         page = Page(capture, outcome)
         for recording in captures:
             page.take(recording, meter)
-    if not page.reports:
+    if not page.qualities:
         finish(outcome)
     if out_path == "-":
         sys.stdout.buffer.writelines(encoded(page.parts()))

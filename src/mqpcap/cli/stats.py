@@ -145,25 +145,25 @@ def stats(
         raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
     if asked is None:
         key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
-        question = grouped(key_names, metrics, interval_ns, form, utc)
+        report = grouped(key_names, metrics, interval_ns, form, utc)
     else:
-        question = named_report(asked, key_names, slowest or 0)
+        report = named_report(asked, key_names, slowest or 0)
     with misuse_of("--fields"):
-        chosen_columns(question.columns, field_names)
+        chosen_columns(report.columns, field_names)
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
         with misuse_of(option):
-            checked(question.columns, *words)
+            checked(report.columns, *words)
     outcome = Outcome(choices, needs_match=must_match)
     captures = found(inputs, outcome)
     with metered(size_bytes(captures), choices.quiet) as meter:
-        count_captures(captures, outcome, question.counters, meter, wanted)
-    rows = chosen(question.columns, question.rows(), having, sort, reverse)
+        count_captures(captures, outcome, report.counters, meter, wanted)
+    rows = chosen(report.columns, report.rows(), having, sort, reverse)
     form = form or ("tsv" if field_names else "text")
-    columns = chosen_columns(question.columns, field_names)  # making rows may add a column of bars
+    columns = chosen_columns(report.columns, field_names)  # making rows may add a column of bars
     write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
-    outcome.notes[:0] = [*notes, *question.notes()]
+    outcome.notes[:0] = [*notes, *report.notes()]
     finish(outcome)
 
 

@@ -18,8 +18,8 @@ from array import array
 import cython
 import numpy as np
 
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
     from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
@@ -32,7 +32,7 @@ MIN_ROUNDS = 3
 MIN_SPREAD_ROUNDS = 6
 MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
-SILENT_NS = 50_000_000
+NO_REPLY_NS = 50_000_000
 """An optional request got no reply if the next request was sent this much later."""
 BURST_NS = 2_000_000
 """Optional requests that follow each other within this time were sent together."""
@@ -87,7 +87,7 @@ class Rounds:
     def ask(self, q: Request) -> cython.void:
         """An awaited request."""
         is_second: cython.bint = self.open_count > 0
-        is_second = is_second and (self.asked_fixed or q.ts_ns - self.asked_end_ns < SILENT_NS)
+        is_second = is_second and (self.asked_fixed or q.ts_ns - self.asked_end_ns < NO_REPLY_NS)
         if not self.is_denied and (is_second or _NO_OFFSET < q.first_ack < self.reply_end):
             self.waited_count = self.asked_count if self._has_evidence() else 0
             self.is_denied = True

@@ -25,15 +25,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array, factorize, is_sorted
-from mqpcap.tcp.flow_records import NONE
 
 KEPT = (
     "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
     "client_port", "server_ip", "server_port",
 )  # fmt: skip
 """Columns of a row that waits, beside its arrays."""
-NO_OFFSET = NONE
-"""A stream offset that is not known: below all others."""
 UNREAD = -2
 """Index of a message that was not captured far enough to say its operation: it may be any message."""
 END_NS = (1 << 63) - 1

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.correlate.batch import NO_OFFSET, ConnectionEnds
+from mqpcap.correlate.batch import ConnectionEnds
 from mqpcap.decode.frames import Problem
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
+from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flows import FlowColumns
 
 NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER)

@@ -26,11 +26,11 @@ from array import array
 import cython
 
 from mqpcap.correlate.alignment import ANY_NUMBER
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.correlate.messages import LIKELY, NO_ROW, phantom_reply, phantom_request
 from mqpcap.correlate.replay import ANY as ANY_REQUESTS
 from mqpcap.correlate.replay import MISSING
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables, State
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
     from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply

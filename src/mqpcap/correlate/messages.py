@@ -11,8 +11,8 @@ from typing import Any
 
 import cython
 
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import NO_ECHO_KEY, State
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 NO_ROW = len(State)
 """After the states: a reply that has no row of its own."""

@@ -11,8 +11,8 @@ With the third name they become certain. Otherwise they are likely if the client
 
 import cython
 
-from mqpcap.correlate.batch import NO_OFFSET
 from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestKind, RequestTables, State
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
     from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request

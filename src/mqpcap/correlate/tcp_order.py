@@ -15,9 +15,10 @@ from typing import Any
 import cython
 import numpy as np
 
-from mqpcap.correlate.batch import NO_OFFSET, UNREAD, Messages
+from mqpcap.correlate.batch import UNREAD, Messages
 from mqpcap.correlate.replay import MISSING
 from mqpcap.schema.requests import RequestKind, RequestTables
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
     from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request

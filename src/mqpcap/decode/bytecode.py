@@ -626,13 +626,13 @@ class Scanner(Interpreter):
         past it finds nothing.
         """
         n: cython.Py_ssize_t = 0
-        room: cython.Py_ssize_t = self.hits.shape[1]
+        capacity: cython.Py_ssize_t = self.hits.shape[1]
         result: cython.int = COMPLETE
         code: cython.int = SCAN_MORE
         self.buf = buf
         with cython.nogil:
             while position < limit:
-                if n >= room:
+                if n >= capacity:
                     code = SCAN_FULL
                     break
                 result = self._message(position, limit, ended, False)

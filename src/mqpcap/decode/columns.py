@@ -282,20 +282,20 @@ def _tape(entries: int) -> _Tape:
 
 
 class _TapeColumns:
-    """The tape by column, turned into arrays on demand; ``room`` takes the sorted tape.
+    """The tape by column, turned into arrays on demand; ``sorted_tape`` is filled.
 
     dropped: rows without values but in the columns ``kept``.
     """
 
-    def __init__(self, program: Program, buffer: NDArray[np.uint8], tape: _Tape, room: _Sorted, n: int) -> None:
+    def __init__(self, program: Program, buffer: NDArray[np.uint8], tape: _Tape, sorted_tape: _Sorted, n: int) -> None:
         self.program = program
         self.buffer = buffer
         self.n = n
         self.first = np.zeros(len(program.columns) + 1, np.int64)
-        self.row, self.a, self.b = room
+        self.row, self.a, self.b = sorted_tape
         if len(tape[0]):
-            sorted_ = (memoryview(x) for x in room)
-            kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *sorted_)
+            views = (memoryview(x) for x in sorted_tape)
+            kernels.group(*_views(tape), len(tape[0]), memoryview(self.first), *views)
         self.dropped: Int64Array = np.empty(0, np.int64)
         self.kept: frozenset[str] = frozenset()
         self.index = {(c.parent, c.name): i for i, c in enumerate(program.columns)}

@@ -30,7 +30,7 @@ NAMES = (
 """Rows of ``MessageBuffer``: properties of a message."""
 TYPES = {"layout": np.int32, "flaw": np.uint8, "side": np.int8, "resynced": np.bool_}
 """Types of the arrays by name; all other arrays are int64."""
-FIRST_ROOM = 256
+INITIAL_CAPACITY = 256
 """Initial capacity in messages; it doubles."""
 CACHE_LINE = 8
 """Numbers in a line of the processor's cache."""
@@ -150,22 +150,22 @@ class MessageBuffer:
     cells: cython.longlong[:, ::1]
     array: object
     count: cython.Py_ssize_t
-    room: cython.Py_ssize_t
+    capacity: cython.Py_ssize_t
 
     def __init__(self) -> None:
         """Empty."""
         self.count = 0
-        self.room = 0
-        self._grow(FIRST_ROOM)
+        self.capacity = 0
+        self._grow(INITIAL_CAPACITY)
 
-    def _grow(self, room: cython.Py_ssize_t):
+    def _grow(self, capacity: cython.Py_ssize_t):
         # A message is written to all rows at once. Rows a power of two apart would evict each other from the cache.
-        grown = np.empty((len(NAMES), room + CACHE_LINE), np.int64)
+        grown = np.empty((len(NAMES), capacity + CACHE_LINE), np.int64)
         if self.count:
             grown[:, : self.count] = self.array[:, : self.count]
         self.array = grown
         self.cells = memoryview(grown)
-        self.room = room
+        self.capacity = capacity
 
     def put(
         self,
@@ -195,8 +195,8 @@ class MessageBuffer:
         index: PacketIndex = packets.index
         if n > 0 and not packets.count:
             raise IndexError(f"{n} messages came in no packet")
-        if self.count + n > self.room:
-            self._grow(max(2 * self.room, self.count + n))
+        if self.count + n > self.capacity:
+            self._grow(max(2 * self.capacity, self.count + n))
         with cython.nogil:
             i = self.count
             first_column = packets.first_column + packets.packet_at(hits.cells[0, 0] - base) if n > 0 else 0
@@ -248,8 +248,8 @@ class MessageBuffer:
 
     def add(self, row: dict[str, int]):
         """Add one message, its values by NAMES."""
-        if self.count >= self.room:
-            self._grow(2 * self.room)
+        if self.count >= self.capacity:
+            self._grow(2 * self.capacity)
         self.array[:, self.count] = [row[name] for name in NAMES]
         self.count += 1
 
@@ -266,8 +266,8 @@ class MessageBuffer:
             name: rows[i].take(order).astype(TYPES.get(name, np.int64), copy=False) for i, name in enumerate(NAMES)
         }
         self.count = 0
-        if self.room > 2 * n + FIRST_ROOM:
-            self._grow(n + FIRST_ROOM)
+        if self.capacity > 2 * n + INITIAL_CAPACITY:
+            self._grow(n + INITIAL_CAPACITY)
         return taken
 
 

@@ -12,17 +12,17 @@ def inflate(data: bytes, at_most: int = MAX_INFLATED_BYTES) -> tuple[bytes | Non
     None if it is not gzip, truncated or damaged, or followed by bytes that are not a member.
     """
     parts: list[bytes] = []
-    room = at_most
+    left_bytes = at_most
     if not data:
         return None, False
     while data:
         member = zlib.decompressobj(wbits=31)
         try:
-            parts.append(member.decompress(data, room + 1))
+            parts.append(member.decompress(data, left_bytes + 1))
         except zlib.error:
             return None, False
-        room -= len(parts[-1])
-        if room < 0:
+        left_bytes -= len(parts[-1])
+        if left_bytes < 0:
             return None, True
         if not member.eof:
             return None, False

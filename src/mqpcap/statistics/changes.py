@@ -14,7 +14,7 @@ from mqpcap.capture import Capture
 from mqpcap.reading import Meter, Outcome
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.counters import Counters
-from mqpcap.statistics.reports import METRICS, Question, by_group
+from mqpcap.statistics.reports import METRICS, StatsReport, by_group
 from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
 
@@ -132,29 +132,29 @@ class Side:
     name: str
     captures: Sequence[Capture]
     total: Total
-    questions: Mapping[str, Question]
-    reports: list[Report] = field(default_factory=list)
+    reports: Mapping[str, StatsReport]
+    qualities: list[Report] = field(default_factory=list)
 
     @property
     def loss_percent(self) -> float:
         """The loss of its worst capture."""
-        return max((report.loss_percent for report in self.reports), default=0.0)
+        return max((quality.loss_percent for quality in self.qualities), default=0.0)
 
     @property
     def doubts(self) -> list[str]:
         """The verdicts on captures that are not whole."""
-        verdicts = [report.verdict() for report in self.reports]
+        verdicts = [quality.verdict() for quality in self.qualities]
         return [verdict for verdict in verdicts if verdict.startswith("with care")]
 
 
 def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background) -> None:
     """Read the captures of a side."""
-    counters = sum((x.counters for x in side.questions.values()), Counters(side.total))
+    counters = sum((x.counters for x in side.reports.values()), Counters(side.total))
     for capture in side.captures:
-        report = report_of(capture, outcome, meter, worker, counters.take, counters.optional_tables)
+        quality = report_of(capture, outcome, meter, worker, counters.take, counters.optional_tables)
         counters.end_of_capture(capture.facts)
-        if report is not None:
-            side.reports.append(report)
+        if quality is not None:
+            side.qualities.append(quality)
 
 
 def new_side(letter: str, name: str, captures: Sequence[Capture]) -> Side:
@@ -171,7 +171,7 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
-        notes = [f"{x.letter}: {note}" for x in self.sides for part in x.questions.values() for note in part.notes()]
+        notes = [f"{x.letter}: {note}" for x in self.sides for part in x.reports.values() for note in part.notes()]
         return list(dict.fromkeys(notes))  # each part of a side counts the same pairs
 
     def failures(self, kind: str, percent: float | None = None) -> list[Change]:
@@ -192,7 +192,7 @@ class Comparison:
             x.letter.lower(): {
                 "input": x.name, "messages": x.total.messages,
                 **json_object({"first_ts_ns": x.total.first_ns, "last_ts_ns": x.total.last_ns}),
-                "verdicts": [report.verdict() for report in x.reports], "loss_percent": x.loss_percent,
+                "verdicts": [quality.verdict() for quality in x.qualities], "loss_percent": x.loss_percent,
             } for x in self.sides
         }  # fmt: skip
         result["slower"] = {
@@ -209,7 +209,7 @@ def compared(sides: Sequence[Side]) -> Comparison:
     is_trusted = all(side.loss_percent < UNTRUSTED_LOSS_PERCENT for side in sides)
     parts = {}
     for name, key_names in PARTS.items():
-        a, b = (side.questions[name].rows() for side in sides)
+        a, b = (side.reports[name].rows() for side in sides)
         parts[name] = changes(key_names, a, b, name == "operations", is_trusted)
     return Comparison(sides, parts)
 

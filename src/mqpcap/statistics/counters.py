@@ -16,7 +16,7 @@ from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, siz
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
 
-MAX_OPEN = 1 << 21
+MAX_PENDING_MESSAGES = 1 << 21
 """Messages that are counted and whose exchange may still come; of older ones it is not counted."""
 
 
@@ -94,7 +94,7 @@ def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipe
         tally.match_count += output.rows.num_rows if output.table == "messages" else 0
         counters.take(output)
 
-    selection = Selection(tally.query, count, MAX_OPEN, MAX_ASKING_BYTES)
+    selection = Selection(tally.query, count, MAX_PENDING_MESSAGES, MAX_ASKING_BYTES)
 
     def take(output: Output) -> None:
         first_ns = pipeline.first_ns or 0

@@ -218,9 +218,9 @@ class Conversations:
 
     def take_connections(self, rows: pa.Table) -> None:
         """Keep rows of ``connections``."""
-        room = max(MAX_CONVERSATIONS - len(self._rows), 0)
-        self._rows += rows.slice(0, room).to_pylist()
-        self.dropped_count += max(rows.num_rows - room, 0)
+        capacity = max(MAX_CONVERSATIONS - len(self._rows), 0)
+        self._rows += rows.slice(0, capacity).to_pylist()
+        self.dropped_count += max(rows.num_rows - capacity, 0)
 
     def rows(self) -> list[dict[str, Any]]:
         """Rows with duration and bytes per second of each side."""

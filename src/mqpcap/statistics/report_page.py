@@ -86,25 +86,25 @@ class Page:
         self._timeline, self._total = Timeline(), Total()
         self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
         slowest = of_slowest(SLOWEST)
-        self._questions = [
+        self._reports = [
             ("Producers", "Who publishes what.", of_role(Producers())),
             ("Consumers", "Who asks for messages, and gets them.", of_role(Consumers())),
             ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
         self._counters = Counters(self._timeline, self._total)
-        for question in (self._operations, *(question for _, _, question in self._questions)):
-            self._counters += question.counters
-        self.reports: list[Report] = []
+        for report in (self._operations, *(report for _, _, report in self._reports)):
+            self._counters += report.counters
+        self.qualities: list[Report] = []
 
     def take(self, capture: Capture, meter: Meter) -> None:
         """Read a capture."""
         with background(self._outcome.choices, size_bytes([capture])) as worker:
             tables = frozenset({"exchanges"})
-            info_report = report_of(capture, self._outcome, meter, worker, self._counters.take, tables)
+            quality = report_of(capture, self._outcome, meter, worker, self._counters.take, tables)
         self._counters.end_of_capture(capture.facts)
-        if info_report is not None:
-            self.reports.append(info_report)
+        if quality is not None:
+            self.qualities.append(quality)
 
     def parts(self) -> Iterator[str]:
         """The parts of the file."""
@@ -116,8 +116,8 @@ class Page:
         yield MARK + _HEAD
         yield f"<title>{title}: mqpcap report</title>\n{_STYLE}</head>\n<body>\n<h1>{title}</h1>\n"
         yield f'<p class="soft">{escaped(facts)}</p>\n'
-        for info_report in self.reports[:MOST_ROWS]:
-            verdict, named = info_report.verdict(), f"{info_report.files[0].file}: " if len(self.reports) > 1 else ""
+        for quality in self.qualities[:MOST_ROWS]:
+            verdict, named = quality.verdict(), f"{quality.files[0].file}: " if len(self.qualities) > 1 else ""
             css_class = " whole" if verdict.startswith("whole") else ""
             yield f'<p class="verdict{css_class}">{escaped(named + verdict)}</p>\n'
         for heading, about, body in self._sections():
@@ -132,13 +132,13 @@ class Page:
         operations = self._operations.rows()
         about = " ".join([about, *self._operations.notes()])
         yield "Latencies", about, _drawn_latencies(operations) + table(self._operations.columns, operations)
-        for title, about, question in self._questions:
-            columns = with_files(question.columns, self._outcome.file_count)
-            yield title, "; ".join([about, *question.notes()]), table(columns, question.rows())
+        for title, about, report in self._reports:
+            columns = with_files(report.columns, self._outcome.file_count)
+            yield title, "; ".join([about, *report.notes()]), table(columns, report.rows())
         columns = [Column("what", "what"), Column("told", "told")]
         trust = ""
-        for info_report in self.reports[:MOST_ROWS]:
-            facts = [("capture", ", ".join(x.file for x in info_report.files)), *info_report.facts(utc=True)]
+        for quality in self.qualities[:MOST_ROWS]:
+            facts = [("capture", ", ".join(x.file for x in quality.files)), *quality.facts(utc=True)]
             trust += table(columns, [{"what": fact_name, "told": words} for fact_name, words in facts])
         yield "Trust", "What was lost, cut, sent again or not understood.", trust
 

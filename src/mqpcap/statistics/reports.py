@@ -64,7 +64,7 @@ EXCHANGES_FOR = frozenset({"errors", "latency"})
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StatsReport:
     """Counters with the columns and rows of their result, in a total order, and the groups that are bounded."""
 
     counters: Counters
@@ -75,13 +75,13 @@ class Question:
 
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
-        notes = [] if self.sums is None else beyond(self.sums)
+        notes = [] if self.sums is None else overflow_notes(self.sums)
         return notes if self.noted is None else notes + self.noted.notes()
 
 
-def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> Question:
-    """A question that has a name."""
-    reports: dict[str, Callable[[], Question]] = {
+def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsReport:
+    """The report that has a name."""
+    reports: dict[str, Callable[[], StatsReport]] = {
         "producers": lambda: of_role(Producers(key_names or WHO)),
         "consumers": lambda: of_role(Consumers(key_names or WHO)),
         "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
@@ -122,7 +122,7 @@ def _latencies(summary: LatencySummary) -> dict[str, object]:
     return {**latencies, "latency_exact": None if summary.is_exact else False}
 
 
-def beyond(sums: Sums) -> list[str]:
+def overflow_notes(sums: Sums) -> list[str]:
     """A note if there were too many groups."""
     if not sums.other_count:
         return []
@@ -130,7 +130,7 @@ def beyond(sums: Sums) -> list[str]:
     return [f"{len(sums) - 1:,} groups are distinguished; {rows} of further groups count in (other)"]
 
 
-def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> Question:
+def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> StatsReport:
     """Metrics by group, sorted by the first metric, the most first.
 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
@@ -167,7 +167,7 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
     # Exchanges count only where a metric takes them.
     likely = LikelyPairs()
     counters = Counters(groups, likely, without=() if pairs else ("exchanges",))
-    return Question(counters, [*times, *columns], rows, groups.sums, likely if "latency" in metrics else None)
+    return StatsReport(counters, [*times, *columns], rows, groups.sums, likely if "latency" in metrics else None)
 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
@@ -185,7 +185,7 @@ def _of_sums(
     columns: Sequence[Column],
     sort_names: Sequence[str],
     extra_cells: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
-) -> Question:
+) -> StatsReport:
     """Sums by group, those with the most in front. ``more`` gives further cells of all groups."""
     sums = counter.sums
 
@@ -194,17 +194,17 @@ def _of_sums(
         pairs = zip(group_rows, extra_cells(group_rows), strict=True)
         return _sorted([{**row, **cells} for row, cells in pairs], sort_names, sums.by)
 
-    return Question(Counters(counter), [*key_columns(sums.by), *columns], rows, sums)
+    return StatsReport(Counters(counter), [*key_columns(sums.by), *columns], rows, sums)
 
 
-def of_role(role: Producers | Consumers) -> Question:
+def of_role(role: Producers | Consumers) -> StatsReport:
     """What producers or consumers do, those who do most first."""
     names = role.names
     report = _of_sums(role, [Column(name, TITLES.get(name, name), "number") for name in names], names)
     return replace(report, rows=lambda: [row for row in report.rows() if any(row[name] for name in names)])
 
 
-def of_errors() -> Question:
+def of_errors() -> StatsReport:
     """What failed, the most frequent first."""
     errors, names = Errors(), (*Errors.by, "error_code", "error_text")
 
@@ -222,10 +222,10 @@ def of_errors() -> Question:
         Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
         Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
     )  # fmt: skip
-    return Question(Counters(errors), columns, rows)
+    return StatsReport(Counters(errors), columns, rows)
 
 
-def of_slowest(max_rows: int) -> Question:
+def of_slowest(max_rows: int) -> StatsReport:
     """The slowest requests, the slowest first."""
     slowest = Slowest(max_rows)
 
@@ -248,10 +248,10 @@ def of_slowest(max_rows: int) -> Question:
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
     likely = LikelyPairs()
-    return Question(Counters(slowest, likely), columns, rows, noted=likely)
+    return StatsReport(Counters(slowest, likely), columns, rows, noted=likely)
 
 
-def of_talkers() -> Question:
+def of_talkers() -> StatsReport:
     """Traffic by client and server, the most payload first."""
     columns = (
         Column("connections", "connections", "number", is_spare=True),
@@ -266,7 +266,7 @@ def of_talkers() -> Question:
     return _of_sums(Talkers(), columns, ["payload"], more)
 
 
-def of_connections() -> Question:
+def of_connections() -> StatsReport:
     """Connections one by one, the most payload first."""
     conversations = Conversations()
 
@@ -294,17 +294,17 @@ def of_connections() -> Question:
           for name, title, is_spare in sums for side, arrow in arrows),
         Column("end_state", "end", is_spare=True), Column("connection_id", "", "flag"),
     )  # fmt: skip
-    return Question(Counters(conversations), columns, rows, noted=conversations)
+    return StatsReport(Counters(conversations), columns, rows, noted=conversations)
 
 
-def of_deliveries() -> Question:
+def of_deliveries() -> StatsReport:
     """How long messages take through the server, the topics with the most deliveries first."""
     deliveries = DeliveriesByTopic()
     columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[2:]
     return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
 
 
-def of_delays() -> Question:
+def of_delays() -> StatsReport:
     """Delays by client and server, the slowest replies first.
 
     The server's part is the median time from a request's last byte to its reply, without the round trip.

@@ -23,8 +23,8 @@ class StreamChunks:
     Pieces piece_first[s] to piece_first[s + 1] make up chunk s.
     ``piece_offset``: stream offset.
     ``piece_ts_ns``, ``piece_packet_number``, ``piece_file``: of the packet with the piece.
-    ``piece_ack``: the acknowledgement number of that packet as stream offset of the other side. It is NONE without an
-    ACK, or if that side's offset 0 was unknown.
+    ``piece_ack``: the acknowledgement number of that packet as stream offset of the other side. It is NO_OFFSET
+    without an ACK, or if that side's offset 0 was unknown.
     ``piece_order``: ascends as pieces are accepted, over all sides and calls of feed.
     """
 

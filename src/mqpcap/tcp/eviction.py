@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable
 
 IDLE_TIMEOUT_NS = 25 * 3600 * 1_000_000_000
@@ -75,7 +75,7 @@ def _is_closed(table: FlowTable) -> Mask:
     """Which connections are closed on both sides or reset, or have a 5-tuple that is in use again."""
     sides = table.both_sides()
     is_closed: Mask = (sides["rst_seen"] != 0).any(axis=1) | (sides["ended"] != 0).all(axis=1)
-    is_closed |= (sides["fin_offset"] != NONE).all(axis=1)
+    is_closed |= (sides["fin_offset"] != NO_OFFSET).all(axis=1)
     previous = table.flow_array["previous"][: table.flow_count]
     is_closed[previous[previous >= 0]] = True
     return is_closed

@@ -13,8 +13,8 @@ import numpy as np
 
 from mqpcap.tcp.flags import ACK
 
-NONE = -(1 << 62)
-"""No stream offset."""
+NO_OFFSET = -(1 << 62)
+"""No stream offset, or an unknown one: below all others."""
 CHALLENGED = -1
 """`SideRecord.empty_flags` of a side that may repeat its last packet: a SYN challenged it (RFC 5961, section 4)."""
 
@@ -75,14 +75,14 @@ class SideRecord(ctypes.Structure):
     lowest_offset: Wide
     """The lowest offset captured: below 0 if such bytes came after offset 0 was fixed."""
     fin_offset: Wide
-    """Offset of the FIN, NONE."""
+    """Offset of the FIN, NO_OFFSET."""
     ack: Wide
     """Highest acknowledgement number that this side sent, -1 none."""
     first_ack: Wide
     fin_ack: Wide
     """Acknowledgement number of the packet with its FIN, -1 none."""
     acked_from: Wide
-    """First offset that the other side acknowledged; NONE unknown, 0 after a handshake."""
+    """First offset that the other side acknowledged; NO_OFFSET unknown, 0 after a handshake."""
     packets: Wide
     bytes: Wide
     retransmitted: Wide
@@ -137,7 +137,7 @@ class PieceRecord(ctypes.Structure):
     packet_number: Wide
     file: Wide
     ack: Wide
-    """The acknowledgement number of its packet as stream offset of the other side, NONE unknown."""
+    """The acknowledgement number of its packet as stream offset of the other side, NO_OFFSET unknown."""
     ident: Wide
     """Segments.ident of its packet."""
     previous: Wide

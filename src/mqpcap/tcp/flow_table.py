@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import cython
 import numpy as np
 
-from mqpcap.tcp.flow_records import CHALLENGED, FLOW, NONE, PIECE, SIDE, FlowRecord, PieceRecord, SideRecord
+from mqpcap.tcp.flow_records import CHALLENGED, FLOW, NO_OFFSET, PIECE, SIDE, FlowRecord, PieceRecord, SideRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ HASH_KEY = np.frombuffer(os.urandom(11 * 8), np.uint64)
 """Random key of the hash, so that a crafted capture cannot force collisions."""
 
 # The constants for C.
-_NONE = cython.declare(cython.longlong, NONE)
+_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _CHALLENGED = cython.declare(cython.longlong, CHALLENGED)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
@@ -298,26 +298,26 @@ class FlowTable:
     def replace_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
         """Replace all flows, with little spare capacity, and rebuild the hash table."""
         count: int = len(flows)
-        room: int = INITIAL_CAPACITY + count + count // 8
-        self.flow_array, self.side_array = np.zeros(room, FLOW), np.zeros(room * 2, SIDE)
+        capacity: int = INITIAL_CAPACITY + count + count // 8
+        self.flow_array, self.side_array = np.zeros(capacity, FLOW), np.zeros(capacity * 2, SIDE)
         self.flow_array[:count], self.side_array[: count * 2] = flows, sides
         self.slots = np.zeros(INITIAL_CAPACITY, np.int64)
         self.flow_count = count
-        self._bind_slots(room)
+        self._bind_slots(capacity)
 
     def grow(self) -> None:
         """Reserve capacity for more flows: an eighth more, as new memory is zeroed at once."""
-        room: int = len(self.flow_array)
-        room += max(room // 8, INITIAL_CAPACITY)
+        capacity: int = len(self.flow_array)
+        capacity += max(capacity // 8, INITIAL_CAPACITY)
         self.flows = self.sides = None
-        self.flow_array.resize(room, refcheck=False)
-        self.side_array.resize(room * 2, refcheck=False)
-        self._bind_slots(room)
+        self.flow_array.resize(capacity, refcheck=False)
+        self.side_array.resize(capacity * 2, refcheck=False)
+        self._bind_slots(capacity)
 
-    def _bind_slots(self, room: int) -> None:
+    def _bind_slots(self, capacity: int) -> None:
         """Rebuild the hash table if it is too small, with the newest flow of every 5-tuple."""
         size: int = len(self.slots)
-        while size < room * 3 // 2:
+        while size < capacity * 3 // 2:
             size *= 2
         is_new: bool = size > len(self.slots)
         if is_new:
@@ -451,7 +451,7 @@ class FlowTable:
             self._sides[q].ack = -1
             self._sides[q].first_ack = -1
             self._sides[q].fin_ack = -1
-            self._sides[q].fin_offset = _NONE
+            self._sides[q].fin_offset = _NO_OFFSET
             self._sides[q].last_piece = -1
         self._slots[slot] = flow + 1
         self.flow_count += 1
@@ -592,7 +592,7 @@ class FlowTable:
         self._count(flow, q, self._ts_ns[i])
         self.note_checksum(q, self._checksum[i])
         self.note_window(q, self._window[i])
-        if flag & _FIN and self._sides[q].fin_offset == _NONE:
+        if flag & _FIN and self._sides[q].fin_offset == _NO_OFFSET:
             off += length
             self._sides[q].fin_offset = off
             self._sides[q].fin_ack = ack
@@ -601,7 +601,7 @@ class FlowTable:
                 self._end(q)
         if ack >= 0:
             self.acknowledge(q, ack)
-            if self._sides[q].fin_offset != _NONE or self._sides[o].fin_offset != _NONE:
+            if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
                 self.close(flow)
         return 1
 
@@ -703,7 +703,7 @@ class FlowTable:
         """The other side's stream offset of an acknowledgement number that a side sent."""
         o: cython.longlong = q ^ 1
         if ack < 0 or self._sides[o].base_seq < 0:
-            return _NONE
+            return _NO_OFFSET
         return _unwrapped(ack, self._sides[o].base_seq, self._sides[o].next_offset)
 
     # Changes of a record
@@ -927,7 +927,11 @@ class FlowTable:
         """Mark the flow closed if both FINs are acknowledged, and stop comparing its bytes."""
         a: cython.longlong = flow * 2
         b: cython.longlong = a + 1
-        if self._sides[a].fin_offset == _NONE or self._sides[b].fin_offset == _NONE or self._flows[flow].is_closed:
+        if (
+            self._sides[a].fin_offset == _NO_OFFSET
+            or self._sides[b].fin_offset == _NO_OFFSET
+            or self._flows[flow].is_closed
+        ):
             return 0
         if (
             self._sides[a].ack < 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.headers import address_text
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
@@ -35,7 +35,7 @@ class FlowColumns:
     ``acked``: highest offset of this side that the OTHER side acknowledged (fin_offset + 1 with the FIN).
     ``end_offset``: after the last byte emitted.
     ``extent``: after the highest byte that was sent or acknowledged, without the FIN.
-    Unknown offsets are NONE.
+    Unknown offsets are NO_OFFSET.
     """
 
     version: Int64Array
@@ -134,7 +134,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     names = "fin_offset", "rst_seen", "base_seq", "next_offset", "known_end", "fin_ack", "base_known"
     fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name][indexes] for name in names)
     acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
-    has_fin = (fin_offset != NONE) & (fin_offset < reached + MAX_WINDOW)
+    has_fin = (fin_offset != NO_OFFSET) & (fin_offset < reached + MAX_WINDOW)
     known_end = np.where(has_fin, fin_offset, np.maximum(sent_end, reached))
     # An acknowledgement of one byte more probably covers a FIN that was not captured.
     is_more = ~has_fin & (acked > known_end + 1) & (acked < reached + MAX_WINDOW)
@@ -148,7 +148,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         duplicate=flows["duplicate"][indexes],
         cached_id=flows["connection_id"][indexes],
         a_is_client=flows["a_is_client"][indexes] != 0,
-        end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NONE).any(axis=1), 1, 2)),
+        end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NO_OFFSET).any(axis=1), 1, 2)),
         syn=sides["syn_seen"][indexes] != 0,
         start_known=start_known != 0,
         started=(start_known == 1).all(axis=1),
@@ -169,8 +169,8 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
 
 
 def _offsets(number: Int64Array, base: Int64Array, near: Int64Array) -> Int64Array:
-    """Stream offsets of sequence numbers close to an offset; NONE where the number or that of offset 0 is -1."""
-    return np.where((base < 0) | (number < 0), NONE, unwrapped(number, base, near))
+    """Stream offsets of sequence numbers close to an offset; NO_OFFSET where the number or that of offset 0 is -1."""
+    return np.where((base < 0) | (number < 0), NO_OFFSET, unwrapped(number, base, near))
 
 
 class Flows:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.tcp.flags import ACK, RST, SYN
-from mqpcap.tcp.flow_records import CHALLENGED, NONE, FlowRecord, Segment, SideRecord
+from mqpcap.tcp.flow_records import CHALLENGED, NO_OFFSET, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, STALE_NS, FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import ahead, unwrapped, wrapped
@@ -172,7 +172,7 @@ class Handshakes:
         """Whether a connection was reset, or both of its sides sent a FIN."""
         flow: FlowRecord = self._table.flows[side >> 1]
         sides = self._table.sides
-        return bool(flow.is_closed) or (sides[side].fin_offset != NONE and sides[side ^ 1].fin_offset != NONE)
+        return bool(flow.is_closed) or (sides[side].fin_offset != NO_OFFSET and sides[side ^ 1].fin_offset != NO_OFFSET)
 
     def choose_syn_ack(self, packet: Segment, side: int) -> None:
         """Choose between two SYN-ACKs, by the client's acknowledgement, or else by the server's first data."""
@@ -337,8 +337,8 @@ class Handshakes:
             queue.lowest = min(queue.lowest, offset) if queue.buffered else offset
             if not queue.buffered:
                 side_record.known_end = offset
-            if side_record.fin_offset != NONE and side_record.fin_offset < queue.lowest:
-                side_record.fin_offset = NONE
+            if side_record.fin_offset != NO_OFFSET and side_record.fin_offset < queue.lowest:
+                side_record.fin_offset = NO_OFFSET
             self._out_of_order.release_start(side, queue)
 
     def start_other(self, side: int, seq: int, ack: int) -> None:

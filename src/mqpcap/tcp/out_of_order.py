@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import NamedTuple
 
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
+from mqpcap.tcp.flow_records import NO_OFFSET, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import MAX_HOLE, FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.history import History, Original
@@ -86,8 +86,8 @@ class ReorderQueue:
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
         self.acks: deque[tuple[int, int]] = deque()
-        self.last_ack = NONE
-        self.settled = NONE
+        self.last_ack = NO_OFFSET
+        self.settled = NO_OFFSET
         self.start_unknown = start_unknown
         self.lowest = 0
         self.opened_at, self.since_ns = opened_at, since_ns
@@ -120,9 +120,9 @@ class ReorderQueue:
         self.buffered = [entry._replace(offset=entry.offset - delta) for entry in self.buffered]
         self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
         self.acks = deque((count, ack - delta) for count, ack in self.acks)
-        if self.last_ack != NONE:
+        if self.last_ack != NO_OFFSET:
             self.last_ack -= delta
-        if self.settled != NONE:
+        if self.settled != NO_OFFSET:
             self.settled -= delta
         self.lowest -= delta
 
@@ -301,12 +301,12 @@ class OutOfOrder:
         delta = queue.lowest
         side_record.base_seq = wrapped(side_record.base_seq + delta)
         side_record.known_end -= delta
-        if side_record.fin_offset != NONE:
+        if side_record.fin_offset != NO_OFFSET:
             side_record.fin_offset -= delta
         queue.rebase(delta)
         queue.start_unknown = False
         first_ack = self._table.sides[side ^ 1].first_ack
-        side_record.acked_from = NONE if first_ack < 0 else ahead(first_ack, side_record.base_seq)
+        side_record.acked_from = NO_OFFSET if first_ack < 0 else ahead(first_ack, side_record.base_seq)
 
     def _release_in_order(self, side: int, queue: ReorderQueue) -> None:
         """Accept buffered segments that are in order now."""
@@ -411,7 +411,7 @@ class OutOfOrder:
         side_record: SideRecord = self._table.sides[side]
         low, high = side_record.next_offset, side_record.known_end
         acked = self._acked_end(side)
-        if NONE < side_record.fin_offset < low + MAX_WINDOW:
+        if NO_OFFSET < side_record.fin_offset < low + MAX_WINDOW:
             high = side_record.fin_offset
         elif high + 1 < acked:
             # An acknowledgement of one byte more probably covers a FIN that was not captured.
@@ -422,7 +422,7 @@ class OutOfOrder:
         """The offset up to which the other side acknowledged bytes, at least that of the next byte in order."""
         side_record: SideRecord = self._table.sides[side]
         raw = self._table.sides[side ^ 1].ack
-        acked = unwrapped(raw, side_record.base_seq, side_record.next_offset) if raw >= 0 else NONE
+        acked = unwrapped(raw, side_record.base_seq, side_record.next_offset) if raw >= 0 else NO_OFFSET
         return max(int(side_record.next_offset), acked)
 
     def _sendable_end(self, side: int) -> int:

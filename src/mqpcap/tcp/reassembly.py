@@ -28,7 +28,7 @@ from mqpcap.arrays import Int64Array
 from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import StreamChunks, StreamRange, run_starts
 from mqpcap.tcp.flags import FIN, RST, SYN
-from mqpcap.tcp.flow_records import NONE, FlowRecord, Segment, SideRecord
+from mqpcap.tcp.flow_records import NO_OFFSET, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
@@ -153,7 +153,7 @@ class Reassembler:
             ack_ahead = wrapped(ack - records["base_seq"] - records["next_offset"])
             odd = (
                 (records["known_end"] > records["next_offset"])
-                | (records["fin_offset"] != NONE)
+                | (records["fin_offset"] != NO_OFFSET)
                 | (records["base_seq"] < 0)
             )
             odd |= (ack >= 0) & (ack_ahead > 0) & (ack_ahead < MAX_WINDOW)
@@ -261,7 +261,7 @@ class Reassembler:
                 self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
             if side_record.known_end < offset < side_record.next_offset + MAX_WINDOW:
                 side_record.known_end = offset
-        if packet.flags & FIN and side_record.fin_offset == NONE:
+        if packet.flags & FIN and side_record.fin_offset == NO_OFFSET:
             side_record.fin_offset = fin = offset + packet.wire_length
             side_record.fin_ack = packet.sent_ack
             if side_record.known_end < fin < side_record.next_offset + MAX_WINDOW:

@@ -144,7 +144,7 @@ _OF_ACKS = (
 )  # fmt: skip
 
 
-TABLES = RequestTables(
+REQUEST_TABLES = RequestTables(
     kind=[bytes(kind) for kind, _ in _STATES],
     accepted_replies=[accepted for _, accepted in _STATES],
     reply_bits=_BITS,
@@ -177,7 +177,7 @@ TABLES = RequestTables(
 
 def request_group() -> RequestGroup:
     """The frames of a connection as requests and replies; a reply repeats the id of its request."""
-    return RequestGroup(TABLES, codes, _echo_keys, _has_own_id, _payload_keys)
+    return RequestGroup(REQUEST_TABLES, codes, _echo_keys, _has_own_id, _payload_keys)
 
 
 def _echo_keys(rows: pa.Table, _: Fingerprints) -> Int64Array:
