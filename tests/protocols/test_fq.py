@@ -530,8 +530,8 @@ def facts(*talks: Talk) -> list[tuple[str | None, str | None, str | None]]:
         observe(PROTOCOL, c, direction, layout, frame, int(op), ts_ns, shared)
     assert PROTOCOL.evidence.answer is not None
     for c, _ in talks:
-        if c.asked is not None:
-            fact = shared.lookup_fact(c.asked[0], c, c.asked[1])
+        if c.lookup is not None:
+            fact = shared.lookup_fact(c.lookup[0], c, c.lookup[1])
             PROTOCOL.evidence.answer(c, None if fact is None else fact[4])
     known = [PROTOCOL.evidence.resolve(c) for c, _ in talks]
     return [(f.client_name, f.group_name, f.columns["connection_kind"]) for f in known]

@@ -9,7 +9,7 @@ connection ends, the evidence at that time decides.
 
 Rows must not depend on windows: the rule observes the messages of a connection in order of completion.
 While a side waits for bytes, later messages of the other side are *early*: they wait unobserved. A connection may ask
-for a fact of another connection (``Evidence.asked``). If its own server shared no fact, it waits until ASK_NS more of
+for a fact of another connection (``Evidence.lookup``). If its own server shared no fact, it waits until ASK_NS more of
 the capture was read, and no connection that may share the fact is stalled.
 """
 
@@ -78,7 +78,7 @@ class EvidenceCollector:
         self._asking: dict[str, dict[int, None]] = {}
         self._unresolved_bytes = 0
 
-    def of(self, flow: int) -> Evidence:
+    def evidence_of(self, flow: int) -> Evidence:
         """The evidence of a connection of a supported protocol."""
         evidence = self._connections[flow].evidence
         assert evidence is not None
@@ -87,13 +87,13 @@ class EvidenceCollector:
     def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
         """The facts of each connection, by the current evidence."""
         rule = protocol.evidence
-        return [_NO_FACTS if rule is None else rule.resolve(self.of(flow)) for flow in flows]
+        return [_NO_FACTS if rule is None else rule.resolve(self.evidence_of(flow)) for flow in flows]
 
     def is_complete(self, flow: int) -> bool:
         """Whether no later message of a connection can prove anything that other connections depend on."""
         connection = self._connections[flow]
         rule = None if connection.protocol is None else connection.protocol.evidence
-        return connection.decided and (rule is None or not rule.shares_facts or self.of(flow).is_final)
+        return connection.decided and (rule is None or not rule.shares_facts or self.evidence_of(flow).is_final)
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class EvidenceCollector:
     @property
     def asked_ports(self) -> frozenset[int]:
         """The server ports of the connections that ask."""
-        return frozenset(self.of(flow).server_port for flows in self._asking.values() for flow in flows)
+        return frozenset(self.evidence_of(flow).server_port for flows in self._asking.values() for flow in flows)
 
     def resolved(self, reader: ColumnReader, parts: list[Frames], progress: Callable[[], Progress]) -> Iterator[Frames]:
         """The messages of a window whose reading is final, in order within each connection.
@@ -118,7 +118,9 @@ class EvidenceCollector:
             yield from parts
             return
         parts = self._open_together(parts)
-        is_open = any(not self.of(flow).is_final for part in parts for flow in factorize(part.flow)[0].tolist())
+        is_open = any(
+            not self.evidence_of(flow).is_final for part in parts for flow in factorize(part.flow)[0].tolist()
+        )
         if is_open or name in self.waiting_protocols:
             parts = self._hold_early(name, parts, progress().since_ns)
         for frames in parts:
@@ -135,7 +137,7 @@ class EvidenceCollector:
         for frames in parts:
             flows, index = factorize(frames.flow)
             is_held = np.array(
-                [f in early or (f in since_ns and not self.of(f).is_final) for f in flows.tolist()], np.bool_
+                [f in early or (f in since_ns and not self.evidence_of(f).is_final) for f in flows.tolist()], np.bool_
             )
             for i in np.flatnonzero(is_held).tolist():
                 part = frames.copied(np.flatnonzero(index == i))
@@ -144,7 +146,7 @@ class EvidenceCollector:
             ready.append(frames.taken(np.flatnonzero(~is_held[index])) if is_held.any() else frames)
         released = []
         for flow, held in list(early.items()):
-            is_free = self.of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
+            is_free = self.evidence_of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
             until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
             if until_ns == held.until_ns and (held.parts[-1].end_ts_ns >= until_ns).all():
                 continue
@@ -165,7 +167,7 @@ class EvidenceCollector:
         if len(parts) < 2:
             return parts
         flows = np.unique(np.concatenate([part.flow for part in parts])).tolist()
-        is_open = [np.isin(part.flow, [f for f in flows if not self.of(f).is_final]) for part in parts]
+        is_open = [np.isin(part.flow, [f for f in flows if not self.evidence_of(f).is_final]) for part in parts]
         if sum(mask.any() for mask in is_open) < 2:
             return parts
         open_parts = [part.copied(np.flatnonzero(mask)) for part, mask in zip(parts, is_open, strict=True)]
@@ -174,7 +176,7 @@ class EvidenceCollector:
 
     def _release_resolved(self, reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> Iterator[Frames]:
         flows, index = factorize(frames.flow)
-        evidences = [self.of(flow) for flow in flows.tolist()]
+        evidences = [self.evidence_of(flow) for flow in flows.tolist()]
         is_open = np.array([not evidence.is_final for evidence in evidences], np.bool_)
         unresolved = self._unresolved.setdefault(reader.protocol.name, {})
         if not unresolved and not is_open.any():
@@ -190,7 +192,7 @@ class EvidenceCollector:
         for i, (flow, evidence) in enumerate(zip(flows.tolist(), evidences, strict=True)):
             if not evidence.is_final and (depends[i] or flow in unresolved):
                 is_excess = self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
-                evidence.is_final = is_excess or (bool(is_full[i]) and evidence.asked is None)
+                evidence.is_final = is_excess or (bool(is_full[i]) and evidence.lookup is None)
                 waits[i] = not evidence.is_final
         yield from self._release(reader.protocol.name, [f for f in flows[~waits].tolist() if f in unresolved])
         if not waits.any():
@@ -220,7 +222,7 @@ class EvidenceCollector:
         sizes = frames.end - frames.start
         totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
         for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
-            if self.of(int(flows[i])).asked is not None:
+            if self.evidence_of(int(flows[i])).lookup is not None:
                 continue  # it shows nothing more
             buffered = unresolved.get(int(flows[i]), ())
             count, size = sum(len(part.start) for part in buffered), sum(len(part.buffer) for part in buffered)
@@ -272,7 +274,7 @@ class EvidenceCollector:
                 self._answered(protocol, rule, Progress(), flows)
             released = [flow for flow in (unresolved if flows is None else flows) if flow in unresolved]
             for flow in released if have_ended else ():
-                self.of(flow).is_final = True
+                self.evidence_of(flow).is_final = True
             yield from self._release(protocol, released)
 
     def unresolved_since_ns(self) -> dict[int, int]:
@@ -292,7 +294,7 @@ class EvidenceCollector:
         names = [layout.name for layout in reader.program.layouts]
         keys, index = factorize(frames.flow * len(names) + frames.layout)
         pairs = [divmod(key, len(names)) for key in keys.tolist()]
-        layouts = [names.index(rule.select_layout(self.of(flow), names[layout])) for flow, layout in pairs]
+        layouts = [names.index(rule.select_layout(self.evidence_of(flow), names[layout])) for flow, layout in pairs]
         return replace(frames, layout=np.array(layouts, np.int32)[index])
 
     # -- evidence ------------------------------------------------------------------------------------------
@@ -317,7 +319,7 @@ class EvidenceCollector:
         flows, index = factorize(frames.flow[rows])
         client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int8)
         shared = self.shared.setdefault(frames.protocol, SharedFacts())
-        evidences = [self.of(flow) for flow in flows.tolist()]
+        evidences = [self.evidence_of(flow) for flow in flows.tolist()]
         rule.observe(
             Observation(
                 raw, sound, evidences, index, client[index] == frames.side[rows], frames.op[rows], frames.ts_ns[rows],
@@ -325,7 +327,11 @@ class EvidenceCollector:
             )
         )  # fmt: skip
         for flow, evidence in zip(flows.tolist(), evidences, strict=True):
-            if evidence.asked is not None and not evidence.is_final and not self._answer(shared, rule, evidence, False):
+            if (
+                evidence.lookup is not None
+                and not evidence.is_final
+                and not self._answer(shared, rule, evidence, False)
+            ):
                 self._asking.setdefault(frames.protocol, {})[flow] = None
 
     def _answered(
@@ -335,9 +341,9 @@ class EvidenceCollector:
         asking, shared = self._asking.get(protocol, {}), self.shared.get(protocol, SharedFacts())
         answered = []
         for flow in [flow for flow in (asking if flows is None else flows) if flow in asking]:
-            evidence = self.of(flow)
-            assert evidence.asked is not None
-            until_ns = evidence.asked[1] + ASK_NS
+            evidence = self.evidence_of(flow)
+            assert evidence.lookup is not None
+            until_ns = evidence.lookup[1] + ASK_NS
             is_last = until_ns < progress.now_ns and not any(
                 ns < until_ns and number != flow and self._may_share(number, protocol)
                 for number, ns in progress.since_ns.items()
@@ -349,8 +355,8 @@ class EvidenceCollector:
 
     def _answer(self, shared: SharedFacts, rule: EvidenceRule, evidence: Evidence, is_last: bool) -> bool:
         """Give a connection the fact that it asked for; False if a fact of its own server may still come."""
-        assert evidence.asked is not None and rule.answer is not None
-        fact = shared.lookup_fact(evidence.asked[0], evidence, evidence.asked[1])
+        assert evidence.lookup is not None and rule.answer is not None
+        fact = shared.lookup_fact(evidence.lookup[0], evidence, evidence.lookup[1])
         if not is_last and (fact is None or fact[1:3] != (evidence.server_ip, evidence.server_port)):
             return False
         rule.answer(evidence, None if fact is None else fact[4])
@@ -363,7 +369,7 @@ class EvidenceCollector:
         if connection is None or not connection.decided:
             return True
         is_of_protocol = connection.protocol is not None and connection.protocol.name == protocol
-        return is_of_protocol and not self.of(flow).is_final and self.of(flow).asked is None
+        return is_of_protocol and not self.evidence_of(flow).is_final and self.evidence_of(flow).lookup is None
 
 
 def _is_evidence(reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> NDArray[np.bool_]:

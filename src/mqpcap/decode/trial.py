@@ -18,7 +18,7 @@ from mqpcap.decode.side import Side
 from mqpcap.decode.stream_chunk import StreamChunk
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import MessageQueue
-from mqpcap.tcp.flow_records import NONE
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 MANY_MESSAGES = 8
 """Messages that follow the tail of a message, however long the tail is."""
@@ -43,7 +43,7 @@ def read_on_trial(
     data: bytes, protocol: MessageQueue, layout: str, scanners: Scanners, start_known: bool, ended: bool
 ) -> Trial:
     """Frame and decode the first bytes of a side."""
-    packet = ChunkPackets(PacketIndex(np.array([[0], [len(data)], [0], [1], [0], [0], [NONE]], np.int64)), 0, 1)
+    packet = ChunkPackets(PacketIndex(np.array([[0], [len(data)], [0], [1], [0], [0], [NO_OFFSET]], np.int64)), 0, 1)
     chunk = StreamChunk(0, data, 0, len(data), 0, packet, ended, ended, start_known)
     side, output = Side(0, 0), FoundMessages()
     side.begin(scanners.scanners_for(protocol)[layout].layout_index)

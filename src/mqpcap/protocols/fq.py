@@ -300,29 +300,29 @@ def observe(observation: Observation) -> None:
     a login at the connection's own address goes first, as a broker may have several.
     """
     for evidence, direction, op, ts_ns, (user, queue, key) in observation.each("user", "queue", "client_key"):
-        shown = evidence.shown
-        if evidence.asked is not None:
+        state = evidence.state
+        if evidence.lookup is not None:
             continue
-        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in shown:
-            shown["user"], shown["queue"] = user, queue
-        elif key is not None and "key" not in shown:
-            shown["key"] = True
+        if op == Code.AUTH and direction == "c2s" and user is not None and "user" not in state:
+            state["user"], state["queue"] = user, queue
+        elif key is not None and "key" not in state:
+            state["key"] = True
             if op == Code.AUTH_RESPONSE:
-                shown["granted"] = key, ts_ns
-            elif "user" in shown:
+                state["granted"] = key, ts_ns
+            elif "user" in state:
                 evidence.is_final = True
             else:
-                evidence.asked = key, ts_ns
-        if "user" in shown and "granted" in shown:
-            key, granted_ns = shown.pop("granted")
-            observation.tell(key, evidence, granted_ns, (shown["user"], shown["queue"]))
+                evidence.lookup = key, ts_ns
+        if "user" in state and "granted" in state:
+            key, granted_ns = state.pop("granted")
+            observation.add_fact(key, evidence, granted_ns, (state["user"], state["queue"]))
             evidence.is_final = True
 
 
 def answer(evidence: Evidence, login: tuple[str, str] | None) -> None:
     """The login that a data connection's key was granted to."""
     if login is not None:
-        evidence.shown["user"], evidence.shown["queue"] = login
+        evidence.state["user"], evidence.state["queue"] = login
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
@@ -333,8 +333,8 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     """User and queue of the login, on its command connection and on the data connections with its key."""
     # An empty queue name makes the broker invent one, which it tells nobody (fqd_ccs.c:127-146).
     return ConnectionFacts(
-        group_name=evidence.shown.get("queue") or None,
-        client_name=evidence.shown.get("user"),
+        group_name=evidence.state.get("queue") or None,
+        client_name=evidence.state.get("user"),
         columns={"connection_kind": _KINDS.get(evidence.layouts[0])},
     )
 

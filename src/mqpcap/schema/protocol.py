@@ -173,20 +173,20 @@ class ConnectionFacts:
 class Evidence:
     """Evidence from the messages of a connection up to now, for its ``EvidenceRule``.
 
-    ``shown``: data of the protocol; must stay small.
+    ``state``: data of the protocol; must stay small.
     ``layouts``: the first layout of each direction, c2s first.
     ``is_final``: no later message changes the facts: set by ``observe``, or at the end of the look-ahead.
-    ``asked``: a lookup, set by ``observe``: key, and the time until which the fact must have been shared.
+    ``lookup``: set by ``observe``: the key of a shared fact, and the time until which it must have been shared.
     """
 
     connection_id: int
     server_ip: str
     server_port: int
     first_ts_ns: int
-    shown: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
     layouts: list[str] = field(default_factory=lambda: ["", ""])
     is_final: bool = False
-    asked: tuple[bytes, int] | None = None
+    lookup: tuple[bytes, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,13 @@ class EvidenceRule:
     Rows of a connection wait until its evidence ``is_final``. Its facts then hold for all of its rows.
 
     ``ops``: operations (numbers) whose rows are evidence, None for all.
-    ``observe``: adds rows to ``shown`` of their connections, in capture order, before other columns of a window are
+    ``observe``: adds rows to ``state`` of their connections, in capture order, before other columns of a window are
     read.
     ``answer``: adds the fact that a connection asked for, None without one; then its evidence is fixed.
     ``resolve``: the facts of a connection.
     ``select_layout``: the layout that reads the rows of a layout on this connection.
     ``layouts``: layouts (as the framing names them) whose rows are evidence, None for all.
-    ``shares_facts``: whether ``observe`` shares facts with other connections (``Observation.tell``).
+    ``shares_facts``: whether ``observe`` shares facts with other connections (``Observation.add_fact``).
     """
 
     ops: frozenset[int] | None
@@ -270,7 +270,7 @@ class Observation:
     from_client: NDArray[np.bool_]
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
-    tell: Callable[[bytes, Evidence, int, Any], None]
+    add_fact: Callable[[bytes, Evidence, int, Any], None]
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""

@@ -115,13 +115,13 @@ def claims(opening: Opening) -> Claim:
 def observe(seen: Observation) -> None:
     """Who logs in."""
     for connection, _, _, _, (user,) in seen.each("user"):
-        connection.shown["user"] = user
+        connection.state["user"] = user
         connection.is_final = True
 
 
 def resolve(connection: Evidence) -> ConnectionFacts:
     """The client of the connection."""
-    return ConnectionFacts(client_name=connection.shown.get("user"))
+    return ConnectionFacts(client_name=connection.state.get("user"))
 
 
 def derive(raw: Raw) -> Mapping[str, pa.Array]:

@@ -430,28 +430,28 @@ def observe(observation: Observation) -> None:
         strict=True,
     ):
         evidence = observation.evidence[connection]
-        shown = evidence.shown
+        state = evidence.state
         if evidence.is_final:
             continue
         if asked and says_version:
-            shown["last"] = shown.setdefault("hellos", {})[number] = version
-            evidence.is_final = number in shown.get("early", ())
+            state["last"] = state.setdefault("hellos", {})[number] = version
+            evidence.is_final = number in state.get("early", ())
         elif not asked and acknowledges and subscription == 0:
-            hello = shown.get("hellos", {}).get(number)
+            hello = state.get("hellos", {}).get(number)
             if hello is not None:
-                shown.clear()  # the version is final; little memory per connection
-                shown["last"] = hello
+                state.clear()  # the version is final; little memory per connection
+                state["last"] = hello
                 evidence.is_final = True
-            elif len(shown.setdefault("early", set())) < EARLY_ACKS:
+            elif len(state.setdefault("early", set())) < EARLY_ACKS:
                 # The other direction may still be searching for its first frame: the HELLO follows.
-                shown["early"].add(number)
+                state["early"].add(number)
 
 
 _DIALECTS = {1: "v1", 2: "v2"}
 
 
 def _dialect(evidence: Evidence) -> str:
-    return _DIALECTS.get(evidence.shown.get("last", 0), "unknown")
+    return _DIALECTS.get(evidence.state.get("last", 0), "unknown")
 
 
 def select_layout(evidence: Evidence, layout: str) -> str:

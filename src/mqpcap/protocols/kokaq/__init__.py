@@ -490,8 +490,8 @@ def observe(observation: Observation) -> None:
     numbers = {name: raw.numbers(name) for name in ("message_type", "rq", "client", "status", "reason")}
     bytes_3 = (numbers["message_type"][0] << 2 | numbers["rq"][0])[rows]
     for key in factorize(observation.connection_index << 8 | bytes_3)[0].tolist():
-        shown = observation.evidence[key >> 8].shown
-        shown["bytes_3"] = shown.get("bytes_3", 0) | 1 << (key & 0xFF)
+        state = observation.evidence[key >> 8].state
+        state["bytes_3"] = state.get("bytes_3", 0) | 1 << (key & 0xFF)
 
     def says(name: str, value: int) -> NDArray[np.bool_]:
         is_so: NDArray[np.bool_] = ((numbers[name][0] == value) & numbers[name][1])[rows]
@@ -509,32 +509,32 @@ def observe(observation: Observation) -> None:
     }
     for name, proven in proofs.items():
         for place in factorize(observation.connection_index[proven])[0].tolist():
-            observation.evidence[place].shown[name] = True
+            observation.evidence[place].state[name] = True
     for evidence in observation.evidence:
-        evidence.is_final = "codec opcode" in evidence.shown and bit_order(evidence) == "msb"
+        evidence.is_final = "codec opcode" in evidence.state and bit_order(evidence) == "msb"
 
 
 def numbering(evidence: Evidence) -> Numbering:
     """Whose numbers a connection's big-endian frames have; ``open`` is read as the document's."""
-    shown = evidence.shown
-    if "codec opcode" in shown:
+    state = evidence.state
+    if "codec opcode" in state:
         return "codec"
-    if "doc" in shown:
-        return "open" if "codec" in shown else "doc"
+    if "doc" in state:
+        return "open" if "codec" in state else "doc"
     # The document's 0x11 would be a Fail that is Ok.
-    return "codec" if "codec" in shown or "codec answer" in shown else "open"
+    return "codec" if "codec" in state or "codec answer" in state else "open"
 
 
 def bit_order(evidence: Evidence) -> Order:
     """How the fourth byte of a connection's big-endian frames is split; ``open`` is read as msb."""
-    bytes_3 = evidence.shown.get("bytes_3", 0)
+    bytes_3 = evidence.state.get("bytes_3", 0)
     return "msb" if bytes_3 & _MSB_ONLY else "lsb" if bytes_3 & _LSB_ONLY else "open"
 
 
 def types(evidence: Evidence) -> str:
     """Which reading of the message types is in force: a 0 proves the table."""
     zeros = _TYPE_0_LSB if bit_order(evidence) == "lsb" else _TYPE_0_MSB
-    return "table" if evidence.shown.get("bytes_3", 0) & zeros else "legend"
+    return "table" if evidence.state.get("bytes_3", 0) & zeros else "legend"
 
 
 class Meaning(NamedTuple):
@@ -551,7 +551,7 @@ def select_layout(evidence: Evidence, layout: str) -> str:
 
 def resolve(evidence: Evidence) -> ConnectionFacts:
     """Names of operations, the reading of the types, and of what `derive` names."""
-    if "bytes_3" not in evidence.shown:
+    if "bytes_3" not in evidence.state:
         return ConnectionFacts()
     meaning = Meaning(numbering(evidence), bit_order(evidence))
     names = CODEC_NAMED if meaning.numbering == "codec" else DOC_NAMED
