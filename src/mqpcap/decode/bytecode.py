@@ -107,7 +107,7 @@ _NOTHING = memoryview(b"")
 class Interpreter:
     """Runs the rows of a Program over a region of bytes. One per thread: it holds the registers and the tape.
 
-    ``buf``, ``pos``: the bytes, and the position up to which they are read.
+    ``buf``, ``pos``: the bytes, and the position of the next byte to read.
     ``may_grow``: more bytes may follow the region, so a region that ends too early is INCOMPLETE, not MALFORMED.
     ``full``: the tape had no capacity left.
     ``known_end``: end of a region that is INCOMPLETE, -1 if unknown.

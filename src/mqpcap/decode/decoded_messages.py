@@ -17,7 +17,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 
 TimeKey = tuple[int, int, int]
-"""Time (ns), first packet and stream offset of a message: the order in which messages are paired."""
+"""Time (ns), first packet and stream offset of a message. Messages are paired in this order."""
 AFTER_ALL: TimeKey = ((1 << 63) - 1, 0, 0)
 
 
@@ -43,7 +43,7 @@ def sharing_connections(parts: Sequence[Frames]) -> list[list[Frames]]:
 
 
 def in_order_of_time(parts: Sequence[tuple[Frames, Iterator[Records]]]) -> Iterator[Decoded]:
-    """The batches of parts, each of which is in order of time."""
+    """The batches of parts; each part is in order of time."""
     heap = [(_time_key(frames, 0), number, 0) for number, (frames, _) in enumerate(parts)]
     heapify(heap)
     while heap:

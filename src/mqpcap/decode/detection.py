@@ -215,7 +215,7 @@ class PendingDetection:
     """The captured bytes of an undecided connection, and the first bytes of its sides.
 
     ``chunks``: copies, in order of capture.
-    ``next_ask_bytes``: bytes of both sides at which the protocols are asked again.
+    ``next_ask_bytes``: the protocols are asked again when both sides together have this number of bytes.
     ``conditional``: detections that hold only if the server turns out to speak the protocol: the content fits, the port
     does not. If the content fits with either side as the client, there are two per protocol, the better guess first.
     ``ts_ns``: time of the last packet added. ``is_full``: no more bytes are added.
@@ -543,5 +543,5 @@ def _limit(servers: dict[ServerProtocol, Any]) -> None:
 
 
 def _next_ask_bytes(seen_bytes: int) -> int:
-    """Bytes of both sides at which the protocols are asked again."""
+    """The number of bytes of both sides that must be captured before the protocols are asked again."""
     return seen_bytes + (1 if seen_bytes < EAGER_BYTES else seen_bytes // 2)

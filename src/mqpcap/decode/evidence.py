@@ -32,12 +32,12 @@ MAX_UNRESOLVED_MESSAGES = 256
 MAX_UNRESOLVED_BYTES = 1 << 20
 """The same limit in bytes of messages."""
 ASK_NS = 200_000_000
-"""Time in the capture after a connection asked for a fact, in which another connection may still share the fact."""
+"""After a connection asked for a fact, another connection may share it for this time of the capture."""
 END_NS = (1 << 63) - 1
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
 """Memory of the unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
 MAX_UNRESOLVED_PARTS = 8
-"""Parts of a connection, one a window, that are merged: a part takes 2 kB beside its messages."""
+"""Parts of a connection are merged at this number. Each window adds a part, with 2 kB beside its messages."""
 RELEASED_BYTES = 8 << 20
 """Memory of unresolved messages that are released together."""
 _NO_FACTS = ConnectionFacts()
@@ -53,7 +53,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Early:
-    """Messages of a connection, complete from ``until_ns`` on: then one of its sides began to wait for bytes."""
+    """Messages of a connection that were completed from ``until_ns`` on, when a side began to wait for bytes."""
 
     parts: list[Frames] = field(default_factory=list)
     until_ns: int = -1

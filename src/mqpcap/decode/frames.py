@@ -31,7 +31,7 @@ class Problem:
 
 
 ARRAY_BYTES = 128
-"""What an array takes beside its values."""
+"""Memory of an array beside its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Frames(ColumnBatch):
 
     @property
     def memory_bytes(self) -> int:
-        """What the rows and a buffer of their own take."""
+        """Memory of the rows, with a buffer of their own."""
         column_bytes: int = sum(getattr(self, name).nbytes + ARRAY_BYTES for name in self.column_names())
         return len(self.buffer) + column_bytes
 

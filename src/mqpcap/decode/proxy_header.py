@@ -103,7 +103,7 @@ def _text(packed: bytes) -> str:
 
 
 def _end_of_version_2(data: bytes) -> int:
-    """End of the header, or the smallest length at which the end is known."""
+    """End of the header. If more bytes are needed to know it: how many."""
     if len(data) < _FIXED_BYTES:
         return _FIXED_BYTES
     return _FIXED_BYTES + int.from_bytes(data[14:16], "big") if _is_version_2(data) else 0

@@ -14,7 +14,7 @@ from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.protocol import MessageQueue
 
 MIN_CONSECUTIVE = 2
-"""Consecutive messages that a search must find. One is enough if another layout reads the next message."""
+"""Consecutive messages that a search must find. A single message is enough if another layout reads the next."""
 SCAN_ROOM = 4096
 """Messages found by one call of a scan."""
 

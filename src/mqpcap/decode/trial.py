@@ -25,7 +25,7 @@ MANY_MESSAGES = 8
 
 
 class Trial(NamedTuple):
-    """What was read of a side.
+    """The result of reading a side.
 
     ``decoded_bytes``: bytes of messages that decode wholly.
     ``other_bytes``: bytes of messages with a flaw, and bytes without a message. A truncated message is neither.
