@@ -30,7 +30,11 @@ RING_BYTES = 64 << 20
 KERNEL_TIMEOUT_MS = 10
 """Time after which the kernel delivers packets, if no block of its ring is full earlier."""
 KERNEL_FLUSH_S = 0.04
-"""Time after which the kernel has delivered all earlier packets: two periods of KERNEL_TIMEOUT_MS and its own ticks."""
+"""Time after which the kernel has delivered all earlier packets: two periods of KERNEL_TIMEOUT_MS and its own ticks.
+
+It closes a block that is not full when the timer finds it open for the second time (Linux, net/packet/af_packet.c,
+prb_retire_rx_blk_timer_expired).
+"""
 PIPE_BYTES = 1 << 20
 PERMISSION_DENIED = -8
 """PCAP_ERROR_PERM_DENIED."""

@@ -72,9 +72,10 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: the user leaves, and what is temporary is taken away."""
 
     def __del__(self) -> None:
-        """Send the signal again, a moment later: somebody dropped this.
+        """Send the signal again, a moment later: Python dropped this exception.
 
-        Python does where it is raised in the callback of a weak reference, of which each import has one.
+        It drops what is raised in the callback of a weak reference (the page of module weakref says so), and each
+        import runs such a callback (importlib._bootstrap._get_module_lock).
         """
         unwind_on_sigterm()
         threading.Timer(RAISED_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -76,7 +76,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
               help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95 or errors: the largest first, text from A.")
 @click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--having", metavar="TEST", help="Only rows for which this is true, as 'errors > 0 and p95 > 50ms'.")
+@click.option("--having", metavar="TEST", help="Only rows that match, for example 'errors > 0 and p95 > 50ms'.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
 @click.option("--producers", is_flag=True, help="Who publishes what: by topic and client.")
 @click.option("--consumers", is_flag=True, help="Consumers: what each client requested and received, by topic.")

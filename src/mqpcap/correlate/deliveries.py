@@ -34,7 +34,11 @@ MAX_EVICTED_KEYS = 1 << 21
 MAX_RUNS = 8
 """Sorted runs of publishes; with more, the small ones are merged."""
 MAX_DELAY_NS = 200_000_000
-"""The longest delay of a reply to a publish, or of an acknowledgement of missing bytes, which TCP may delay."""
+"""The longest delay of a reply to a publish, and of a TCP acknowledgement.
+
+Three uses: a delivery waits for publishes that are read later. A publish may be delivered before its reply. A client may
+have sent bytes before the first message of a late start.
+"""
 MAX_WAITING_DELIVERIES = 1 << 17
 """Deliveries that wait; with more, the older half is looked up among the publishes that were read."""
 MAX_WAITING_BYTES = 32 << 20
@@ -52,7 +56,7 @@ MISSING_RANGE = -1
 
 @dataclass(frozen=True)
 class Published(ColumnBatch):
-    """Publishes in which deliveries are looked up; each may be delivered from ``end_ns`` on.
+    """Publishes that deliveries may come from; none is delivered before its ``end_ns``.
 
     note    a number of the protocol's.
     """

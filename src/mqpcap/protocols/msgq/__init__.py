@@ -453,8 +453,8 @@ def claims(opening: Opening) -> Claim:
     oriented = opening.c2s_start or opening.s2c_start
     if opening.c2s_start and client.verdict is Verdict.NO and opening.c2s and not opening.on_port:
         return Claim(Verdict.NO)
-    # Mid-stream, detection asks for both orientations and takes the one with the port. They must answer at the same
-    # bytes, so neither waits for its client side.
+    # Mid-stream, detection asks about either side as the client. If both fit, the port decides (``Detector``), so both
+    # must answer at the same bytes: neither waits for its client's.
     patient = oriented and len(opening.c2s) > 0
     if client.verdict is Verdict.WAIT and (patient or server.verdict not in sure):
         return Claim(Verdict.WAIT)
