@@ -36,8 +36,8 @@ MAX_RUNS = 8
 MAX_DELAY_NS = 200_000_000
 """The longest delay of a reply to a publish, and of a TCP acknowledgement.
 
-Three uses: a delivery waits for publishes that are read later. A publish may be delivered before its reply. A client may
-have sent bytes before the first message of a late start.
+Three uses: a delivery waits for publishes that are read later; a publish may be delivered before its reply; a client
+may have sent bytes before the first message of a late start.
 """
 MAX_WAITING_DELIVERIES = 1 << 17
 """Deliveries that wait; with more, the older half is looked up among the publishes that were read."""
