@@ -51,6 +51,7 @@ SLOW = frozenset(
         "cli/test_show.py",
         "cli/test_stats.py",
         "cli/test_times.py",
+        "cli/test_trace.py",
         "correlate/test_degraded.py",
         "correlate/test_exchanges.py",
         "correlate/test_polls.py",

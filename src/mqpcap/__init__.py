@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         report,
         show,
         stats,
+        trace,
     )
     from mqpcap.joining import join
     from mqpcap.recording import Recording, open, read
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _CALLS = (
     "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "messages", "report", "show",
-    "stats",
+    "stats", "trace",
 )  # fmt: skip
 _MODULES = {
     "api": _CALLS,
@@ -44,6 +45,7 @@ _MODULES = {
 __all__ = [
     "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
     "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "report", "samples", "show", "stats",
+    "trace",
 ]  # fmt: skip
 
 

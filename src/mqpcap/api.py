@@ -10,6 +10,7 @@ be read, and QueryError for a text that is not a filter.
 """
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from mqpcap.listing.filters import Filter
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.time_merge import merged_rows
+from mqpcap.listing.tracing import Trace, trace_messages
 from mqpcap.parallel_export import write_captures
 from mqpcap.protocols import protocols
 from mqpcap.query import EVERYTHING, Query, field_catalogue, of_tree, query
@@ -59,11 +61,12 @@ if TYPE_CHECKING:
     from mqpcap.schema.message import Message
 
 
-def ask(question: str, directory: str | Path, **parameters: object) -> pa.Table:
-    """The answer to a question of `mqpcap.queries`, from the tables of an export, by DuckDB.
+def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **parameters: object) -> pa.Table:
+    """The answer to a question of `mqpcap.queries`, from an export, a lake or a capture, by DuckDB.
 
-    Raises QueryError for an unknown question or parameter, and for a directory without tables. DuckDB is in the extra
-    ``lake``; Polars and Spark answer by `mqpcap.queries.run`.
+    path: a directory of tables, else captures, which are exported to a temporary directory. notes: a list to which
+    reasons are appended why a protocol has no answer. Raises QueryError for an unknown question or parameter. DuckDB is
+    in the extra ``lake``; Polars and Spark answer by `mqpcap.queries.run`.
     """
     from mqpcap import queries
 
@@ -71,14 +74,23 @@ def ask(question: str, directory: str | Path, **parameters: object) -> pa.Table:
         import duckdb
     except ImportError as error:
         raise QueryError("DuckDB is not installed; pip install 'mqpcap[lake]'") from error
-    with duckdb.connect() as con:
-        queries.tables(con, directory)
+    with tempfile.TemporaryDirectory(prefix="mqpcap-") as folder, duckdb.connect() as con:
+        if not queries.holds_tables(path):
+            export(path, f"{folder}/tables", notes=notes)
+            path = f"{folder}/tables"
+        queries.tables(con, path)
         answer = queries.run(question, con, **parameters)
-        return answer.to_arrow_table() if hasattr(answer, "to_arrow_table") else answer.fetch_arrow_table()
+        if notes is not None:
+            names = con.execute("SELECT DISTINCT protocol FROM messages ORDER BY protocol").fetchall()
+            notes += queries.why_not(question, (name for (name,) in names))
+        rows: pa.Table = answer.to_arrow_table() if hasattr(answer, "to_arrow_table") else answer.fetch_arrow_table()
+        return rows
 
 
 Metric = Literal["count", "bytes", "errors", "latency"]
-ReportName = Literal["producers", "consumers", "errors", "talkers", "connections", "deliveries", "delays", "slowest"]
+ReportName = Literal[
+    "producers", "consumers", "errors", "talkers", "connections", "deliveries", "delivery_list", "delays", "slowest"
+]
 SLOWEST = 10
 """Requests that the report ``slowest`` lists where no number is given."""
 
@@ -325,6 +337,33 @@ def follow(
     capture, connection = match
     inputs.outcome.notes.clear()  # those of the second reading are the same
     return FollowedConnection(connection, _rows(inputs, [capture], Filter(connection.query()), progress, notes))
+
+
+def trace(
+    path: Paths,
+    message: str | None = None,
+    *,
+    at: int | str | None = None,
+    progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> list[Trace]:
+    """Published messages with their deliveries, and the acknowledgements of these, with the times between.
+
+    message: an id: ``message_id`` or ``correlation_id`` of a publish, or ``key`` of a delivery. at: a packet with the
+    publish, a delivery or an answer to one, as in `explain`. Raises LookupError if there is no such message.
+
+    >>> import mqpcap
+    >>> [(d.latency_ns, d.acknowledged_after_ns) for d in mqpcap.trace("pcaps/blipmq/qos1.pcap", at=12)[0].deliveries]
+    [(110000, 195000)]
+    """
+    if (message is None) == (at is None):
+        raise TypeError("trace takes either message or at")
+    inputs = _Inputs(path, checked_choices(**options))
+    name = message if message is not None else _packet_name(at or 0)
+    traces = trace_messages(inputs.captures, name, inputs.outcome, progress)
+    inputs.finish(notes)
+    return traces
 
 
 @overload

@@ -61,13 +61,13 @@ def test_statement_is_printed_with_its_explanation() -> None:
     ("words", "code", "line"),
     [
         (["slowst", "DIR"], 2, "mqpcap: there is no question 'slowst'; there are acks, "),
-        (["slowest"], 2, "mqpcap: name the directory of an export, too"),
+        (["slowest"], 2, "mqpcap: name the directory of an export, or a capture, too"),
         (["slowest", "DIR", "--set", "n"], 2, "'n' is not NAME=VALUE"),
         (["slowest", "DIR", "--set", "top=3"], 2, "mqpcap: slowest has no parameter top; it has n"),
         (["slowest", "DIR", "--set", "n=0"], 2, "mqpcap: n is a number above 0, not 0"),
         (["what_did", "DIR"], 2, "mqpcap: what_did needs the parameter client"),
         (["what_did", "DIR", "--set", "client=a", "--set", "start=noon"], 2, "'noon' is not a time"),
-        (["slowest", "NOWHERE"], 1, "NOWHERE holds no tables of an export"),
+        (["slowest", "NOWHERE"], 1, "NOWHERE: no such file"),
     ],
 )
 def test_wrong_words_are_one_line(tables: Path, words: list[str], code: int, line: str) -> None:
@@ -83,3 +83,17 @@ def test_without_duckdb_the_line_says_what_to_install(tables: Path, monkeypatch:
     result = run("ask", "trust", tables)
 
     assert (result.exit_code, result.stderr) == (1, "mqpcap: DuckDB is not installed; pip install 'mqpcap[lake]'\n")
+
+
+def test_capture_is_asked_like_its_tables(tables: Path) -> None:
+    core = PCAPS / "flymq" / "core.pcap"
+
+    assert run("ask", "backlog", core, "--csv").stdout == run("ask", "backlog", tables, "--csv").stdout != ""
+
+
+def test_protocol_without_an_answer_is_named() -> None:
+    notes: list[str] = []
+
+    assert mqpcap.ask("backlog", PCAPS / "msgq" / "flat_session.pcap", notes=notes).num_rows == 0
+    assert notes == ["msgq keeps no messages, so it has no backlog"]
+    assert "note: fq has no acknowledgements of messages" in run("ask", "acks", PCAPS / "fq" / "session.pcap").stderr

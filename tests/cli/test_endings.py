@@ -41,6 +41,8 @@ COMMANDS = {
     "explain": ["explain", CAPTURE, "--at", "4"],
     "stats": ["stats", "-q", CAPTURE],
     "follow": ["follow", "-q", CAPTURE, "--connection", "c1"],
+    "follow --at": ["follow", "-q", CAPTURE, "--at", "12"],
+    "stats --list": ["stats", "-q", "--deliveries", "--list", CAPTURE],
     "extract": ["extract", "-q", CAPTURE, "--op", "PUBLISH", "--out", "OUT"],
     "diff": ["diff", "-q", CAPTURE, OTHER],
     "report": ["report", "-q", CAPTURE, "--out", "OUT"],
@@ -50,7 +52,7 @@ COMMANDS = {
     "lake": ["lake", "LAKE"],
 }
 WITHOUT_INPUT = ("show -", "protocols", "fields", "ask", "samples")
-ONE_INPUT = ("explain", "diff", "follow", "report", "lake")
+ONE_INPUT = ("explain", "diff", "follow", "follow --at", "report", "lake")
 """Commands that take no further input: the unreadable one is misuse, too."""
 SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}
 PATIENCE_S = 1200

@@ -27,7 +27,11 @@ def test_json_has_what_the_tables_have_without_nulls(tmp_path: Path) -> None:
     said = {tuple(str(row[name]) for name in key): row for row in rows}
     for message in stored["messages"]:
         row = said[tuple(str(message[name]) for name in key)]
-        assert set(row) - {"fields", "exchange"} == {name for name, value in message.items() if value is not None}
+        assert set(row) - {"fields", "exchange", "connection", "client", "server"} == {
+            name for name, value in message.items() if value is not None
+        }
+        client = "src" if row["direction"] == "c2s" else "dst"
+        assert row["client"] == f"{message[f'{client}_ip']}:{message[f'{client}_port']}"
         assert row["connection_id"] == str(message["connection_id"])
         assert row["body_len"] == message["body_len"] if message["body_len"] is not None else "body_len" not in row
     for name in ("blipmq", "flymq", "fq"):

@@ -1,10 +1,11 @@
 """``mqpcap ask``: fifteen ready questions in SQL, answered from the tables of an export."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.console import put
+from mqpcap.cli.console import print_note, put
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def ask(
 ) -> None:
     """Answer a question about the tables in DIR, as export writes them; without one, list the questions.
 
-    Each question is a file of standard SQL: DuckDB answers it here, Spark and Polars give the same rows.
+    DIR may also be a capture or a directory of captures: its tables are made in a temporary directory. Each question is
+    a file of standard SQL: DuckDB answers it here, Spark and Polars give the same rows.
     """
     from mqpcap import queries
     from mqpcap.errors import QueryError
@@ -57,14 +59,18 @@ def ask(
             put(text.rstrip())
             return
         if directory is None:
-            raise click.UsageError("name the directory of an export, too")
+            raise click.UsageError("name the directory of an export, or a capture, too")
         queries.check(question, parameters)
     except QueryError as error:
         raise click.UsageError(str(error)) from None
     from mqpcap.api import ask as asked
 
-    answer = asked(question, directory, **parameters)
+    notes: list[str] = []
+    answer = asked(question, directory, notes=notes, **parameters)
     write([_column(field) for field in answer.schema], answer.to_pylist(), form or "text", utc)
+    sys.stdout.flush()
+    for note in notes:
+        print_note(f"note: {note}")
 
 
 def _column(field: "pa.Field") -> "Column":

@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import coloured, metered, put, wrapped
-from mqpcap.cli.options import color_option, common, misuse_of, protocol_name, utc_option
+from mqpcap.cli.options import color_option, common, misuse_of, packet_name, protocol_name, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural, shown
@@ -37,18 +37,6 @@ HEX_BYTES = 12
 OTHER_READINGS = 8
 
 
-def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> "PacketName | None":
-    """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it."""
-    if word is None:
-        return None
-    from mqpcap.listing.explained_messages import PacketName
-
-    file, _, digits = word.strip().rpartition("#")
-    if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
-        raise click.BadParameter(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER", ctx, param)
-    return PacketName(int(digits), file or None)
-
-
 @click.command(
     epilog="Examples: mqpcap explain pcaps/blipmq/qos1.pcap --at 12\n\nmqpcap explain "
     "pcaps/faults/blipmq_lost.pcap --pairing c1"
@@ -57,7 +45,7 @@ def _packet_of(ctx: click.Context, param: click.Parameter, word: str | None) -> 
 @click.option(
     "--at",
     "packet",
-    callback=_packet_of,
+    callback=packet_name,
     metavar="PACKET",
     help="The messages with bytes in this packet: 12, or broker.pcap1#12 in one of several files.",
 )

@@ -3,13 +3,13 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mqpcap.cli.console import coloured, metered, width_of
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
-from mqpcap.cli.options import common, filter_options, misuse_of, utc_option
+from mqpcap.cli.options import common, filter_options, misuse_of, packet_name, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
@@ -18,6 +18,7 @@ from mqpcap.wording import plural, shown
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.listing.connection_search import SelectedConnection
+    from mqpcap.listing.explained_messages import PacketName
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.query import Query
 
@@ -31,11 +32,17 @@ BODY_ITEMS = 100
 """Bodies of a message that are shown."""
 
 
-@click.command(epilog="Examples: mqpcap follow -u pcaps/blipmq/qos1.pcap c2\n\nmqpcap follow pcaps/blipmq/qos1.pcap")
+@click.command(
+    epilog="Examples: mqpcap follow -u pcaps/blipmq/qos1.pcap c2\n\nmqpcap follow pcaps/blipmq/qos1.pcap\n\n"
+    "mqpcap follow -u pcaps/blipmq/qos1.pcap --at '#12'"
+)
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
+@click.option("--message", metavar="ID",
+              help="Trace the message with this id to its deliveries and their acknowledgements.")  # fmt: skip
+@click.option("--at", callback=packet_name, metavar="PACKET", help="Trace the message in this packet, as 12 or '#12'.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
 @field_options
 @time_option
@@ -46,6 +53,8 @@ def follow(
     capture: str,
     name: str | None,
     raw: str | None,
+    message: str | None,
+    at: "PacketName | None",
     as_json: bool,
     field_names: tuple[str, ...],
     header: bool,
@@ -59,12 +68,20 @@ def follow(
 
     NAME is c7, IP:PORT of an end, or a connection_id; --connection and filters that select messages of a single
     connection name it as well. The capture is read twice. Without a name: lists the connections.
+
+    --message and --at follow a published message instead: through its deliveries, and the acknowledgement of each, with
+    the times between. ID is the message_id or correlation_id of a publish, or the key of a delivery. A delivery to the
+    same subscription or connection is marked as again; to another one it is fan-out.
     """
     from mqpcap.listing.connection_search import find_connection
     from mqpcap.query import Comparison, of_tree
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
+    if message is not None or at is not None:
+        if raw or field_names or as_csv or name or wanted is not None or (message is not None and at):
+            raise click.UsageError("--message or --at follows one message; it goes with --json, and with no selection")
+        _trace(capture, message or at, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     if name is not None:
         with misuse_of("NAME", "connection"):
@@ -92,6 +109,27 @@ def follow(
             times = line_times(time_form, utc, first_packet_ns([recording]) if time_form == "r" else None)
             talk = Conversation(connection, is_utc(time_form, utc), outcome.file_count > 1, times)
             _converse(recording, talk, fields or as_json, outcome, meter)
+    finish(outcome)
+
+
+def _trace(
+    path: str, name: "str | PacketName | None", as_json: bool, times: "Callable[[int], str] | None", utc: bool,
+    choices: Choices,
+) -> NoReturn:  # fmt: skip
+    """Write the traces of a message, and end."""
+    from mqpcap.cli.trace import write_traces
+    from mqpcap.errors import MqpcapError
+    from mqpcap.listing.tracing import trace_messages
+
+    assert name is not None
+    outcome = Outcome(choices)
+    captures = found((path,), outcome)
+    with metered(2 * size_bytes(captures), choices.quiet) as meter:
+        try:
+            traces = trace_messages(captures, name, outcome, meter)
+        except LookupError as error:
+            raise MqpcapError(str(error)) from None
+    write_traces(traces, as_json, times, utc, outcome.file_count > 1)
     finish(outcome)
 
 
@@ -127,12 +165,11 @@ def _converse(
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
-    from mqpcap.tables.schemas import NUMBER
 
     if form:
         text = json_line if form is True else form
         write_heading(form)
-        only = Filter(talk.connection.query(), left_out=[NUMBER, "ts"] if form is True else ["ts"])
+        only = Filter(talk.connection.query(), left_out=["ts"])
         merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
         return
     sys.stdout.writelines(f"{line}\n" for line in talk.head())

@@ -18,6 +18,7 @@ from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
+    from mqpcap.listing.explained_messages import PacketName
     from mqpcap.query import Comparison, Moment, Query
 
 P = ParamSpec("P")
@@ -100,6 +101,18 @@ def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Co
     if word.lower() not in names:
         raise click.BadParameter(f"{word!r} is no protocol; there are {', '.join(names)}", ctx, param)
     return word.lower()
+
+
+def packet_name(ctx: click.Context, param: click.Parameter, word: str | None) -> "PacketName | None":
+    """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it."""
+    if word is None:
+        return None
+    from mqpcap.listing.explained_messages import PacketName
+
+    file, _, digits = word.strip().rpartition("#")
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
+        raise click.BadParameter(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER", ctx, param)
+    return PacketName(int(digits), file or None)
 
 
 allow_missing = click.option(

@@ -86,7 +86,6 @@ def show(
     from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
     from mqpcap.query import EVERYTHING, MatchTally
-    from mqpcap.tables.schemas import NUMBER
 
     if as_json and (verbose or as_hex):
         raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
@@ -100,15 +99,7 @@ def show(
     outcome = Outcome(choices, needs_match=must_match)
     needs_all_columns = as_json or verbose or as_hex or raw_body or bodies_to is not None
     outcome.tally = None if wanted is None else MatchTally(wanted)
-    left_out = (
-        ["ts"]
-        if body_encoding
-        else [NUMBER, "ts"]
-        if as_json
-        else NOT_IN_LINES
-        if as_hex
-        else [*NOT_IN_LINES, "frame_len"]
-    )
+    left_out = ["ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     columns = fields.reader.columns if fields else None if needs_all_columns else body_columns
     only = Filter(wanted or EVERYTHING, columns, ["ts"] if fields else left_out, outcome.tally)

@@ -84,6 +84,8 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
               help="The N slowest requests, with both packets and both ends.")  # fmt: skip
 @click.option("--deliveries", is_flag=True, help="How long messages take from publish to delivery, by topic.")
+@click.option("--list", "is_list", is_flag=True,
+              help="With --deliveries: each delivery, with the packets and ends of both messages.")  # fmt: skip
 @click.option("--delays", is_flag=True, help="Where time goes by client and server: network, server or client.")
 @click.option(
     "--connections",
@@ -116,6 +118,7 @@ def stats(
     having: str | None,
     top: int | None,
     slowest: int | None,
+    is_list: bool,
     form: Form | None,
     field_names: tuple[str, ...],
     header: bool,
@@ -143,11 +146,13 @@ def stats(
     _check(several, key_names, metrics, interval_ns)
     if asked in ("talkers", "deliveries", "delays") and wanted is not None:
         raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
+    if is_list and asked != "deliveries":
+        raise click.UsageError("--list goes with --deliveries")
     if asked is None:
         key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
         report = grouped(key_names, metrics, interval_ns, form, utc)
     else:
-        report = named_report(asked, key_names, slowest or 0)
+        report = named_report("delivery_list" if is_list else asked, key_names, slowest or 0)
     with misuse_of("--fields"):
         chosen_columns(report.columns, field_names)
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):

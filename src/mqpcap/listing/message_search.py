@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import file_text, is_in
 from mqpcap.capture import Capture
 from mqpcap.decode.foreign_protocols import TLS
+from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinder, PacketPayload
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import MessageRow, ReorderBuffer
@@ -25,10 +26,12 @@ from mqpcap.schema.protocol import Direction
 from mqpcap.tables.output import Output
 
 
-class _Search(ABC):
-    """FilterInput of one capture that are looked for."""
+class MessageSearch(ABC):
+    """Messages of one capture that are looked for."""
 
     packet: int | None = None
+    columns: StageHooks = WITH_BYTES
+    """Adds the further columns of the rows."""
 
     def __init__(self, number: int) -> None:
         self.places: list[PacketPayload] = []
@@ -38,10 +41,10 @@ class _Search(ABC):
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read until everything is found."""
         options = outcome.choices.dissection(only=frozenset({"exchanges"}))
-        hooks = WITH_BYTES
+        hooks = self.columns
         if self.packet is not None:
             finder = PacketFinder(self.packet)
-            self.places, hooks = finder.payloads, replace(WITH_BYTES, packets=finder.add)
+            self.places, hooks = finder.payloads, replace(hooks, packets=finder.add)
         pipeline = CapturePipeline(capture, options, self._take, hooks=hooks)
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
@@ -71,7 +74,7 @@ class _Search(ABC):
         """Whether no other row can be looked for."""
 
 
-class PlaceSearch(_Search):
+class PlaceSearch(MessageSearch):
     """The message that holds a byte of a stream."""
 
     def __init__(self, number: int, connection: str | None, direction: Direction | None, offset: int) -> None:
@@ -96,7 +99,7 @@ class PlaceSearch(_Search):
         return f"no message of connection {self._connection} {self._direction} holds offset {self._offset}"
 
 
-class PacketSearch(_Search):
+class PacketSearch(MessageSearch):
     """The messages that have bytes of a packet, in each file of the capture."""
 
     def __init__(self, number: int, packet: int, files: Sequence[str], file: int | None = None) -> None:

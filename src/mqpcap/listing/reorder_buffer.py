@@ -21,7 +21,8 @@ from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import KEYS, MESSAGES
+from mqpcap.tables.schemas import KEYS, MESSAGES, NUMBER
+from mqpcap.wording import endpoint
 
 REPLY_WAIT_NS = 1_000_000_000
 """Time in the capture that a row waits for its exchange and for earlier rows."""
@@ -92,18 +93,27 @@ EXACT = tuple(field.name for field in MESSAGES if is_exact(field.name))
 
 
 def json_line(row: MessageRow) -> str:
-    """The message as one JSON object: its columns, the fields that no column has, and its exchange."""
+    """The message as one JSON object on a line."""
+    return json_text(message_object(row)) + "\n"
+
+
+def message_object(row: MessageRow) -> dict[str, Json]:
+    """The message as JSON: its columns, its ends by name, the fields that no column has, and its exchange."""
     columns: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
     for name in EXACT:
         columns[name] = str(columns[name])
     columns["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+    if NUMBER in columns:
+        columns["connection"] = f"c{columns.pop(NUMBER)}"
+    ends = [endpoint(columns[f"{end}_ip"], columns[f"{end}_port"]) for end in ("src", "dst")]
+    columns["client"], columns["server"] = ends if columns["direction"] == "c2s" else ends[::-1]
     fields = json_object(row.fields).items()
     columns["fields"] = {
         name: value for name, value in fields if name not in columns or str(value) != str(columns[name])
     }
     if row.exchange is not None:
         columns["exchange"] = exchange_object(row.exchange)
-    return json_text(columns) + "\n"
+    return columns
 
 
 class _Run:

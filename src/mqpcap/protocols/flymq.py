@@ -35,7 +35,16 @@ from mqpcap.schema.protocol import (
     Variant,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, ServerHabits
+from mqpcap.schema.requests import (
+    Acknowledgement,
+    CorrelationRule,
+    DeliveryRule,
+    Fingerprints,
+    Keys,
+    RequestRule,
+    Roles,
+    ServerHabits,
+)
 
 PORT = 9092
 MAX_MESSAGE_SIZE = 33_554_432  # protocol.go:349: readers refuse more; exactly this much is taken
@@ -764,6 +773,7 @@ PROTOCOL = MessageQueue(
         "has_items": "records IS NOT NULL",
         "compressed": "(flags & 14) <> 0",
     },
+    acknowledgement=Acknowledgement("offset"),
     items="records.offset",
     envelope=Envelope(
         destination="topic",

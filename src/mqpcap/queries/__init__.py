@@ -13,7 +13,7 @@ paired across captures, and counts are sums. If the captures do not show a value
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -117,6 +117,18 @@ def check(question: str, parameters: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
+def why_not(question: str, protocol_names: Iterable[str]) -> list[str]:
+    """Why a question has no answer for some protocols."""
+    described = {name: protocols()[name] for name in protocol_names}
+    if question == "backlog":
+        names = (name for name, protocol in described.items() if "transient" in protocol.roles.traits)
+        return [f"{name} keeps no messages, so it has no backlog" for name in names]
+    if question == "acks":
+        without = (name for name, x in described.items() if x.acknowledgement is None and not x.roles.lock)
+        return [f"{name} has no acknowledgements of messages" for name in without]
+    return []
+
+
 def register(con: Any) -> Engine:
     """Makes the views that the statements need; a table of the contract that is missing becomes one without rows."""
     engine = _engine(con)
@@ -142,6 +154,11 @@ def tables(con: Any, folder: Path | str) -> None:
     for name, table_paths in paths.items():
         if table_paths:
             engine.parquet(name, table_paths)
+
+
+def holds_tables(folder: Path | str) -> bool:
+    """Whether the folder is an export or a lake."""
+    return any((Path(folder) / name).is_dir() for name in TABLES)
 
 
 def _files(folder: Path) -> list[str]:
@@ -192,7 +209,8 @@ def _details(captured: Mapping[str, Sequence[str]]) -> str:
     """The statement of ``details``: for each protocol its expressions, null for the others."""
     keys, parts = ", ".join(KEY), []
     for name in captured:
-        described = protocols()[name].details
+        protocol = protocols()[name]
+        described = {**protocol.details, **(protocol.acknowledgement.details() if protocol.acknowledgement else {})}
         if described:
             values = (
                 f"CAST({described.get(column, 'NULL')} AS {kind}) AS {column}" for column, kind in DETAILS.items()

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.schema.requests import CorrelationRule, Roles
+from mqpcap.schema.requests import Acknowledgement, CorrelationRule, Roles
 
 if TYPE_CHECKING:
     from mqpcap.schema.message import Message
@@ -328,6 +328,8 @@ class MessageQueue:
     """The content of each column of its table, by name. Units and names of numbers are added."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts that questions ask for (`mqpcap.queries.DETAILS`), each an SQL expression of the columns of its table."""
+    acknowledgement: Acknowledgement | None = None
+    """How clients acknowledge deliveries; None if they do not."""
     items: str = ""
     """The list column with the messages inside a reply, a dot, and the field that identifies each."""
     spare: Mapping[str, int] = field(default_factory=dict)

@@ -220,6 +220,35 @@ class DeliveryRule:
     lifetime_ns: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """How a client acknowledges a delivery on its connection, with an operation of ``Roles.ack``.
+
+    ``column``: the column of the acknowledgement that says what is acknowledged.
+    ``tag``: columns of the delivery; the first that is not null is its tag, and ``column`` repeats it. Empty:
+    ``column`` is a position, and acknowledges all messages of its partition with smaller offsets.
+    ``due``: (column, value) of deliveries that are acknowledged; None: all are.
+    ``scope``: the column of acknowledgements, and of the requests that deliveries answer, within which tags are unique;
+    None: the connection.
+    """
+
+    column: str
+    tag: tuple[str, ...] = ()
+    due: tuple[str, int] | None = None
+    scope: str | None = None
+
+    def details(self) -> Mapping[str, str]:
+        """Its part of `MessageQueue.details`, as SQL expressions."""
+        if not self.tag:
+            return {}
+        tag = f"COALESCE({', '.join(self.tag)})"
+        return {
+            "tag": tag if self.due is None else f"CASE WHEN {self.due[0]} = {self.due[1]} THEN {tag} END",
+            "acked_tag": self.column,
+            **({} if self.scope is None else {"subscription": self.scope}),
+        }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrelationRule:
     """Declares which server messages answer which requests.

@@ -9,20 +9,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import file_text, is_in
+from mqpcap.arrays import Int64Array, file_text, is_in
 from mqpcap.capture import FileFacts
+from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_keys, reply_keys, stream_keys
-from mqpcap.tables.schemas import EXCHANGES
-from mqpcap.wording import plural
+from mqpcap.tables.schemas import EXCHANGES, NUMBER
+from mqpcap.wording import endpoint, plural
 
 MAX_TRACKED = 1 << 18
 """The newest pairs of publish and receiving connection, which make a second delivery known."""
 MAX_CONVERSATIONS = 1 << 16
 """Connections that are listed; about 2 kB each."""
+MAX_LISTED = 1 << 16
+"""Deliveries that are listed one by one; about 1 kB each."""
+MAX_INDEXED = 1 << 22
+"""The newest publishes and deliveries whose packets are known; 16 bytes each."""
 MAX_ERRORS = 1 << 14
 """Errors that are distinguished."""
 ERROR_TEXT_LENGTH = 200
@@ -175,22 +180,13 @@ def _keys(key_names: tuple[str, ...], columns: Columns, rows: pa.Table) -> Itera
     return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
 
 
-class DeliveriesByTopic:
-    """Deliveries of published messages and their latencies, by topic."""
+class _Repeats:
+    """Recognises deliveries of a message to a connection that has got it before."""
 
     def __init__(self) -> None:
-        self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
-        self._latencies = Latencies()
         self._known = np.empty(0, np.int64)
 
-    def take_deliveries(self, rows: pa.Table) -> None:
-        """Count rows of ``deliveries``."""
-        groups = self.sums.groups(OF_EXCHANGES, rows)
-        self.sums.add("delivered", groups)
-        self._latencies.add(groups, rows["latency_ns"].to_numpy())
-        self.sums.add("again", groups[self._are_known(rows)])
-
-    def _are_known(self, rows: pa.Table) -> NDArray[np.bool_]:
+    def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Whether each row's publish was delivered to its connection earlier."""
         published = stream_keys(
             rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_)
@@ -202,9 +198,101 @@ class DeliveriesByTopic:
         self._known = np.concatenate([self._known, ways[~is_again]])[-MAX_TRACKED:]
         return is_again
 
+
+class DeliveriesByTopic:
+    """Deliveries of published messages and their latencies, by topic."""
+
+    def __init__(self) -> None:
+        self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
+        self._latencies = Latencies()
+        self._repeats = _Repeats()
+
+    def take_deliveries(self, rows: pa.Table) -> None:
+        """Count rows of ``deliveries``."""
+        groups = self.sums.groups(OF_EXCHANGES, rows)
+        self.sums.add("delivered", groups)
+        self._latencies.add(groups, rows["latency_ns"].to_numpy())
+        self.sums.add("again", groups[self._repeats.mask(rows)])
+
     def summaries(self) -> list[LatencySummary]:
         """The latencies of each group."""
         return self._latencies.summaries(PERCENTS, len(self.sums))
+
+
+class DeliveryList:
+    """Deliveries one by one, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
+
+    needs_numbers = True
+    columns = frozenset({"protocol", "op", "direction", "connection_id", "stream_offset", "first_packet"})
+
+    def __init__(self) -> None:
+        self.dropped_count = 0
+        self._rows: list[dict[str, Any]] = []
+        self._open: list[dict[str, Any]] = []
+        """Rows of the capture that is being read."""
+        self._repeats = _Repeats()
+        self._indexed: list[Int64Array] = []
+        """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
+        self._connections: dict[int, tuple[str, str, str]] = {}
+        """By connection_id its name, client and server."""
+
+    def take_messages(self, rows: pa.Table) -> None:
+        """Record the packets of messages that may be published or delivered."""
+        if not rows.num_rows:
+            return
+        roles = protocols()[rows["protocol"][0].as_py()].roles
+        from_client = is_in(rows["direction"], "c2s")
+        kept = from_client & is_in(rows["op"], *roles.publish)
+        kept |= ~from_client & is_in(rows["op"], *roles.deliver, *roles.poll)
+        self._indexed.append(np.array([message_keys(rows)[kept], rows["first_packet"].to_numpy()[kept]]))
+        while sum(part.shape[1] for part in self._indexed[1:]) > MAX_INDEXED:
+            del self._indexed[0]
+
+    def take_deliveries(self, rows: pa.Table) -> None:
+        """Keep rows of ``deliveries``."""
+        room = max(MAX_LISTED - len(self._rows) - len(self._open), 0)
+        again = self._repeats.mask(rows).tolist()
+        kept = zip(rows.slice(0, room).to_pylist(), again, strict=False)
+        self._open += [{**row, "again": int(is_again)} for row, is_again in kept]
+        self.dropped_count += max(rows.num_rows - room, 0)
+
+    def take_connections(self, rows: pa.Table) -> None:
+        """Record the ends of connections."""
+        for row in rows.slice(0, max(MAX_CONVERSATIONS - len(self._connections), 0)).to_pylist():
+            client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
+            self._connections[row["connection_id"]] = f"c{row[NUMBER]}", client, server
+
+    def take_files(self, files: Sequence[FileFacts]) -> None:
+        """All rows of a capture were taken; ``files``: its files."""
+        keys, packets = np.concatenate([np.empty((2, 0), np.int64), *self._indexed], axis=1)
+        order = np.argsort(keys, kind="stable")
+        keys, packets = keys[order], packets[order]
+        for row in self._open:
+            for end, direction in (("publish", False), ("deliver", True)):
+                connection_id = row[f"{end}_connection_id"]
+                key = stream_keys(
+                    pa.chunked_array([[connection_id]]), pa.chunked_array([[row[f"{end}_offset"]]]),
+                    np.array([direction]),
+                )  # fmt: skip
+                i = int(np.searchsorted(keys, key[0]))
+                packet = int(packets[i]) if i < len(keys) and keys[i] == key[0] else None
+                name, client, server = self._connections.get(connection_id, (None, None, None))
+                row |= {f"{end}_packet": packet, f"{end}_connection": name, f"{end}_client": client, "server": server}
+                if packet is not None and len(files) > 1:
+                    row[f"{end}_file"] = file_text(file_of_packet(files, packet, row[f"{end}_ts_ns"]).file)
+            row.setdefault("publish_file", row["capture"])
+            row["deliver_file"] = None if row.get("deliver_file") == row["publish_file"] else row.get("deliver_file")
+        self._rows += self._open
+        self._open, self._indexed, self._connections = [], [], {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, in the order in which they were decided."""
+        return self._rows
+
+    def notes(self) -> list[str]:
+        """A note if there were too many."""
+        dropped = plural(self.dropped_count, "more delivery", "more deliveries")
+        return [f"{dropped} of the inputs"] if self.dropped_count else []
 
 
 class Conversations:

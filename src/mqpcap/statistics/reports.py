@@ -19,7 +19,7 @@ from mqpcap.statistics.groups import (
 )
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.latencies import LatencySummary
-from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, Errors, Slowest, Talkers
+from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
@@ -71,7 +71,7 @@ class StatsReport:
     columns: Sequence[Column]
     rows: Callable[[], list[Cells]]
     sums: Sums | None = None
-    noted: LikelyPairs | Conversations | None = None
+    noted: LikelyPairs | Conversations | DeliveryList | None = None
 
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
@@ -85,7 +85,7 @@ def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsRe
         "producers": lambda: of_role(Producers(key_names or WHO)),
         "consumers": lambda: of_role(Consumers(key_names or WHO)),
         "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
-        "talkers": of_talkers, "connections": of_connections,
+        "talkers": of_talkers, "connections": of_connections, "delivery_list": of_delivery_list,
     }  # fmt: skip
     return reports[asked]()
 
@@ -302,6 +302,33 @@ def of_deliveries() -> StatsReport:
     deliveries = DeliveriesByTopic()
     columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[2:]
     return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
+
+
+def of_delivery_list() -> StatsReport:
+    """Deliveries one by one, in order of time."""
+    deliveries = DeliveryList()
+
+    def rows() -> list[Cells]:
+        return sorted(
+            ({**row, "topic": row["destination"]} for row in deliveries.rows()),
+            key=lambda row: (row["deliver_ts_ns"], row["capture"], row["deliver_connection_id"], row["deliver_offset"]),
+        )
+
+    columns = (
+        Column("deliver_ts_ns", "delivered at", "clock", is_spare=True), Column("latency_ns", "latency ms", "ms"),
+        Column("protocol", "protocol"), Column("topic", "topic"),
+        Column("publish_client", "publisher"), Column("publish_file", "file", "file"),
+        Column("publish_packet", "publish", "packet"),
+        Column("deliver_client", "consumer"), Column("deliver_file", "delivered in", "file"),
+        Column("deliver_packet", "delivery", "packet"), Column("again", "again", "rare"),
+        Column("server", "server", is_spare=True), Column("how", TITLES["how"], is_spare=True),
+        Column("publish_connection", "from", "plain", is_spare=True),
+        Column("deliver_connection", "to", "plain", is_spare=True), Column("key", "key", is_spare=True),
+        Column("publish_ts_ns", "", "flag"), Column("publish_connection_id", "", "flag"),
+        Column("publish_offset", "", "flag"), Column("deliver_connection_id", "", "flag"),
+        Column("deliver_offset", "", "flag"), Column("capture", "", "flag"),
+    )  # fmt: skip
+    return StatsReport(Counters(deliveries), columns, rows, noted=deliveries)
 
 
 def of_delays() -> StatsReport:

@@ -30,7 +30,7 @@ from mqpcap.schema.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Roles
+from mqpcap.schema.requests import Acknowledgement, CorrelationRule, DeliveryRule, Roles
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -529,11 +529,9 @@ PROTOCOL = MessageQueue(
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     meanings=MEANINGS,
-    details={
-        "subscription": "subscription_id",
-        "tag": "CASE WHEN qos = 1 THEN COALESCE(delivery_tag, correlation_id) END",
-        "acked_tag": "correlation_id",
-    },
+    acknowledgement=Acknowledgement(
+        "correlation_id", tag=("delivery_tag", "correlation_id"), due=("qos", 1), scope="subscription_id"
+    ),
     envelope=Envelope(
         destination="topic",
         group_name="group",

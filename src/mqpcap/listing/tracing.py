@@ -1,0 +1,399 @@
+"""Follows published messages through their deliveries and the acknowledgements of these.
+
+In: captures, and an id or a packet of a message. Out: `Trace` objects. Called by: ``api``.
+
+A capture is read twice. The first pass finds published messages, and collects all deliveries and pairs in temporary
+files. The second pass reads the rows of the messages that are traced, and finds the acknowledgements of their
+deliveries. A packet is searched for in a pass of its own, which ends there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqpcap.arrays import Int64Array, is_in, true_mask
+from mqpcap.capture import Capture
+from mqpcap.listing.connection_search import read_again
+from mqpcap.listing.explained_messages import PacketName
+from mqpcap.listing.extra_columns import NUMBERED
+from mqpcap.listing.message_search import MessageSearch, PacketSearch
+from mqpcap.listing.reorder_buffer import MessageRow, message_object
+from mqpcap.pipeline import CapturePipeline
+from mqpcap.protocols import protocols
+from mqpcap.reading import Meter, Outcome, read
+from mqpcap.schema.requests import Acknowledgement
+from mqpcap.spilled_rows import SpilledRows
+from mqpcap.tables.json_lines import Json
+from mqpcap.tables.message_keys import NO_KEY, message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.output import Output
+from mqpcap.tables.schemas import DELIVERIES, EXCHANGES, plain
+
+MAX_TRACES = 100
+"""Published messages that are traced if an id is not unique."""
+MAX_DELIVERIES = 10_000
+"""Deliveries that are traced."""
+_PAIR = ("connection_id", "request_direction", "request_offset", "reply_offset", "status")
+Key = tuple[int, str, int]
+"""Connection, direction and stream offset of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDelivery:
+    """One delivery of a published message.
+
+    again: how many earlier deliveries went to the same consumer: the same subscription, else the same connection. 0 is
+    a first delivery; a first delivery to a further consumer is fan-out.
+    acknowledgement: None if there is none in the capture; is_due: whether the protocol wants one.
+    """
+
+    row: MessageRow
+    key: str
+    how: str
+    latency_ns: int
+    again: int
+    is_due: bool
+    acknowledgement: MessageRow | None
+
+    @property
+    def acknowledged_after_ns(self) -> int | None:
+        """From the delivery to its acknowledgement."""
+        return None if self.acknowledgement is None else _ns(self.acknowledgement) - _ns(self.row)
+
+
+Step = Literal["published", "delivered", "acknowledged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A published message, and its deliveries in order of time; note: why none is known."""
+
+    publish: MessageRow
+    deliveries: tuple[TracedDelivery, ...]
+    note: str | None = None
+
+    def steps(self) -> Iterator[tuple[Step, MessageRow, TracedDelivery | None]]:
+        """The messages: the publish, then each delivery, followed by its acknowledgement."""
+        yield "published", self.publish, None
+        for delivery in self.deliveries:
+            yield "delivered", delivery.row, delivery
+            if delivery.acknowledgement is not None:
+                yield "acknowledged", delivery.acknowledgement, delivery
+
+    def as_json(self) -> Iterator[Mapping[str, Json]]:
+        """The objects that ``follow --message --json`` writes: a message each, as ``show --json``, and its step."""
+        for step, row, delivery in self.steps():
+            about: dict[str, Json] = {"step": step}
+            if delivery is not None:
+                is_delivery = step == "delivered"
+                about |= {"key": delivery.key, "how": delivery.how, "again": delivery.again}
+                about["after_ns"] = delivery.latency_ns if is_delivery else delivery.acknowledged_after_ns
+            if self.note is not None:
+                about["note"] = self.note
+            yield {**message_object(row), "trace": about}
+
+
+def trace_messages(captures: Sequence[Capture], name: str | PacketName, outcome: Outcome, meter: Meter) -> list[Trace]:
+    """The traces of messages with an id, or in a packet, in order of time. Raises LookupError if there is none."""
+    read_again(captures)
+    traces: list[Trace] = []
+    misses: list[str] = []
+    if isinstance(name, PacketName):
+        name = name.with_path([file for capture in captures for file in capture.files])
+    for number, capture in enumerate(captures):
+        names = _Names(name) if isinstance(name, str) else _names_of_packet(number, capture, name, outcome, meter)
+        if names is None:
+            continue
+        links = _Links(names)
+        links.read(capture, outcome, meter)
+        publishes, deliveries, miss = links.found()
+        if publishes:
+            outcome.notes.clear()  # those of the second reading are the same
+            search = _TraceSearch(number, publishes, deliveries, links.pairs.table())
+            search.run(capture, outcome, meter)
+            traces += search.traces()
+        misses.append(miss)
+    if not traces and not outcome.unreadable:
+        raise LookupError(misses[0] if misses else f"there is no file {getattr(name, 'file', '')}")
+    return traces
+
+
+def _names_of_packet(
+    number: int, capture: Capture, name: PacketName, outcome: Outcome, meter: Meter
+) -> "_Names | None":
+    """The messages of a packet; None if the packet is in another capture."""
+    file = name.index_in(capture.files)
+    if file == -1:
+        return None
+    search = PacketSearch(number, name.number, capture.files, file)
+    search.run(capture, outcome, meter)
+    rows = search.rows()
+    return _Names(f"packet {name.number}", rows, None if rows else search.miss)
+
+
+class _Names:
+    """What the traced messages are named by: an id, or messages (a publish, a delivery, or an answer to one)."""
+
+    def __init__(self, text: str, rows: Sequence[MessageRow] | None = None, miss: str | None = None) -> None:
+        self.text, self.miss = text, miss
+        self.id = text if rows is None else None
+        self.keys = {_key(row) for row in rows or ()}
+        self.acknowledgements = [row for row in rows or () if _role(row) == "ack"]
+
+
+def _role(row: MessageRow) -> str | None:
+    """The role of a message in the way of another one, None for messages without such a role."""
+    roles, op = protocols()[row.protocol].roles, row.message["op"]
+    if row.message["direction"] == "s2c":
+        return "deliver" if op in roles.deliver | roles.poll else None
+    return "publish" if op in roles.publish else "ack" if op in roles.ack else None
+
+
+def _key(row: MessageRow) -> Key:
+    message = row.message
+    return int(str(message["connection_id"])), str(message["direction"]), int(str(message["stream_offset"]))
+
+
+def _ns(row: MessageRow) -> int:
+    return int(str(row.message["ts_ns"]))
+
+
+def _number(key: Key) -> int:
+    """The key as `message_keys` has it."""
+    connection_id, direction, offset = key
+    row = {"connection_id": [connection_id], "direction": [direction], "stream_offset": [offset]}
+    return int(message_keys(pa.table(row))[0])
+
+
+def _tags(rule: Acknowledgement, fields: pa.Table) -> pa.Array:
+    """The tag of each delivery as text, null if none is due."""
+    tags = pc.coalesce(*(fields[name].cast(pa.string()) for name in rule.tag))
+    if rule.due is not None:
+        column, value = rule.due
+        tags = pc.if_else(pc.equal(fields[column], value), tags, None)
+    return tags
+
+
+class _Links:
+    """The first pass: publishes with the names, and all deliveries and pairs."""
+
+    def __init__(self, names: _Names) -> None:
+        self._names = names
+        self._publishes: dict[int, Key] = {}
+        """Named messages that are publishes, by the number of their key."""
+        self._deliveries: set[int] = set()
+        """Named messages that are deliveries."""
+        self._rows = SpilledRows(plain(DELIVERIES))
+        self.pairs = SpilledRows(pa.schema([plain(EXCHANGES).field(name) for name in _PAIR]))
+        self._named = {_number(key) for key in names.keys}
+        self._acknowledged: dict[Key, int] = {}
+        """By named acknowledgement the last delivery that it may acknowledge."""
+
+    def read(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
+        """Read the capture to its end."""
+        options = outcome.choices.dissection(only=frozenset({"exchanges", "deliveries"}))
+        read(CapturePipeline(capture, options, self._take), outcome, meter)
+
+    def _take(self, output: Output) -> None:
+        if output.table == "deliveries":
+            self._rows.append(output.rows.select(DELIVERIES.names).cast(plain(DELIVERIES)))
+        elif output.table == "exchanges":
+            self._take_pairs(output.rows)
+        elif output.fields is not None and output.protocol is not None:
+            self._take_messages(output.protocol, output.rows, output.fields)
+
+    def _take_pairs(self, rows: pa.Table) -> None:
+        """Record pairs; a named reply names its request, too."""
+        rows = rows.filter(pc.and_(rows["request_offset"].is_valid(), rows["reply_offset"].is_valid()))
+        pairs = rows.select(list(_PAIR)).cast(pa.schema([plain(EXCHANGES).field(name) for name in _PAIR]))
+        self.pairs.append(pairs)
+        for pair in pairs.filter(pa.array(np.isin(reply_keys(rows), list(self._named)))).to_pylist():
+            if pair["request_direction"] == "c2s":
+                key = pair["connection_id"], "c2s", pair["request_offset"]
+                self._publishes[_number(key)] = key  # if it is none, it has no delivery
+
+    def _take_messages(self, protocol: str, rows: pa.Table, fields: pa.Table) -> None:
+        roles = protocols()[protocol].roles
+        from_client = is_in(rows["direction"], "c2s")
+        publishes = from_client & is_in(rows["op"], *roles.publish)
+        delivers = ~from_client & is_in(rows["op"], *roles.deliver, *roles.poll)
+        numbers = message_keys(rows)
+        if self._names.id is None:
+            named = np.isin(numbers, list(self._named))
+            self._note_acknowledged(protocol, rows, fields, delivers, numbers)
+        else:
+            named = is_in(rows["message_id"], self._names.id)
+            named |= publishes & is_in(rows["correlation_id"], self._names.id)
+        self._deliveries.update(numbers[named & delivers].tolist())
+        for i in np.flatnonzero(named & publishes).tolist():
+            key = rows["connection_id"][i].as_py(), "c2s", rows["stream_offset"][i].as_py()
+            self._publishes[int(numbers[i])] = key
+
+    def _note_acknowledged(
+        self, protocol: str, rows: pa.Table, fields: pa.Table, delivers: NDArray[np.bool_], numbers: Int64Array
+    ) -> None:
+        """Look for the deliveries that named acknowledgements are of."""
+        rule = protocols()[protocol].acknowledgement
+        for acknowledgement in self._names.acknowledgements:
+            if rule is None or not rule.tag or acknowledgement.protocol != protocol:
+                continue
+            is_before = rows["ts_ns"].to_numpy() <= _ns(acknowledgement)
+            same = true_mask(pc.equal(rows["connection_id"], acknowledgement.message["connection_id"]))
+            tagged = is_in(_tags(rule, fields), str(acknowledgement.fields[rule.column]))
+            found = np.flatnonzero(delivers & is_before & same & tagged)
+            if len(found):
+                self._acknowledged[_key(acknowledgement)] = int(numbers[found[-1]])
+
+    def found(self) -> tuple[dict[int, Key], pa.Table, str]:
+        """The traced publishes, all of their deliveries in order of time, and the reason if there is no publish."""
+        rows = self._rows.table().combine_chunks()
+        none = np.zeros(rows.num_rows, np.bool_)
+        published = stream_keys(rows["publish_connection_id"], rows["publish_offset"], none)
+        delivered = stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], ~none)
+        named_deliveries = self._deliveries | set(self._acknowledged.values())
+        is_named = np.isin(delivered, list(named_deliveries))
+        if self._names.id is not None:
+            is_named |= true_mask(pc.equal(rows["key"], self._names.id))
+        for row in rows.filter(pa.array(is_named)).slice(0, MAX_DELIVERIES).to_pylist():
+            key = row["publish_connection_id"], "c2s", row["publish_offset"]
+            self._publishes[_number(key)] = key
+        kept = {number: self._publishes[number] for number in list(self._publishes)[:MAX_TRACES]}
+        traced = rows.filter(pa.array(np.isin(published, list(kept)))).sort_by("deliver_ts_ns")
+        return kept, traced.slice(0, MAX_DELIVERIES), self._miss(bool(named_deliveries))
+
+    def _miss(self, is_delivery: bool) -> str:
+        if is_delivery:
+            return f"{self._names.text} is a delivery; nothing in the capture proves which publish it is of"
+        if self._names.id is not None:
+            return f"no message is published with the id {self._names.text}; ids are those of show, keys of deliveries"
+        return self._names.miss or f"{self._names.text} has no message that is published, delivered or acknowledged"
+
+
+class _TraceSearch(MessageSearch):
+    """The second pass: rows of the traced messages, and the acknowledgements of their deliveries."""
+
+    columns = NUMBERED
+
+    def __init__(self, number: int, publishes: Mapping[int, Key], deliveries: pa.Table, pairs: pa.Table) -> None:
+        super().__init__(number)
+        self._publishes, self._deliveries = publishes, deliveries.to_pylist()
+        keys = [(row["deliver_connection_id"], "s2c", row["deliver_offset"]) for row in self._deliveries]
+        self._delivered = {_number(key): key for key in dict.fromkeys(keys)}
+        self._positions: dict[int, list[tuple[object, int]]] = {}
+        """By delivery the topic, partition and offset of each traced message in it."""
+        polls = pairs.filter(pa.array(np.isin(reply_keys(pairs), list(self._delivered))))
+        self._polls = dict(zip(reply_keys(polls).tolist(), request_keys(polls).tolist(), strict=True))
+        """By delivery the request that it answers."""
+        self._refused = request_keys(pairs.filter(pc.equal(pairs["status"], "error")))
+        self._scopes: dict[int, object] = {}
+        """By request its scope."""
+        self._wanted = np.array([*publishes, *self._delivered, *self._polls.values()], np.int64)
+        self._connections = pa.array({key[0] for key in self._delivered.values()}, pa.int64())
+        self._due: dict[int, object] = {}
+        """Deliveries that are to be acknowledged, with their tags."""
+        self._open: dict[int, list[int]] = {}
+        """By connection its deliveries that are not acknowledged yet, in order of time."""
+        self._acknowledged: dict[int, Key] = {}
+        """By delivery its acknowledgement."""
+
+    def _found(self, output: Output) -> NDArray[np.bool_]:
+        assert output.protocol is not None and output.fields is not None
+        rows, fields = output.rows, output.fields
+        numbers = message_keys(rows)
+        wanted: NDArray[np.bool_] = np.isin(numbers, self._wanted)
+        protocol = protocols()[output.protocol]
+        rule = protocol.acknowledgement
+        if rule is None or not self._delivered:
+            return wanted
+        tags = _tags(rule, fields) if rule.tag else None
+        from_client = is_in(rows["direction"], "c2s")
+        ours = true_mask(pc.is_in(rows["connection_id"], self._connections))
+        acks = ours & from_client & is_in(rows["op"], *protocol.roles.ack) & ~np.isin(numbers, self._refused)
+        ts_ns = rows["ts_ns"].to_numpy()
+        relevant = np.flatnonzero(wanted | acks)
+        for i in relevant[np.argsort(ts_ns[relevant], kind="stable")].tolist():
+            number, connection_id = int(numbers[i]), rows["connection_id"][i].as_py()
+            if number in self._delivered:
+                tag = None if tags is None else tags[i].as_py()
+                if tags is None:
+                    self._positions[number] = self._offsets_in(number)
+                if tags is None or tag is not None:
+                    self._due[number] = tag
+                    self._open.setdefault(connection_id, []).append(number)
+            elif acks[i]:
+                value, place = fields[rule.column][i].as_py(), _partition(rows, i)
+                scope = None if rule.scope is None else fields[rule.scope][i].as_py()
+                for delivery in self._handled(rule, self._open.get(connection_id, []), value, place, scope):
+                    self._acknowledged[delivery] = connection_id, "c2s", rows["stream_offset"][i].as_py()
+                    self._open[connection_id].remove(delivery)
+                    wanted[i] = True
+            elif rule.scope is not None:
+                self._scopes[number] = fields[rule.scope][i].as_py()
+        return wanted
+
+    def _handled(
+        self, rule: Acknowledgement, open_deliveries: Sequence[int], value: object, place: object, scope: object
+    ) -> list[int]:
+        """The open deliveries that are acknowledged: the last with a tag, or all before a position."""
+        if not rule.tag:
+            return [
+                number for number in open_deliveries
+                if any(at == place and offset < int(str(value)) for at, offset in self._positions[number])
+            ]  # fmt: skip
+        tagged = [x for x in open_deliveries if self._due[x] == str(value) and self._scope(x) in (None, scope)]
+        return tagged[-1:]
+
+    def _scope(self, delivery: int) -> object:
+        return self._scopes.get(self._polls.get(delivery, NO_KEY))
+
+    def _offsets_in(self, delivery: int) -> list[tuple[object, int]]:
+        keys = [
+            (row["destination"], *row["key"].rpartition(":")[::2]) for row in self._deliveries
+            if (row["deliver_connection_id"], "s2c", row["deliver_offset"]) == self._delivered[delivery]
+        ]  # fmt: skip
+        return [((destination, int(partition)), int(offset)) for destination, partition, offset in keys]
+
+    def _is_over(self) -> bool:
+        return False
+
+    def traces(self) -> list[Trace]:
+        """The traces in order of time."""
+        rows = {_key(row): row for row in self.rows()}
+        by_publish: dict[Key, list[TracedDelivery]] = {key: [] for key in self._publishes.values()}
+        seen: dict[object, int] = {}
+        for row in self._deliveries:
+            publish = row["publish_connection_id"], "c2s", row["publish_offset"]
+            key = row["deliver_connection_id"], "s2c", row["deliver_offset"]
+            number = _number(key)
+            scope = self._scope(number)
+            consumer = publish, (key[0] if scope is None else (scope, self._due.get(number)))
+            acknowledgement = self._acknowledged.get(number)
+            seen[consumer] = seen.get(consumer, -1) + 1
+            if key in rows:
+                by_publish[publish].append(TracedDelivery(
+                    rows[key], row["key"], row["how"], row["latency_ns"], seen[consumer],
+                    self._due.get(number) is not None, None if acknowledgement is None else rows.get(acknowledgement),
+                ))  # fmt: skip
+        traces = [
+            Trace(rows[key], tuple(deliveries), None if deliveries else _why_none(rows[key]))
+            for key, deliveries in by_publish.items() if key in rows and _role(rows[key]) == "publish"
+        ]  # fmt: skip
+        return sorted(traces, key=lambda trace: trace.publish.order)
+
+
+def _partition(rows: pa.Table, i: int) -> tuple[object, object]:
+    return rows["destination"][i].as_py(), rows["partition_id"][i].as_py()
+
+
+def _why_none(publish: MessageRow) -> str:
+    """Why no delivery of a published message is known."""
+    rule = protocols()[publish.protocol].rule
+    if rule is None or rule.deliveries is None:
+        return f"{publish.protocol}: nothing that a client receives says which publish it is of"
+    if publish.exchange is not None and publish.exchange.status == "error":
+        return "the publish was refused"
+    return "no delivery in the capture is certainly of this publish"
