@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **parameters: object) -> pa.Table:
     """The answer to a question of `mqpcap.queries`, from an export, a lake or a capture, by DuckDB.
 
-    path: a directory of tables, else captures, which are exported to a temporary directory. notes: a list to which
-    reasons are appended why a protocol has no answer. Raises QueryError for an unknown question or parameter. DuckDB is
+    path: a directory of tables, else captures, which are exported to a temporary directory. notes: a list; reasons
+    why a protocol has no answer are appended. Raises QueryError for an unknown question or parameter. DuckDB is
     in the extra ``lake``; Polars and Spark answer by `mqpcap.queries.run`.
     """
     from mqpcap import queries
@@ -443,17 +443,17 @@ def explain(
 
 
 def _place(
-    at: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
+    packet: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
 ) -> PacketName | StreamPlace:
-    if at is not None:
-        return _packet_name(at)
+    if packet is not None:
+        return _packet_name(packet)
     if connection is None or direction is None or offset is None:
         raise ValueError("name the message by at, or by connection, direction and offset together")
     return StreamPlace(connection, direction, offset)
 
 
-def _packet_name(at: int | str) -> PacketName:
-    file, _, number = str(at).strip().rpartition("#")
+def _packet_name(packet: int | str) -> PacketName:
+    file, _, number = str(packet).strip().rpartition("#")
     return PacketName(int(number), file or None)
 
 

@@ -42,7 +42,9 @@ BODY_ITEMS = 100
               help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
 @click.option("--message", metavar="ID",
               help="Trace the message with this id to its deliveries and their acknowledgements.")  # fmt: skip
-@click.option("--at", callback=packet_name, metavar="PACKET", help="Trace the message in this packet, as 12 or '#12'.")
+@click.option(
+    "--at", "packet", callback=packet_name, metavar="PACKET", help="Trace the message in this packet, as 12 or '#12'."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
 @field_options
 @time_option
@@ -54,7 +56,7 @@ def follow(
     name: str | None,
     raw: str | None,
     message: str | None,
-    at: "PacketName | None",
+    packet: "PacketName | None",
     as_json: bool,
     field_names: tuple[str, ...],
     header: bool,
@@ -78,10 +80,10 @@ def follow(
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
-    if message is not None or at is not None:
-        if raw or field_names or as_csv or name or wanted is not None or (message is not None and at):
+    if message is not None or packet is not None:
+        if raw or field_names or as_csv or name or wanted is not None or (message is not None and packet):
             raise click.UsageError("--message or --at follows one message; it goes with --json, and with no selection")
-        _trace(capture, message or at, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
+        _trace(capture, message or packet, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     if name is not None:
         with misuse_of("NAME", "connection"):

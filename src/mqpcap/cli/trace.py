@@ -41,8 +41,8 @@ def _lines(trace: "Trace", style: Style) -> Iterator[str]:
     own_width = style.width and style.width - (STEP_WIDTH if is_wide else len(INDENT))
     common = None
     if not is_wide:  # no line repeats what all have in common
-        first = trace.publish.message
-        common = f"{first['protocol']}/{first['dialect']}", endpoint(first["dst_ip"], first["dst_port"])
+        publish = trace.publish.message
+        common = f"{publish['protocol']}/{publish['dialect']}", endpoint(publish["dst_ip"], publish["dst_port"])
         yield " at ".join(common)
     style = Style(style.utc, False, style.filed, style.paint, own_width, common, style.times)
     for step, row, delivery in trace.steps():

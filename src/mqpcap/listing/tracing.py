@@ -110,7 +110,7 @@ def trace_messages(captures: Sequence[Capture], name: str | PacketName, outcome:
             continue
         links = _Links(names)
         links.read(capture, outcome, meter)
-        publishes, deliveries, miss = links.found()
+        publishes, deliveries, miss = links.traced()
         if publishes:
             outcome.notes.clear()  # those of the second reading are the same
             search = _TraceSearch(number, publishes, deliveries, links.pairs.table())
@@ -136,7 +136,7 @@ def _names_of_packet(
 
 
 class _Names:
-    """What the traced messages are named by: an id, or messages (a publish, a delivery, or an answer to one)."""
+    """The traced messages by an id, or as messages of a packet: a publish, a delivery or an answer to either."""
 
     def __init__(self, text: str, rows: Sequence[MessageRow] | None = None, miss: str | None = None) -> None:
         self.text, self.miss = text, miss
@@ -242,18 +242,18 @@ class _Links:
             if rule is None or not rule.tag or acknowledgement.protocol != protocol:
                 continue
             is_before = rows["ts_ns"].to_numpy() <= _ns(acknowledgement)
-            same = true_mask(pc.equal(rows["connection_id"], acknowledgement.message["connection_id"]))
+            is_sent = true_mask(pc.equal(rows["connection_id"], acknowledgement.message["connection_id"]))
             tagged = is_in(_tags(rule, fields), str(acknowledgement.fields[rule.column]))
-            found = np.flatnonzero(delivers & is_before & same & tagged)
-            if len(found):
-                self._acknowledged[_key(acknowledgement)] = int(numbers[found[-1]])
+            indexes = np.flatnonzero(delivers & is_before & is_sent & tagged)
+            if len(indexes):
+                self._acknowledged[_key(acknowledgement)] = int(numbers[indexes[-1]])
 
-    def found(self) -> tuple[dict[int, Key], pa.Table, str]:
+    def traced(self) -> tuple[dict[int, Key], pa.Table, str]:
         """The traced publishes, all of their deliveries in order of time, and the reason if there is no publish."""
         rows = self._rows.table().combine_chunks()
-        none = np.zeros(rows.num_rows, np.bool_)
-        published = stream_keys(rows["publish_connection_id"], rows["publish_offset"], none)
-        delivered = stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], ~none)
+        from_server = np.ones(rows.num_rows, np.bool_)
+        published = stream_keys(rows["publish_connection_id"], rows["publish_offset"], ~from_server)
+        delivered = stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], from_server)
         named_deliveries = self._deliveries | set(self._acknowledged.values())
         is_named = np.isin(delivered, list(named_deliveries))
         if self._names.id is not None:
@@ -342,7 +342,7 @@ class _TraceSearch(MessageSearch):
         if not rule.tag:
             return [
                 number for number in open_deliveries
-                if any(at == place and offset < int(str(value)) for at, offset in self._positions[number])
+                if any(x == place and offset < int(str(value)) for x, offset in self._positions[number])
             ]  # fmt: skip
         tagged = [x for x in open_deliveries if self._due[x] == str(value) and self._scope(x) in (None, scope)]
         return tagged[-1:]
@@ -364,7 +364,7 @@ class _TraceSearch(MessageSearch):
         """The traces in order of time."""
         rows = {_key(row): row for row in self.rows()}
         by_publish: dict[Key, list[TracedDelivery]] = {key: [] for key in self._publishes.values()}
-        seen: dict[object, int] = {}
+        repeats: dict[object, int] = {}
         for row in self._deliveries:
             publish = row["publish_connection_id"], "c2s", row["publish_offset"]
             key = row["deliver_connection_id"], "s2c", row["deliver_offset"]
@@ -372,10 +372,10 @@ class _TraceSearch(MessageSearch):
             scope = self._scope(number)
             consumer = publish, (key[0] if scope is None else (scope, self._due.get(number)))
             acknowledgement = self._acknowledged.get(number)
-            seen[consumer] = seen.get(consumer, -1) + 1
+            repeats[consumer] = repeats.get(consumer, -1) + 1
             if key in rows:
                 by_publish[publish].append(TracedDelivery(
-                    rows[key], row["key"], row["how"], row["latency_ns"], seen[consumer],
+                    rows[key], row["key"], row["how"], row["latency_ns"], repeats[consumer],
                     self._due.get(number) is not None, None if acknowledgement is None else rows.get(acknowledgement),
                 ))  # fmt: skip
         traces = [

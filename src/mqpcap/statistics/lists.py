@@ -25,7 +25,7 @@ MAX_TRACKED = 1 << 18
 MAX_CONVERSATIONS = 1 << 16
 """Connections that are listed; about 2 kB each."""
 MAX_LISTED = 1 << 16
-"""Deliveries that are listed one by one; about 1 kB each."""
+"""Deliveries that are listed; about 1 kB each."""
 MAX_INDEXED = 1 << 22
 """The newest publishes and deliveries whose packets are known; 16 bytes each."""
 MAX_ERRORS = 1 << 14
@@ -220,7 +220,7 @@ class DeliveriesByTopic:
 
 
 class DeliveryList:
-    """Deliveries one by one, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
+    """Single deliveries, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
 
     needs_numbers = True
     columns = frozenset({"protocol", "op", "direction", "connection_id", "stream_offset", "first_packet"})
@@ -286,7 +286,7 @@ class DeliveryList:
         self._open, self._indexed, self._connections = [], [], {}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows, in the order in which they were decided."""
+        """The rows, not sorted."""
         return self._rows
 
     def notes(self) -> list[str]:

@@ -305,7 +305,7 @@ def of_deliveries() -> StatsReport:
 
 
 def of_delivery_list() -> StatsReport:
-    """Deliveries one by one, in order of time."""
+    """Single deliveries, in order of time."""
     deliveries = DeliveryList()
 
     def rows() -> list[Cells]:
