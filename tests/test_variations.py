@@ -1,12 +1,14 @@
 """A matrix: the begin of every sample capture and every way to read it give the same rows.
 
-The variations are windows of few packets, messages paired in pieces, and compressed files. The same is held by
+The variations are windows of few packets, messages paired in pieces, a pickled state, and compressed
+files. The same is held by
 ``test_mutated_captures.py`` for damaged captures, by ``test_parallel_export.py`` for threads and processes, by
 ``test_uncompiled.py`` for pure Python, and by ``spark/test_distribute.py`` for Spark's shares.
 """
 
 import gzip
 import lzma
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,8 @@ from mutated_captures import PCAPS, capture_bytes, records, tables
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
 from mqpcap.decode import columns
-from mqpcap.pipeline import dissect
+from mqpcap.pipeline import Options, Pipeline, dissect
+from mqpcap.tables.output import Dissection
 
 FIRST_PACKETS = 60
 """Packets of a capture that are read."""
@@ -45,6 +48,21 @@ def paired_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) 
     return rows_of(path)
 
 
+def pickled_between_windows(path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Rows:
+    """The state of all stages is dumped and loaded after each window."""
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 7)
+    (capture,) = captures([str(path)]).captures
+    rows = Dissection(capture)
+    stages = Pipeline(Options(), rows.add, capture.files[0], lambda index: capture.files[index])
+    for window in capture.windows():
+        stages.feed(window)
+        stages = pickle.loads(pickle.dumps(stages))
+        stages.emit, stages.file_name = rows.add, lambda index: capture.files[index]
+    stages.lost_fragments()
+    list(stages.finish())
+    return tables(rows)
+
+
 def compressed(compress: Callable[[bytes], bytes]) -> Callable[[Path, pytest.MonkeyPatch, Path], Rows]:
     def read(path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Rows:
         """Under its own name, which is in the rows."""
@@ -64,6 +82,7 @@ VARIATIONS: dict[str, Callable[[Path, pytest.MonkeyPatch, Path], Rows]] = {
     "windows of 2 packets": windows_of(2),
     "windows of 7 packets": windows_of(7),
     "paired in pieces": paired_in_pieces,
+    "pickled between windows": pickled_between_windows,
     "gzip": compressed(gzip.compress),
     "xz": compressed(lzma.compress),
 }

@@ -134,6 +134,30 @@ def test_packets_are_those_that_carry_the_messages(tmp_path: Path) -> None:
     assert whole._packets.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
+def test_packets_after_the_hole_of_a_message_are_its_packets(tmp_path: Path) -> None:
+    """HELLO, a PUBLISH whose middle was not captured (it is longer than both ends together), and a PING."""
+    hello, publish, ping = blipmq(1, 1, b"\0\1"), blipmq(3, 4, b"\1\0\2q1" + bytes(300)), blipmq(7, 2)
+    begin = 1001 + len(hello)
+    data = [
+        Segment(seq=1000, flags=SYN),
+        Segment(seq=5000, ack=1001, flags=SYN | 16, from_server=True),
+        Segment(hello, seq=1001, ack=5001),
+        Segment(publish[:40], seq=begin, ack=5001),
+        Segment(publish[280:], seq=begin + 280, ack=5001),
+        Segment(ping, seq=begin + len(publish), ack=5001),
+        Segment(seq=5001, ack=begin + len(publish) + len(ping), flags=16, from_server=True),
+    ]
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap(data, 5555))
+
+    by_op = {
+        op: extracted(path, query(f"op == {op}"), tmp_path / f"{op}.pcapng", whole=False)._packets.tolist()
+        for op in ("HELLO", "PUBLISH", "PING")
+    }
+
+    assert by_op == {"HELLO": [3], "PUBLISH": [4, 5], "PING": [6]}
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_is_extracted_is_found_in_one_reading(whole: bool) -> None:
     read_bytes: list[int] = []

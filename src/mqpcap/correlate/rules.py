@@ -8,7 +8,7 @@ the protocol gives its own tables and codes.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from mqpcap.schema.requests import (
     ANY_OPERATION,
     NO_ECHO_KEY,
     CorrelationRule,
+    Fingerprints,
     RequestGroup,
     RequestKind,
     RequestRule,
@@ -69,11 +70,9 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
             code for code in range(2 * count) if rule.habits.early & {ANY_OPERATION, *names[code % count :][:1]}
         ),
     )
-    tie = rule.tie
-    return RequestGroup(
-        tables, lambda rows: _codes(rule, rows, indexes, count), lambda rows, _: _echo_keys(tie, rows),
-        lambda rows: np.zeros(rows.num_rows, np.bool_),
-    )  # fmt: skip
+    # Partials, not lambdas: the state of a pipeline can be pickled.
+    codes = partial(_codes, rule, indexes, count)
+    return RequestGroup(tables, codes, partial(_echo_keys, rule.tie), _without_ids)
 
 
 def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
@@ -85,7 +84,7 @@ def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[st
     return accepts_others | sum(1 << i for i, fit in enumerate(fits) if fit)
 
 
-def _codes(rule: CorrelationRule, rows: pa.Table, indexes: Mapping[str, int], count: int) -> NDArray[np.int64]:
+def _codes(rule: CorrelationRule, indexes: Mapping[str, int], count: int, rows: pa.Table) -> NDArray[np.int64]:
     ops = dictionary(rows["op"])
     coded = np.array([*(indexes.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
     code = coded.take(codes_of(ops))
@@ -103,7 +102,11 @@ def from_client(rows: pa.Table) -> NDArray[np.bool_]:
     return is_in(rows["direction"], "c2s")
 
 
-def _echo_keys(names: Sequence[str], rows: pa.Table) -> NDArray[np.int64]:
+def _without_ids(rows: pa.Table) -> NDArray[np.bool_]:
+    return np.zeros(rows.num_rows, np.bool_)
+
+
+def _echo_keys(names: Sequence[str], rows: pa.Table, _: Fingerprints) -> NDArray[np.int64]:
     """The values that a reply repeats of its request, as one number a row."""
     tie, null = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
     for name in names:

@@ -45,7 +45,7 @@ _LEFT_OUT = ("capture", "ts", "end_ts_ns")
 _TakenPacket = tuple[int, int, bytes, int, list[str]]
 """Time, link type, bytes, length on the wire, comments."""
 _Spans = tuple[Int64Array, Int64Array]
-"""Starts and ends of byte ranges, each sorted."""
+"""Starts and ends of ranges."""
 
 
 class Extraction:
@@ -220,7 +220,7 @@ class _PacketNotes:
         for connection in connections:
             span = int(str(connection.row["first_ts_ns"])), int(str(connection.row["last_ts_ns"])) + 1
             times.setdefault(self._keys[connection.id], []).append(span)
-        return self._packets_in({key: tuple(np.sort(np.array(spans).T)) for key, spans in times.items()})
+        return self._packets_in({key: tuple(np.array(spans).T) for key, spans in times.items()})
 
     def packets_of_messages(self, messages: Sequence[pa.Table]) -> Int64Array:
         """The packets that brought bytes of messages."""
@@ -230,27 +230,35 @@ class _PacketNotes:
             for flow, (connection_id, client) in self._clients.items()
             for side in (0, 1)
         }
-        return self._packets_in(
-            {side: message_spans for side, message_spans in sides.items() if message_spans is not None}
-        )
+        return self._packets_in({side: message_spans for side, message_spans in sides.items() if message_spans}, True)
 
-    def _packets_in(self, spans: Mapping[int, _Spans]) -> Int64Array:
-        """The places of packets with something in the stretches, which are by connection or side."""
+    def _packets_in(self, spans: Mapping[int, _Spans], are_messages: bool = False) -> Int64Array:
+        """The places of packets with something in the ranges, which are by connection or side.
+
+        ``are_messages``: the ranges count captured bytes, from the stream offset of the first on.
+        """
         side_keys = np.array(sorted(spans), np.int64)
         side_notes = [tuple(column[np.isin(part[1], side_keys)] for column in part) for part in self._notes]
         place, group, begin, length = (np.concatenate(columns) for columns in zip(*side_notes, strict=True))
         hit = np.zeros(len(place), np.bool_)
         order = np.argsort(group, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(group) else ():
-            begins, ends = spans[int(group[rows[0]])]
-            # More stretches have begun before its end than have ended before its begin.
-            begun = np.searchsorted(begins, begin[rows] + length[rows])
-            hit[rows] = begun > np.searchsorted(ends, begin[rows], "right")
+            first, (begins, ends) = begin[rows], spans[int(group[rows[0]])]
+            if are_messages:
+                # A message with a hole takes more of the stream than its captured bytes, which are counted instead.
+                rows = rows[np.argsort(first, kind="stable")]
+                offsets, first = begin[rows], np.cumsum(length[rows], dtype=np.int64) - length[rows]
+                piece = np.maximum(np.searchsorted(offsets, begins, "right") - 1, 0)
+                moved = first[piece] - offsets[piece]
+                begins, ends = begins + moved, ends + moved
+            # More ranges have begun before its end than have ended before its begin.
+            begun = np.searchsorted(np.sort(begins), first + length[rows])
+            hit[rows] = begun > np.searchsorted(np.sort(ends), first, "right")
         return place[hit]
 
 
 def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
-    """By connection_id and direction the stretches of the stream that messages take."""
+    """By connection_id and direction the stream offset of each message, and that plus its captured bytes."""
     rows = unify_dictionaries(pa.concat_tables(messages)).combine_chunks()
     sides = rows.group_by(["connection_id", "direction"], use_threads=False).aggregate(
         [("stream_offset", "list"), ("frame_len", "list")]
@@ -258,7 +266,7 @@ def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
     names, span_lists = ("connection_id", "direction", "stream_offset_list", "frame_len_list"), {}
     for connection_id, direction, begins, lengths in zip(*map(sides.column, names), strict=True):
         begin, length = begins.values.to_numpy(), lengths.values.to_numpy()
-        span_lists[connection_id.as_py(), direction.as_py()] = np.sort(begin), np.sort(begin + length)
+        span_lists[connection_id.as_py(), direction.as_py()] = begin, begin + length
     return span_lists
 
 

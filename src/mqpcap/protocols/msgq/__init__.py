@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, case_when, group_ids, is_in, true_mask
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message, with_word
@@ -515,7 +516,12 @@ def _request_group() -> RequestGroup:
         echoes_nothing=[False] * 5, next_state={}, silence=[State.UNKNOWN] * 5, echoes=True, by_name=True,
         one_reply=True, habits=_HABITS,
     )  # fmt: skip
-    return RequestGroup(rules, _codes, _named, lambda rows: is_in(rows["f.to"], "*"))
+    return RequestGroup(rules, _codes, _named, _to_all)
+
+
+def _to_all(rows: pa.Table) -> NDArray[np.bool_]:
+    """Whether a message goes to every subscriber, so that several may answer it."""
+    return is_in(rows["f.to"], "*")
 
 
 def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
