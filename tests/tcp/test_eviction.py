@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
+from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.eviction import IDLE_TIMEOUT_NS
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, STALE_NS
@@ -71,6 +72,15 @@ def windows(random: Random, count: int) -> list[list[Packet]]:
     return found
 
 
+def timed_out(reassembler: Reassembler) -> np.ndarray:
+    """Connections that passed their timeout, and all before them with the same addresses and ports."""
+    table = reassembler._table
+    is_over = eviction._is_idle(table, reassembler._now_ns)
+    for ancestor in eviction.ancestors(table.flow_array["previous"][: table.flow_count]):
+        is_over &= (ancestor < 0) | is_over[ancestor]
+    return reassembler.flows.numbers(np.flatnonzero(is_over))
+
+
 class Reader:
     """What is read of an Reassembler, by connection_id."""
 
@@ -106,7 +116,7 @@ class Reader:
         return {number: sorted(map(repr, rows)) for number, rows in self.found.items()}
 
     def forget(self) -> None:
-        over = self.reassembler.expired()
+        over = timed_out(self.reassembler)
         self._take(self.reassembler.end(over))
         self._tell(over)
         self.reassembler.forget(over)
@@ -172,9 +182,9 @@ def test_when_a_connection_is_over(one: int, two: int, silent_ns: int, bodies: t
     reassembler.feed(segments([packet.but(ts_ns=0) for packet in opening + spoken + ending]))
 
     reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=limit_ns)]))
-    assert reassembler.expired().tolist() == []
+    assert timed_out(reassembler).tolist() == []
     reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, ACK, ts_ns=limit_ns + 1)]))
-    assert reassembler.expired().tolist() == [0]
+    assert timed_out(reassembler).tolist() == [0]
 
 
 def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() -> None:
@@ -186,7 +196,7 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
     reassembler.feed(segments([Packet(("10.0.0.8", 1), B, 9, 0, SYN, ts_ns=CLOSED_TIMEOUT_NS + 6)]))
     ids = reassembler.flows.columns(reassembler.live).connection_ids().tolist()
 
-    over = reassembler.expired()
+    over = timed_out(reassembler)
     reassembler.end(over)
     reassembler.forget(over)
 
@@ -199,18 +209,18 @@ def test_connections_of_one_tuple_and_time_stay_apart_when_one_is_forgotten() ->
         reassembler.flows.columns(np.array([0]))
 
 
-def test_connection_is_not_over_before_the_one_it_replaced() -> None:
-    """The clock was set back between them: forgotten alone, it would leave the tuple to the older one."""
+def test_a_connection_is_evicted_with_those_it_replaced() -> None:
+    """The clock was set back between them: evicted alone, it would leave the tuple to the older one."""
     client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
-    older = Packet(client, B, 9, 0, SYN, ts_ns=2 * CLOSED_TIMEOUT_NS)
+    older = Packet(client, B, 9, 0, SYN, ts_ns=CLOSED_TIMEOUT_NS)
     newer = Packet(client, B, 9 << 20, 0, SYN, ts_ns=0)
-    reassembler = Reassembler()
     reset = newer.but(seq=(9 << 20) + 1, flags=RST)
-    reassembler.feed(segments([older, newer, reset, Packet(other, B, 9, 0, SYN, ts_ns=CLOSED_TIMEOUT_NS + 1)]))
-    assert reassembler.expired().tolist() == []
+    reassembler = Reassembler()
 
-    reassembler.feed(segments([Packet(other, B, 10, 0, ACK, ts_ns=3 * CLOSED_TIMEOUT_NS + 1)]))
-    assert reassembler.expired().tolist() == [0, 1]
+    reassembler.feed(segments([older, newer, reset, Packet(other, B, 9, 0, SYN, ts_ns=2 * CLOSED_TIMEOUT_NS)]))
+
+    assert timed_out(reassembler).tolist() == []
+    assert reassembler.eviction_candidates(0, 100).tolist() == [0, 1]
 
 
 def test_forgotten_connections_take_their_history_along() -> None:
@@ -220,7 +230,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
         client = (f"10.0.1.{k}", 1)
         packets = [Packet(client, B, 9, 0, SYN), Packet(client, B, 10, 0, ACK, bytes(1000))]
         reassembler.feed(segments([packet.but(ts_ns=k * (IDLE_TIMEOUT_NS + 1)) for packet in packets]))
-        over = reassembler.expired()
+        over = timed_out(reassembler)
         reassembler.end(over)
         reassembler.forget(over)
         assert (len(reassembler.live), reassembler._history.byte_count, len(reassembler._history.blocks)) == (

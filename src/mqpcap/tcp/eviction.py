@@ -19,18 +19,6 @@ Linux by default probes after two hours, and only if asked to. With summer time 
 Mask = NDArray[np.bool_]
 
 
-def expired(table: FlowTable, now_ns: int) -> Mask:
-    """By index in the table, the connections that are over.
-
-    The timeout is CLOSED_TIMEOUT_NS if the connection was closed or reset or its 5-tuple is in use again, STALE_NS if
-    it carried no payload (SYN floods, scans), else IDLE_TIMEOUT_NS. Connections on one 5-tuple expire oldest first.
-    """
-    is_over = _is_idle(table, now_ns)
-    for ancestor in ancestors(table.flow_array["previous"][: table.flow_count]):
-        is_over &= (ancestor < 0) | is_over[ancestor]
-    return is_over
-
-
 def eviction_candidates(table: FlowTable, now_ns: int, max_closed: int, max_flows: int) -> tuple[Mask, int]:
     """By index, the connections to be ended so that the table stays small, and how many of them were still open.
 
@@ -65,7 +53,11 @@ def eviction_candidates(table: FlowTable, now_ns: int, max_closed: int, max_flow
 
 
 def _is_idle(table: FlowTable, now_ns: int) -> Mask:
-    """Which connections passed their own timeout."""
+    """Which connections passed their timeout.
+
+    It is CLOSED_TIMEOUT_NS if the connection was closed or reset or its 5-tuple is in use again, STALE_NS if it carried
+    no payload (SYN floods, scans), else IDLE_TIMEOUT_NS.
+    """
     limit_ns = np.where(_is_closed(table), CLOSED_TIMEOUT_NS, np.where(_has_payload(table), IDLE_TIMEOUT_NS, STALE_NS))
     is_idle: Mask = now_ns - table.flow_array["last_ts_ns"][: table.flow_count] > limit_ns
     return is_idle

@@ -491,10 +491,6 @@ class Reassembler:
 
     # Connections that are over
 
-    def expired(self) -> Int64Array:
-        """Connections that expect no more packets, by the time of the newest packet; see eviction."""
-        return self.flows.numbers(np.flatnonzero(eviction.expired(self._table, self._now_ns)))
-
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""
         candidates, evicted_open = eviction.eviction_candidates(self._table, self._now_ns, max_closed, max_flows)
