@@ -80,3 +80,15 @@ def test_a_chain_is_not_nesting() -> None:
 def test_length_is_bounded() -> None:
     with pytest.raises(QueryError, match="the most are"):
         parsed("a" * (MAX_CHARACTERS + 1))
+
+
+def test_relations_and_lists_are_also_read_as_wireshark_writes_them() -> None:
+    relations = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "~": "matches"}
+
+    for word, relation in relations.items():
+        assert parsed(f"a {word} 1") == parsed(f"a {relation} 1")
+    assert parsed("a in {1, 2}") == parsed("a in {1 2}") == parsed("a in (1, 2)")
+    assert parsed("a == eq") == Comparison("a", "==", ("eq",))
+    assert parsed("a matches x{2}") == Comparison("a", "matches", ("x{2}",))
+    with pytest.raises(QueryError, match="'}' is wanted"):
+        parsed("a in {1)")

@@ -12,6 +12,7 @@ import click
 
 from mqpcap import __version__
 from mqpcap.cli.ask import ask
+from mqpcap.cli.command import help as help_command
 from mqpcap.cli.console import print_note
 from mqpcap.cli.diff import diff
 from mqpcap.cli.explain import explain
@@ -36,6 +37,7 @@ from mqpcap.cli.samples import samples
 from mqpcap.cli.show import show
 from mqpcap.cli.spark import spark
 from mqpcap.cli.stats import stats
+from mqpcap.cli.tshark_words import command_of, is_of_tshark
 from mqpcap.errors import MqpcapError
 from mqpcap.wording import error_line
 
@@ -57,6 +59,22 @@ class Commands(click.Group):
             sys.exit(1)
         finally:
             skip_final_cleanup()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A line that begins with tshark's options gets the command that it means."""
+        return super().parse_args(ctx, [command_of(args), *args] if is_of_tshark(args) else args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word; a file in its place is shown how to be read."""
+        if args and args[0] not in self.commands and os.path.exists(args[0]):
+            raise click.UsageError(f"a command comes first: mqpcap show {args[0]}, or mqpcap info {args[0]}")
+        return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, each on a line that can be copied."""
+        formatter.write(f"\n{self.epilog}\n")
 
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""
@@ -108,7 +126,7 @@ def _drop_stdout() -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: mqpcap show pcaps/blipmq/qos1.pcap",
+    epilog="Examples: mqpcap samples pcaps\n          mqpcap show pcaps/blipmq/qos1.pcap\n          mqpcap help show",
 )
 @click.version_option(__version__, prog_name="mqpcap")
 def main() -> None:
@@ -131,5 +149,6 @@ for _command in (
     lake,
     samples,
     spark,
+    help_command,
 ):
     main.add_command(_command)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import print_note, put
 from mqpcap.cli.rows import Form, write
 
@@ -24,15 +25,15 @@ def _parameters(ctx: click.Context, param: click.Parameter, words: tuple[str, ..
     return values
 
 
-@click.command(epilog="Example: mqpcap ask slowest tables --set n=3")
+@command(epilog="Example: mqpcap ask slowest tables --set n=3")
 @click.argument("question", required=False, metavar="[QUESTION")
 @click.argument("directory", required=False, metavar="DIR]")
 @click.option("--set", "parameters", multiple=True, callback=_parameters, metavar="NAME=VALUE",
-              help="A parameter of the question, as n=3 or client=10.0.0.1 (repeatable).")  # fmt: skip
+              help="Set a parameter of the question, as n=3 or client=10.0.0.1 (repeatable).")  # fmt: skip
 @click.option("--sql", is_flag=True, help="Print the question's statement, with an explanation of its columns.")
-@click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
-@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
-@click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+@click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
+@click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
+@click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 def ask(
     question: str | None,
     directory: str | None,
@@ -41,10 +42,11 @@ def ask(
     form: Form | None,
     utc: bool,
 ) -> None:
-    """Answer a question about the tables in DIR, as export writes them; without one, list the questions.
+    """Answer a question about the tables of an export.
 
-    DIR may also be a capture or a directory of captures: its tables are made in a temporary directory. Each question is
-    a file of standard SQL: DuckDB answers it here, Spark and Polars give the same rows.
+    Without a question: lists them. DIR may also be a capture or a directory of captures: its tables are made in a
+    temporary directory. Each question is a file of standard SQL: DuckDB answers it here, Spark and Polars give the same
+    rows.
     """
     from mqpcap import queries
     from mqpcap.errors import QueryError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note, put
 from mqpcap.cli.options import common
 from mqpcap.cli.reading import finish, found
@@ -42,26 +43,27 @@ def _failures(
     return result
 
 
-@click.command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
+@command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
 @click.argument("before_path", metavar="A", type=click.Path(readable=False))
 @click.argument("after_path", metavar="B", type=click.Path(readable=False))
-@click.option("--all", "every", is_flag=True, help="What did not change, too.")
+@click.option("--all", "every", is_flag=True, help="Write what did not change, too.")
 @click.option("--fail-on", "fail_on", multiple=True, callback=_failures, metavar="KIND[:N%]",
               help="Exit 1 if there is such a change: new, gone, more, fewer, slower, faster or fails; slower:20% "
                    "is any operation whose median or 95th percentile grew by 20 % (repeatable).")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; times in nanoseconds.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object, with times in nanoseconds.")
 @common
 def diff(
     before_path: str, after_path: str, every: bool, fail_on: "Sequence[tuple[str, float | None]]", as_json: bool,
     choices: Choices,
 ) -> None:  # fmt: skip
-    """Compare captures: operations, errors, latencies, topics and clients.
+    """Compare captures: what is new, gone, slower or fails.
 
-    A and B are a capture or a directory of captures each; cells say A -> B. An operation is slower if its median or
-    its 95th percentile is at least 1.5 times the earlier value and 1 ms more; each side needs 20 answered requests. A
-    group has more messages if it has twice as many and 20 more. It fails if it has errors in B and had none in A.
-    Faster and fewer are the reverse. If 1 % or more of a capture is missing, no group is called alike or different: it
-    is not to be trusted. A difference is no failure, exit 0, unless --fail-on names it.
+    Operations, errors, latencies, topics and clients are compared. A and B are a capture or a directory of captures
+    each; cells say A -> B. An operation is slower if its median or its 95th percentile is at least 1.5 times the
+    earlier value and 1 ms more; each side needs 20 answered requests. A group has more messages if it has twice as
+    many and 20 more. It fails if it has errors in B and had none in A. Faster and fewer are the reverse. If 1 % or
+    more of a capture is missing, no group is called alike or different: it is not to be trusted. A difference is no
+    failure, exit 0, unless --fail-on names it.
     """
     from mqpcap.statistics.changes import compared, count_side, new_side
     from mqpcap.tables.json_lines import json_text

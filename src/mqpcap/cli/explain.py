@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import coloured, metered, put, wrapped
 from mqpcap.cli.options import color_option, common, misuse_of, packet_name, protocol_name, utc_option
@@ -37,8 +38,8 @@ HEX_BYTES = 12
 OTHER_READINGS = 8
 
 
-@click.command(
-    epilog="Examples: mqpcap explain pcaps/blipmq/qos1.pcap --at 12\n\nmqpcap explain "
+@command(
+    epilog="Examples: mqpcap explain pcaps/blipmq/qos1.pcap --at 12\n          mqpcap explain "
     "pcaps/faults/blipmq_lost.pcap --pairing c1"
 )
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
@@ -47,28 +48,27 @@ OTHER_READINGS = 8
     "packet",
     callback=packet_name,
     metavar="PACKET",
-    help="The messages with bytes in this packet: 12, or broker.pcap1#12 in one of several files.",
+    help="Read the messages with bytes in this packet, as 12, or broker.pcap1#12 of several files.",
 )
 @click.option(
     "--pairing",
     metavar="NAME",
-    help="How the replies of this connection found their requests, step by step, and why; with --at only around a "
-    "message.",
+    help="Replay how the replies of a connection found their requests; with --at only around a message.",
 )
 @click.option(
     "--connection",
     metavar="NAME",
-    help="The connection of the message, with --direction and --offset: c7 as lines say, IP:PORT, or a connection_id.",
+    help="Read a message of this connection, as c7, with:",
 )
-@click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it: c2s client, s2c server.")
 @click.option(
-    "--offset", type=click.IntRange(min=0), metavar="N", help="An offset in the stream that the message holds."
+    "--direction", type=click.Choice(["c2s", "s2c"]), help="- its sender, the client (c2s) or the server (s2c),"
 )
-@click.option("--hex", "hex_text", metavar="HEX", help="The message's bytes, in place of a capture; with --protocol.")
-@click.option("--protocol", metavar="NAME", shell_complete=protocols, help="The protocol of the bytes of --hex.")
-@click.option("--dialect", metavar="NAME", shell_complete=dialects, help="Only this dialect of it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per message; one for a pairing.")
-@click.option("--readings", is_flag=True, help="Also other interpretations, and why they do not fit.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="- and an offset of its bytes in the stream.")
+@click.option("--hex", "hex_text", metavar="HEX", help="Read these bytes, with --protocol.")
+@click.option("--protocol", metavar="NAME", shell_complete=protocols, help="Read the bytes of --hex in this protocol.")
+@click.option("--dialect", metavar="NAME", shell_complete=dialects, help="Read them in this dialect only.")
+@click.option("--json", "as_json", is_flag=True, help="Write an object per message, or one for a pairing.")
+@click.option("--readings", is_flag=True, help="Add other readings, and why they do not fit.")
 @utc_option
 @color_option
 @common
@@ -88,11 +88,12 @@ def explain(
     color: str,
     choices: Choices,
 ) -> None:
-    """Read one message field by field: where each field is, its bytes, its value and what that means.
+    """Read one message field by field.
 
-    Name the message by --at PACKET, or by --connection, --direction and --offset; or give its bytes with --hex. The
-    output names the message's reply or request. --readings also lists the interpretations that do not fit, with the
-    reason; by default they are listed only if none fits.
+    Each field has its offset, bytes, value and meaning. Name the message by --at PACKET, or by --connection,
+    --direction and --offset; or give its bytes with --hex. The output names the message's reply or request.
+    --readings also lists the interpretations that do not fit, with the reason; by default they are listed only if
+    none fits.
 
     With --pairing c7: the requests and replies of connection c7 as they were paired. Each reply has the first and the
     last request that it may answer, each decision its evidence. The section Pairing of the source's README has the

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.lake import lake_extra
@@ -24,20 +25,19 @@ if TYPE_CHECKING:
     from mqpcap.tables.export import ExportSummary
 
 
-@click.command(epilog="Example: mqpcap export pcaps --out tables")
+@command(epilog="Example: mqpcap export pcaps --out tables")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option("--rotate", callback=period_s, metavar="TIME",
-              help="With -i: start a new folder in DIR every TIME, for example 1h. A folder appears once it is "
-                   "complete.")  # fmt: skip
+              help="With -i: start a new folder every TIME, as 1h.")  # fmt: skip
 @click.option("--out", "out_dir", metavar="DIR", shell_complete=folders,
-              help="Where the tables go; an earlier export there is replaced.")  # fmt: skip
+              help="Write the tables here, replacing an earlier export.")  # fmt: skip
 @click.option("--append", "lake_dir", metavar="DIR", shell_complete=folders,
-              help="A lake that grows instead: each capture is added once, open connections go on.")  # fmt: skip
-@click.option("--finish", is_flag=True, help="With --append: end the recordings; their open connections are written.")
-@click.option("--rebuild", is_flag=True, help="With --append: take the recording of a late file anew.")
+              help="Add to a lake here: each capture once; open connections continue.")  # fmt: skip
+@click.option("--finish", is_flag=True, help="End the recordings of the lake: write what is open.")
+@click.option("--rebuild", is_flag=True, help="Read the recording of a late file again.")
 @click.option("--remove", multiple=True, metavar="CAPTURE",
-              help="With --append: take a capture out of the lake (repeatable).")  # fmt: skip
+              help="Take a capture out of the lake (repeatable).")  # fmt: skip
 @allow_missing
 @utc_option
 @filter_options
@@ -60,16 +60,11 @@ def export(
     """Write the tables of captures as Parquet.
 
     INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
-    written; until then what was there stays. DIR is new, empty, or holds nothing but an earlier export.
+    written; it is new, empty, or has only an earlier export. With a filter the tables have the selected messages, their
+    exchanges, deliveries and connections.
 
-    With a filter the tables have the selected messages, their exchanges, deliveries between selected messages, and
-    their connections with all problems of these.
-
-    With -i packets of an interface are written until Ctrl-C or SIGTERM. With --rotate each period is a folder in DIR,
-    named by its start; a connection that continues in the next folder has rows in both.
-
-    With --append DIR is a lake of Delta tables: new files of INPUT are added, known by their content, with the rows of
-    one reading of all files. Killed and started again, it goes on.
+    With -i packets are written until Ctrl-C. With --rotate each period is a folder in DIR, named by its start. With
+    --append DIR is a lake of Delta tables: files are known by their content, and a killed run is continued.
     """
     from pathlib import Path
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.options import common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mqpcap.query import Query
 
 
-@click.command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
+@command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option(
     "--out",
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
-    help="The new capture, pcapng; - is standard output.",
+    help="Write the new capture here, as pcapng; - is stdout.",
 )
 @click.option(
     "--connections",
     "whole_connections",
     is_flag=True,
-    help="Copy whole connections: all packets of each connection with a selected message.",
+    help="Copy all packets of each connection that has a selected message.",
 )
 @utc_option
 @filter_options
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
 def extract(
     inputs: tuple[str, ...], out_path: str, whole_connections: bool, utc: bool, wanted: "Query | None", choices: Choices
 ) -> None:
-    """Write the packets of selected messages into a new capture, which Wireshark opens.
+    """Copy the packets of selected messages to a new capture.
 
-    The first packet of each message has a comment that describes it. With --connections the new capture has all packets
-    of these connections; an export of it has the same rows but for packet numbers and file names. Other connections
-    that prove its protocol or carry its login are added. Packets stay as they were captured, passwords included. FILE
-    must not exist. Inputs are read twice.
+    Wireshark opens it; the first packet of each message has a comment that describes it. With --connections the new
+    capture has all packets of these connections; an export of it has the same rows but for packet numbers and file
+    names. Other connections that prove its protocol or carry its login are added. Packets stay as they were
+    captured, passwords included. FILE must not exist. Inputs are read twice.
     """
     from mqpcap.listing.connection_search import read_again
     from mqpcap.listing.extraction import find_packets, write_packets

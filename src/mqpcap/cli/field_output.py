@@ -34,10 +34,9 @@ def field_options(command: Callable[P, R]) -> Callable[P, R]:
     options = (
         click.option("--fields", "field_names", callback=split_names, multiple=True, metavar="NAMES",
                      shell_complete=field_names,
-                     help="Only these fields, tab-separated, as 'ts,op,topic,flymq.partition'; mqpcap fields lists "
-                          "them."),
-        click.option("--header", is_flag=True, help="With --fields: first a line with their names."),
-        click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values with a line of names."),
+                     help="Write these fields with tabs between, for example ts,op,topic; mqpcap fields lists them."),
+        click.option("--header", is_flag=True, help="Begin --fields with a line of their names."),
+        click.option("--csv", "as_csv", is_flag=True, help="Write comma-separated values, with their names."),
     )  # fmt: skip
     decorated: Callable[P, R] = command
     for option in reversed(options):

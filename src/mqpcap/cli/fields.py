@@ -5,6 +5,7 @@ import textwrap
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import put, width_of
 from mqpcap.errors import QueryError
 
@@ -12,9 +13,9 @@ WIDTH = 100
 NAME_WIDTH = 26
 
 
-@click.command(epilog="Examples: mqpcap fields flymq\n\nmqpcap fields messages --json")
+@command(epilog="Examples: mqpcap fields flymq\n          mqpcap fields messages --json")
 @click.argument("name", required=False, metavar="[TABLE|PROTOCOL]")
-@click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per field.")
+@click.option("--json", "as_json", is_flag=True, help="Write a JSON array with an object per field.")
 def fields(name: str | None, as_json: bool) -> None:
     """List the fields: names with type, unit, values and meaning.
 

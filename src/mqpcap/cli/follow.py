@@ -1,5 +1,6 @@
 """``mqpcap follow``: one connection as a conversation."""
 
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import coloured, metered, width_of
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.options import common, filter_options, misuse_of, packet_name, utc_option
@@ -32,20 +34,20 @@ BODY_ITEMS = 100
 """Bodies of a message that are shown."""
 
 
-@click.command(
-    epilog="Examples: mqpcap follow -u pcaps/blipmq/qos1.pcap c2\n\nmqpcap follow pcaps/blipmq/qos1.pcap\n\n"
-    "mqpcap follow -u pcaps/blipmq/qos1.pcap --at '#12'"
+@command(
+    epilog="Examples: mqpcap follow -u pcaps/blipmq/qos1.pcap c2\n          mqpcap follow pcaps/blipmq/qos1.pcap\n"
+    "          mqpcap follow -u pcaps/blipmq/qos1.pcap --at '#12'"
 )
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--raw", type=click.Choice(["c2s", "s2c"]),
-              help="Write the reassembled bytes of a side to stdout, secrets as *.")  # fmt: skip
+              help="Write the reassembled bytes of a side, secrets as *.")  # fmt: skip
 @click.option("--message", metavar="ID",
-              help="Trace the message with this id to its deliveries and their acknowledgements.")  # fmt: skip
+              help="Trace this message to its deliveries and their acknowledgements.")  # fmt: skip
 @click.option(
     "--at", "packet", callback=packet_name, metavar="PACKET", help="Trace the message in this packet, as 12 or '#12'."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per message, as show --json.")
+@click.option("--json", "as_json", is_flag=True, help="Write an object per message, as show --json does.")
 @field_options
 @time_option
 @utc_option
@@ -66,10 +68,11 @@ def follow(
     wanted: "Query | None",
     choices: Choices,
 ) -> None:
-    """Read one connection as a conversation, both sides, replies under their requests.
+    """Show one connection as a conversation of two sides.
 
-    NAME is c7, IP:PORT of an end, or a connection_id; --connection and filters that select messages of a single
-    connection name it as well. The capture is read twice. Without a name: lists the connections.
+    Replies stand under their requests. NAME is c7, IP:PORT of an end, or a connection_id; --connection and filters that
+    select messages of a single connection name it as well. The capture is read twice. Without a name: lists the
+    connections.
 
     --message and --at follow a published message instead: through its deliveries, and the acknowledgement of each, with
     the times between. ID is the message_id or correlation_id of a publish, or the key of a delivery. A delivery to the
@@ -87,7 +90,8 @@ def follow(
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     if name is not None:
         with misuse_of("NAME", "connection"):
-            by_name = of_tree(Comparison("connection", "==", (name.strip(),)))
+            is_stream = re.fullmatch(r"\d{1,9}", name.strip())  # as tshark counts; a connection_id is longer
+            by_name = of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
         wanted = by_name if wanted is None else by_name & wanted
     outcome = Outcome(choices)
     captures = found((capture,), outcome)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, put, width_of, wrapped
 from mqpcap.cli.options import common, utc_option
 from mqpcap.cli.reading import finish, found
@@ -23,11 +24,11 @@ CONNECTIONS_SHOWN = 20
 REMARKS_SHOWN = 20
 
 
-@click.command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
+@command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with an entry per capture.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object with an entry per capture.")
 @click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
-              help="For scripts: exit 1 if a larger share was dropped, missing or not decoded.")  # fmt: skip
+              help="Exit 1 if more was dropped, missing or not decoded.")  # fmt: skip
 @utc_option
 @common
 def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bool, choices: Choices) -> None:

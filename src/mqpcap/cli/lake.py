@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note, put
 from mqpcap.errors import MqpcapError
@@ -26,18 +27,19 @@ def lake_extra() -> None:
         raise MqpcapError("the table format is not installed; pip install 'mqpcap[lake]'") from error
 
 
-@click.command(epilog="Example: mqpcap lake tables --optimize")
+@command(epilog="Example: mqpcap lake tables --optimize")
 @click.argument("folder", metavar="DIR", shell_complete=folders)
 @click.option("--optimize", is_flag=True, help="Make large files of small ones, sorted by time and connection.")
 @click.option("--vacuum", is_flag=True, help="Delete files that no version of the last week needs.")
 @click.option("--keep", "keep_hours", type=click.IntRange(min=0), default=KEPT_HOURS, metavar="HOURS",
-              help="With --vacuum: the hours instead of a week.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+              help="Keep the files of these last hours, not of a week.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
+@click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 def lake(folder: str, optimize: bool, vacuum: bool, keep_hours: int, as_json: bool, utc: bool) -> None:
-    """Show what a lake has: recordings, gaps between their files, rows, sizes, versions.
+    """Show the recordings and tables of a lake.
 
-    A lake is what mqpcap export INPUT... --append DIR writes.
+    The output has gaps between files, rows, sizes and versions. A lake is what mqpcap export INPUT... --append DIR
+    writes.
     """
     lake_extra()
     from mqpcap.delta import tables as delta_tables

@@ -66,8 +66,8 @@ class EndOfInput:
 def interface_options(command: Callable[P, R]) -> Callable[P, R]:
     """The command with ``-i`` and ``-f``, given to it as ``interface`` and ``bpf``."""
     listen = click.option("-i", "--interface", metavar="IFACE", shell_complete=interfaces,
-                          help="Listen to a network interface; Ctrl-C ends it.")  # fmt: skip
-    packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: capture filter in tcpdump syntax.")
+                          help="Listen to a network interface until Ctrl-C.")  # fmt: skip
+    packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: capture only what tcpdump's BPF selects.")
     return listen(packets(command))
 
 

@@ -115,23 +115,21 @@ def packet_name(ctx: click.Context, param: click.Parameter, word: str | None) ->
     return PacketName(int(digits), file or None)
 
 
-allow_missing = click.option(
-    "--allow-missing", is_flag=True, help="Replace an earlier export even if an input cannot be read."
-)
+allow_missing = click.option("--allow-missing", is_flag=True, help="Replace an export even if an input is unreadable.")
 
 
-utc_option = click.option("-u", "--utc", is_flag=True, help="Times in UTC, marked Z, not in local time.")
+utc_option = click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 """Every command that prints times for people has it."""
 exit_option = click.option("-e", "--exit-status", "must_match", is_flag=True, help="Exit 1 if no message matches.")
 color_option = click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
-    help="Colours: auto is on a terminal, unless NO_COLOR is set.",
+    help="Use colours; auto is on a terminal, unless NO_COLOR is set.",
 )  # fmt: skip
 
 
 _bodies_option = click.option(
     "--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
-    shell_complete=one_of(("full", "none")), help="How much of each body to keep: all, nothing, the first N bytes.",
+    shell_complete=one_of(("full", "none")), help="Keep all of each body, nothing, or its first N bytes.",
 )  # fmt: skip
 
 
@@ -148,11 +146,11 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
                   help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
-                  help="Cores to use; captures are read side by side.  [default: all]")  # fmt: skip
+                  help="Use N cores; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
-                  help="Memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
+                  help="Use this memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
-    @click.option("-q", "--quiet", is_flag=True, help="No progress, notes or summary on stderr; errors stay.")
+    @click.option("-q", "--quiet", is_flag=True, help="Write no progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)
     def with_choices(  # type: ignore[no-untyped-def]  # click passes what the command declares
         *args, decode_as, show_secrets, jobs, max_memory, strict, quiet, bodies=None, **kwargs
@@ -166,30 +164,31 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
 _ANY_OF = ("protocol", "op", "client", "server", "connection")
 _OPTIONS = (
     click.option("-Y", "--filter", "filter_text", metavar="FILTER", shell_complete=fields,
-                 help="Only messages that match this filter, for example 'op == PUBLISH and latency > 50ms'."),
+                 help="Select messages that match this filter, for example 'op == PUBLISH and latency > 50ms'."),
     click.option("--protocol", callback=protocol_names, multiple=True, metavar="NAME",
-                 shell_complete=protocols, help="Only this protocol (repeatable)."),
+                 shell_complete=protocols, help="Select this protocol (repeatable)."),
     click.option("--op", multiple=True, metavar="OP", shell_complete=operations,
-                 help="Only this operation, as PUBLISH or 'PUB*'; several with commas between (repeatable)."),
+                 help="Select this operation, as PUBLISH or 'PUB*'; several with commas between (repeatable)."),
     click.option("--topic", multiple=True, metavar="GLOB",
-                 help="Only this topic, queue or exchange, as 'orders.*' (repeatable)."),
+                 help="Select this topic, queue or exchange, as 'orders.*' (repeatable)."),
     click.option("--client", multiple=True, metavar="IP[:PORT]",
-                 help="Only connections of this client; 10.0.0.0/8 is many, 39304 a port (repeatable)."),
+                 help="Select connections of this client; 10.0.0.0/8 is many, 39304 a port (repeatable)."),
     click.option("--server", multiple=True, metavar="IP[:PORT]",
-                 help="Only connections to this server, or this port (repeatable)."),
+                 help="Select connections to this server, or this port (repeatable)."),
     click.option("--connection", multiple=True, metavar="NAME",
-                 help="Only this connection: c7, IP:PORT of an end, or a connection_id (repeatable)."),
-    click.option("--status", type=click.Choice(["ok", "error"]), help="Only replies that say so."),
-    click.option("--grep", multiple=True, metavar="TEXT", help="Only bodies with this text (repeatable)."),
+                 help="Select this connection: c7, IP:PORT of an end, or a connection_id (repeatable)."),
+    click.option("--status", type=click.Choice(["ok", "error"]), help="Select replies with this status."),
+    click.option("--grep", multiple=True, metavar="TEXT", help="Select bodies with this text (repeatable)."),
     click.option("--since", metavar="TIME",
-                 help="Only messages from this time on: 05:24:10 (first day of the capture), +30s (after its start), "
+                 help="Select messages from this time on: 05:24:10 (first day of the capture), +30s (after its start), "
                       "-5m (before its end), ISO 8601 or seconds since 1970."),
-    click.option("--until", metavar="TIME", help="Only messages before this time; +30s counts from --since."),
-    click.option("--flawed", is_flag=True, help="Only messages with a flaw."),
+    click.option("--until", metavar="TIME", help="Select messages before this time; +30s counts from --since."),
+    click.option("--flawed", is_flag=True, help="Select messages with a flaw."),
     click.option("--unanswered", is_flag=True,
-                 help="Only requests that certainly got no answer, although one was due."),
+                 help="Select requests that certainly got no answer, although one was due."),
     click.option("--slower-than", metavar="TIME",
-                 help="Only requests that were answered later, for example after 50ms; units ns, us, ms, s (default)."),
+                 help="Select requests that were answered later, for example after 50ms; units ns, us, ms, "
+                      "s (default)."),
 )  # fmt: skip
 _TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
     **{name: functools.partial(lambda name, words: [_any_of(name, words)], name) for name in _ANY_OF},

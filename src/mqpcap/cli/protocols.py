@@ -5,13 +5,14 @@ import textwrap
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import put, width_of
 
 WIDTH = 100
 
 
-@click.command(epilog="Example: mqpcap protocols")
-@click.option("--json", "as_json", is_flag=True, help="A JSON array with an object per protocol.")
+@command(epilog="Example: mqpcap protocols")
+@click.option("--json", "as_json", is_flag=True, help="Write a JSON array with an object per protocol.")
 def protocols(as_json: bool) -> None:
     """List the protocols, their ports, and how they are recognised."""
     from mqpcap.protocols import described

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.options import common
 from mqpcap.cli.process import NoPandas
@@ -12,7 +13,7 @@ from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import size
 
 
-@click.command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
+@command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
 @click.option(
     "--out",
@@ -20,15 +21,15 @@ from mqpcap.wording import size
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
-    help="The HTML file; an earlier report there is replaced. - is standard output.",
+    help="Write the HTML here, replacing an earlier report; - is stdout.",
 )
 @common
 def report(capture: str, out_path: str, choices: Choices) -> None:
-    """Write an HTML file with the traffic of a capture, and how far it can be trusted.
+    """Write an HTML page about the traffic of a capture.
 
-    Verdict, messages and errors over time, latencies by operation, producers and consumers by topic, errors, the
-    slowest requests. The file needs no network and no script, and fits light and dark. FILE is new, or an earlier
-    report; anything else there is refused.
+    Verdict of how far it can be trusted, messages and errors over time, latencies by operation, producers and
+    consumers by topic, errors, the slowest requests. The file needs no network and no script, and fits light and
+    dark. FILE is new, or an earlier report; anything else there is refused.
     """
     from mqpcap.statistics.report_page import Page, check_target, encoded, write_page
 

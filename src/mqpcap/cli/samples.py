@@ -2,10 +2,11 @@
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.console import put
 
 
-@click.command(epilog="Example: mqpcap samples pcaps")
+@command(epilog="Example: mqpcap samples pcaps")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 def samples(folder: str) -> None:
     """Write small sample captures of each protocol into DIR.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.bodies import BodyFiles, Encoding, records, write_raw
+from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
@@ -28,27 +29,27 @@ NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", 
 """Columns of `messages`; ``ts`` costs more than all the others to bring to Python."""
 
 
-@click.command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
+@command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option(
     "--follow",
     is_flag=True,
-    help="Follow a file that is still being written, and its rotated successors, until Ctrl-C.",
+    help="Follow a file that grows, and its successors.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per message: its columns, and fields.")
-@click.option("-v", "--verbose", is_flag=True, help="Below each line the message's fields.")
-@click.option("-x", "--hex", "as_hex", is_flag=True, help="Below each line the message's bytes.")
-@click.option("--raw-body", is_flag=True, help="Only the bodies, as they are, a new line after each.")
-@click.option("--bodies-to", metavar="DIR", type=click.Path(), help="Write each body to a file in DIR, which is new.")
+@click.option("--json", "as_json", is_flag=True, help="Write an object per message, with all fields.")
+@click.option("-v", "--verbose", is_flag=True, help="Add the fields of each message below its line.")
+@click.option("-x", "--hex", "as_hex", is_flag=True, help="Add the bytes of each message below its line.")
+@click.option("--raw-body", is_flag=True, help="Write only the bodies, each ended by a new line.")
+@click.option("--bodies-to", metavar="DIR", type=click.Path(), help="Write each body to a file in a new folder DIR.")
 @click.option("--body-encoding", type=click.Choice(["text", "base64"]),
-              help="With --json: a record for each body, always with the same keys, and the body as said.")  # fmt: skip
+              help="With --json: write bodies alone, encoded like this.")  # fmt: skip
 @field_options
 @time_option
 @utc_option
 @exit_option
 @color_option
-@click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Only the first N messages.")
+@click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Stop after N messages.")
 @filter_options
 @common
 def show(
@@ -75,11 +76,9 @@ def show(
 ) -> None:
     """Show the messages of captures in order of time, one line each.
 
-    A line has time, packet, both ends, protocol and dialect, operation, destination, ids, length and start of the body,
-    and flaws in words. A request ends with its answer: the reply's packet, status and latency, or silent (success is
-    silence here), UNANSWERED, lost (the answer was not captured) or unknown. A reply ends with its request's packet.
-
-    Live input (-i, --follow, a pipe) is shown as it arrives; Ctrl-C ends it.
+    A request ends with its answer: the reply's packet, status and latency, or silent (success is silence), UNANSWERED,
+    lost (not captured) or unknown. A reply ends with its request's packet. Live input (-i, --follow, a pipe) is shown
+    as it arrives.
     """
     from mqpcap.cli.lines import Lines, body_columns
     from mqpcap.listing.filters import Filter

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import click
 
+from mqpcap.cli.command import Command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note
 from mqpcap.cli.export import tell
@@ -19,16 +20,17 @@ EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
 @click.group(epilog=EXAMPLE)
 def spark() -> None:
-    """The same work, done by Spark."""
+    """Do the work of export with Spark."""
 
 
-@spark.command(epilog=EXAMPLE)
+@spark.command(cls=Command, epilog=EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
-              help="Where the tables go: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
+              help="Write the tables here: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
 @click.option("--master", metavar="URL",
-              help="local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.  [default: local[*]]")  # fmt: skip
-@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark (repeatable).")
+              help="Run on local[N], spark://HOST:PORT, yarn, k8s://... or sc://HOST.  "
+                   "[default: local[*]]")  # fmt: skip
+@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option of Spark (repeatable).")
 @click.option("--shares", type=click.IntRange(min=1), metavar="N",
               help="Cut every capture into N parts.  [default: by size and slots]")  # fmt: skip
 @allow_missing
@@ -42,7 +44,7 @@ def export(
     allow_missing: bool,
     choices: Choices,
 ) -> None:
-    """Write the tables of captures as Parquet, with the machines of a cluster.
+    """Write the tables of captures as Parquet with a cluster.
 
     Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
     command goes on where a killed one stopped. DIR is new, empty, or holds nothing but an earlier export.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
@@ -64,46 +65,43 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
     return interval_ns
 
 
-@click.command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
+@command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
 @click.option("--by", "key_names", callback=_key_names, metavar="NAMES", shell_complete=one_of(BY),
-              help=f"What to group by, up to four names with commas between: {', '.join(BY)}, or any that mqpcap "
-                   "fields lists, as fq.route.  [default: protocol,op]")  # fmt: skip
+              help="Group by up to four names; without it by protocol,op.")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
-              help="What to tell of each group: count, bytes, errors, latency; rows are sorted by the first.  "
-                   "[default: all]")  # fmt: skip
+              help="Write only these of count,bytes,errors,latency.")  # fmt: skip
 @click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
-              help="Over time, as 1s or 500ms: a row per interval, on a terminal a bar chart per group.")  # fmt: skip
-@click.option("--sort", metavar="NAME", help="Sort by this column, as p95 or errors: the largest first, text from A.")
-@click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--having", metavar="TEST", help="Only rows that match, for example 'errors > 0 and p95 > 50ms'.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N rows.")
-@click.option("--producers", is_flag=True, help="Who publishes what: by topic and client.")
-@click.option("--consumers", is_flag=True, help="Consumers: what each client requested and received, by topic.")
-@click.option("--errors", is_flag=True, help="What failed: by request, code and text.")
+              help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
+@click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
+@click.option("--reverse", is_flag=True, help="Sort the other way round.")
+@click.option("--having", metavar="TEST", help="Write only rows that match, as 'errors > 0 and p95 > 5ms'.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Write only the first N rows.")
+@click.option("--producers", is_flag=True, help="Count what each client publishes, by topic.")
+@click.option("--consumers", is_flag=True, help="Count what each client requests and receives.")
+@click.option("--errors", is_flag=True, help="Count failures by request, code and text.")
 @click.option("--slowest", type=click.IntRange(1, 100_000), metavar="N",
-              help="The N slowest requests, with both packets and both ends.")  # fmt: skip
-@click.option("--deliveries", is_flag=True, help="How long messages take from publish to delivery, by topic.")
-@click.option("--list", "is_list", is_flag=True,
-              help="With --deliveries: each delivery, with the packets and ends of both messages.")  # fmt: skip
-@click.option("--delays", is_flag=True, help="Where time goes by client and server: network, server or client.")
+              help="List the N slowest requests, with both packets.")  # fmt: skip
+@click.option("--deliveries", is_flag=True, help="Measure the time from publish to delivery, by topic.")
+@click.option("--list", "is_list", is_flag=True, help="With --deliveries: write each, with packets and ends.")
+@click.option("--delays", is_flag=True, help="Divide time among network, server and client.")
 @click.option(
     "--connections",
     is_flag=True,
-    help="Connections of any protocol: packets, bytes, rates, sent again and missing of each side.",
+    help="List connections, with bytes and losses of each side.",
 )
-@click.option("--talkers", is_flag=True, help="Who talks to whom, of any protocol.")
-@click.option("--json", "form", flag_value="json", help="One JSON object per row; times in nanoseconds.")
-@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a line of names.")
+@click.option("--talkers", is_flag=True, help="List pairs of hosts, of any protocol.")
+@click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
+@click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
 @click.option(
     "--fields",
     "field_names",
     callback=split_names,
     multiple=True,
     metavar="NAMES",
-    help="Only these columns, tab-separated, as 'op,messages,latency_p95_ns': the names of --json.",
+    help="Write these columns of --json with tabs between.",
 )
-@click.option("--header", is_flag=True, help="With --fields: first a line with their names.")
+@click.option("--header", is_flag=True, help="Begin --fields with a line of their names.")
 @utc_option
 @exit_option
 @filter_options
@@ -130,11 +128,8 @@ def stats(
 ) -> None:
     """Count messages, bytes, errors and latencies of captures.
 
-    A message counts in the group of its own columns; with a name of exchanges, as state, in that of its exchange. An
-    error and a latency count in the group of their request; an error that answers no known request in its own. Bytes
-    are those of messages, without TCP and IP. A percentile is a value that was measured (nearest rank). With more than
-    4 million answered requests, percentiles of groups with more than 65,536 come from a histogram: less than 1% off,
-    marked ~.
+    A message counts in the group of its own columns, an error and a latency in the group of their request. Bytes are
+    those of messages. A percentile marked ~ is from a histogram, less than 1% off.
     """
     from mqpcap.cli.bars import grouped
     from mqpcap.statistics.chosen_rows import checked, chosen

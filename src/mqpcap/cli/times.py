@@ -9,9 +9,8 @@ from mqpcap.wording import clock
 
 TimeForm = Literal["a", "ad", "r", "d", "e", "u", "ud"]
 time_option = click.option(
-    "-t", "time_form", type=click.Choice(get_args(TimeForm)), default="a", show_default=True,
-    help="Times: a of day, ad with the date, r seconds since the first packet, d since the line before, e since 1970, "
-         "u and ud in UTC.",
+    "-t", "time_form", type=click.Choice(get_args(TimeForm)), default="a", metavar="FORM",
+    help="Write times as tshark's -t: a of day, ad with date, r relative, d delta, e epoch, u and ud in UTC.",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked
 from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
+from mqpcap.query.wireshark_names import columns_test
 from mqpcap.tcp.exclusion import ConnectionTest
 
 _CONNECTION_COLUMNS = {"connection_id", "direction", "protocol", "client", "server"}
@@ -120,6 +121,8 @@ def of_tree(tree: Tree, utc: bool = False) -> Query:
 
 
 def _bind(tree: Tree, utc: bool) -> BoundFilter:
+    if isinstance(tree, Comparison):
+        tree = columns_test(tree)
     if isinstance(tree, Comparison):
         return _condition(tree, utc)
     parts = [_bind(part, utc) for part in tree.parts]

@@ -167,6 +167,8 @@ def column(name: str) -> FilterColumn:
     if named_column is not None:
         return named_column
     table, _, field_name = name.lower().rpartition(".")
+    if table in protocols() and field_name == "op":  # as tshark's users write it; of messages of any protocol
+        return _common_columns()["op"]
     fields = [x.removeprefix(f"{table}.") for x in names() if table and x.startswith(f"{table}.")]
     near = [f"{table}.{x}" for x in get_close_matches(field_name, fields, 3)] or get_close_matches(
         name.lower(), names(), 3

@@ -4,11 +4,12 @@
     conjunction = term {"and" term}
     term        = "not" term | "(" filter ")" | test
     test        = name [relation value | ["not"] "in" values | "exists" | "is" ["not"] "null"]
-    values      = "(" value {"," value} ")" | value
+    values      = "(" value {"," value} ")" | "{" value {[","] value} "}" | value
     value       = word | "text" | 'text'
 
-``&&``, ``||`` and ``!`` stand for ``and``, ``or`` and ``not``; keywords have no case. The parser does not check names
-and values. Nesting and length are limited, because a filter may come from another program.
+``&&``, ``||`` and ``!`` stand for ``and``, ``or`` and ``not``, Wireshark's ``eq``, ``ne``, ``lt``, ``le``, ``gt``,
+``ge`` and ``~`` for relations; keywords have no case. The parser does not check
+names and values. Nesting and length are limited, because a filter may come from another program.
 """
 
 import re
@@ -26,12 +27,15 @@ MAX_CHARACTERS = 1 << 16
 RELATIONS = ("==", "!=", "<=", ">=", "<", ">", "contains", "matches")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-    r"""|(?P<mark>==|!=|<=|>=|<|>|&&|\|\||!|=|\(|\)|,)"""
-    r"""|(?P<word>[^\s"'()<>=!,&|]+))""",
+    r"""|(?P<mark>==|!=|<=|>=|<|>|&&|\|\||!|=|\(|\)|,|\{|\})"""
+    r"""|(?P<word>[^\s"'()<>=!,&|{}](?:[^\s"'()<>=!,&|{}]|\{[^\s{}]*\})*))""",
     re.DOTALL,
 )
 T = TypeVar("T")
-_WORDS = {"&&": "and", "||": "or", "!": "not"}
+_WORDS = {
+    "&&": "and", "||": "or", "!": "not", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "~": "matches",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +164,14 @@ class _Parser:
         return Logic("not", (test,)) if is_negated else test
 
     def _values(self) -> tuple[str, ...]:
-        if not self._accept("("):
+        opening = self._accept("(", "{")
+        if not opening:
             return (self._value(),)
+        closing = ")" if opening == "(" else "}"
         values = [self._value()]
-        while self._accept(","):
+        while self._accept(",") or (closing == "}" and self.kind in ("word", "text")):
             values.append(self._value())
-        self._expect(")", "',' or ')'")
+        self._expect(closing, f"',' or '{closing}'")
         return tuple(values)
 
     def _value(self) -> str:

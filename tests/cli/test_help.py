@@ -1,0 +1,63 @@
+"""Help: each command on one screen, whole sentences, and shared options explained once."""
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mqpcap.cli import main
+from mqpcap.cli.command import COMMON, SELECT
+
+SCREEN_LINES = 40
+COMMANDS = [*main.commands, "spark export", ""]
+
+
+def said(*words: str) -> str:
+    result = CliRunner().invoke(main, list(words), env={"COLUMNS": "80"}, terminal_width=80)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def options(name: str) -> list[click.Option]:
+    entry: click.Command = main
+    for word in name.split():
+        assert isinstance(entry, click.Group)
+        entry = entry.commands[word]
+    return [param for param in entry.params if isinstance(param, click.Option)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_on_a_screen(name: str) -> None:
+    lines = said(*name.split(), "--help").splitlines()
+
+    assert len(lines) <= SCREEN_LINES, f"{len(lines)} lines"
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith("...") for line in lines if "OPTIONS" not in line)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_every_option_and_explains_it_in_a_sentence(name: str) -> None:
+    text = said(*name.split(), "--help")
+
+    for option in options(name):
+        assert re.search(rf"(^|\s|,){option.opts[0]}\b", text), option.opts
+        sentence = re.sub(r"\s*\[default: .*\]$", "", option.help or "").strip()
+        assert re.match(r"[A-Z-]", sentence), sentence
+        assert sentence[-1] in ".,:", sentence
+
+
+def test_shared_options_are_explained_once() -> None:
+    select, common = said("help", "select"), said("help", "common")
+
+    assert all(f"  {name}" in select for name in SELECT)
+    assert all(f"  {name}" in common or f", {name}" in common for name in COMMON)
+    assert "10.0.0.0/8 is many" in select
+    assert "10.0.0.0/8 is many" not in said("show", "--help")
+    assert "explained by mqpcap help select" in said("show", "--help")
+
+
+def test_help_of_a_command_is_its_help() -> None:
+    assert said("help", "show") == said("show", "--help")
+    assert said("help") == said("--help")
+    assert CliRunner().invoke(main, ["help", "nonsense"]).exit_code == 2
