@@ -173,19 +173,24 @@ def sample(name: str) -> Callable[[], bytes]:
 
 
 def _open_bytes(stages: Pipeline) -> int:
-    return sum(one._exchanges.results.open_bytes for one in stages.correlations.values())
+    return sum(one._exchanges.results.open_bytes for one in stages.pairing.correlations.values())
 
 
 def _open_requests(stages: Pipeline) -> int:
     matchers = [
-        m for one in stages.correlations.values() for by_flow in one._exchanges._matchers for m in by_flow.values()
+        m
+        for one in stages.pairing.correlations.values()
+        for by_flow in one._exchanges._matchers
+        for m in by_flow.values()
     ]
     return max([m.held_bytes for m in matchers], default=0)
 
 
 def _waiting_bytes(stages: Pipeline) -> int:
     return sum(
-        block.size_bytes for one in stages.correlations.values() for block in one._exchanges._rows._blocks.values()
+        block.size_bytes
+        for one in stages.pairing.correlations.values()
+        for block in one._exchanges._rows._blocks.values()
     )
 
 

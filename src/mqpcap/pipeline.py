@@ -11,8 +11,8 @@ the connection's dialect or login is still unknown; then it waits for later mess
 exchange is final when its state is certain, at the latest when its connection ends.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -22,13 +22,13 @@ import pyarrow as pa
 from mqpcap.arrays import Int64Array, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
-from mqpcap.correlate import Batch, Correlation
+from mqpcap.correlate import Batch
 from mqpcap.correlate.closings import Closings
 from mqpcap.correlate.progress import ReadingProgress
-from mqpcap.decode.columns import ColumnReader, Records
-from mqpcap.decode.decoded_messages import AFTER_ALL, Decoded, TimeKey, in_order_of_time, sharing_connections
+from mqpcap.decode.columns import Records
+from mqpcap.decode.decoded_messages import AFTER_ALL, Decoded, MessageDecoder, TimeKey
 from mqpcap.decode.detection import DecodeAs, ProvenServer
-from mqpcap.decode.evidence import EvidenceCollector, Progress
+from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
@@ -36,8 +36,9 @@ from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.protocols import protocols
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
-from mqpcap.tables.messages import BatchConnections, RowPolicy, fields_read, fingerprints, message_rows
-from mqpcap.tables.output import Dissection, Emit, Output, with_capture
+from mqpcap.tables.messages import BatchConnections, RowPolicy, fields_read, message_rows
+from mqpcap.tables.output import Dissection, Emit, Output
+from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
@@ -122,8 +123,10 @@ class Pipeline:
         self.assembler = Reassembler(options.max_memory_bytes)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.evidence = EvidenceCollector(self.framer.connections)
-        self.readers: dict[str, ColumnReader] = {}
-        self.correlations: dict[str, Correlation] = {}
+        policy, pairs = options.row_policy, options.pairs_requests
+        fields = {name: fields_read(protocol, policy, pairs) for name, protocol in self.protocols.items()}
+        self.decoder = MessageDecoder(self.protocols, fields, policy.bodies, self.evidence)
+        self.pairing = Pairing(capture, self.protocols, policy, options.optional_tables, self.hooks.correlation)
         self.counts: dict[str, int] = {}
         """Packets that are not TCP, and limits that were reached."""
         self.span_ns = 0, 0
@@ -140,7 +143,7 @@ class Pipeline:
 
     def __getstate__(self) -> dict[str, object]:
         """The state between two windows; what the caller handed in is handed in anew."""
-        replaced: dict[str, object] = {"emit": _discard, "file_name": str, "hooks": StageHooks(), "readers": {}}
+        replaced: dict[str, object] = {"emit": _discard, "file_name": str, "hooks": StageHooks()}
         return {name: value for name, value in self.__dict__.items() if name != "background"} | replaced
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -214,29 +217,9 @@ class Pipeline:
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
-        parts_by_protocol: dict[str, list[Frames]] = {name: [] for name in self.evidence.waiting_protocols}
-        for frames in parts:
-            if self.options.protocols is None or frames.protocol in self.options.protocols:
-                parts_by_protocol.setdefault(frames.protocol, []).append(frames)
-        for name, protocol_parts in sorted(parts_by_protocol.items()):
-            yield from self._records(self.evidence.resolved(self.reader(name), protocol_parts, self._progress))
-
-    def _progress(self) -> Progress:
-        return self.progress.for_evidence(self.newest_ns)
-
-    def _records(self, resolved: Iterator[Frames]) -> Iterator[Decoded]:
-        selected = [frames for frames in map(self._selected_frames, resolved) if len(frames.start)]
-        for parts in sharing_connections(selected):
-            yield from in_order_of_time([self._batches(frames) for frames in parts])
-
-    def _batches(self, frames: Frames) -> tuple[Frames, Iterator[Records]]:
-        protocol, reader = self.protocols[frames.protocol], self.reader(frames.protocol)
-        frames = self.evidence.with_layouts(reader, frames)
-        spans = frames.spans()
-        if protocol.evidence is not None and protocol.derive is not None:
-            flows, index = factorize(frames.flow)
-            spans = replace(spans, connection_index=index, facts=self.evidence.facts(protocol, flows.tolist()))
-        return frames, reader.batches(spans, self.options.policy.bodies)
+        wanted = self.options.protocols
+        parts = [frames for frames in parts if wanted is None or frames.protocol in wanted]
+        return self.decoder.decode(parts, self._selected_frames, partial(self.progress.for_evidence, self.newest_ns))
 
     def _selected_frames(self, frames: Frames) -> Frames:
         """The messages that become rows."""
@@ -248,14 +231,6 @@ class Pipeline:
             frames = frames.taken(np.flatnonzero(self.hooks.frames(frames)))
         return frames
 
-    def reader(self, name: str) -> ColumnReader:
-        """The reader of a protocol's messages."""
-        if name not in self.readers:
-            protocol = self.protocols[name]
-            columns = fields_read(protocol, self.options.row_policy, self.options.pairs_requests)
-            self.readers[name] = ColumnReader(protocol, columns)
-        return self.readers[name]
-
     # -- rows ----------------------------------------------------------------------------------------------
 
     def _emit_rows(self, messages: Iterator[Decoded]) -> Iterator[None]:
@@ -266,7 +241,7 @@ class Pipeline:
         for decoded in messages:
             if size_bytes > MAX_PAIRED_BYTES:
                 # As if the window ended here; only its first packet counts as read.
-                batches = self._correlate(batches, self.span_ns[0], next_key)
+                batches = self._pair(batches, self.span_ns[0], next_key)
                 size_bytes = 0
                 self.read_ns = self.span_ns[0]
                 yield
@@ -275,7 +250,7 @@ class Pipeline:
             next_key = frames.protocol, decoded.next_key
             connections = self._batch_connections(frames)
             self.background.submit(partial(self._make_rows, frames, records, connections, batches))
-        self._correlate(batches, self.newest_ns)
+        self._pair(batches, self.newest_ns)
 
     def _batch_connections(self, frames: Frames) -> BatchConnections:
         flows, index = factorize(frames.flow)
@@ -287,7 +262,7 @@ class Pipeline:
         self, frames: Frames, records: Records, connections: BatchConnections, batches: dict[str, list[Batch]]
     ) -> None:
         """Emit the rows of a batch of messages; adds the batch to those that are paired together."""
-        protocol, program = self.protocols[frames.protocol], self.readers[frames.protocol].program
+        protocol, program = self.protocols[frames.protocol], self.decoder.reader(frames.protocol).program
         policy, pairs_requests = self.options.row_policy, self.options.pairs_requests
         tables, batch = message_rows(
             protocol, program, frames, records, connections, self.capture, self.file_name, policy, pairs_requests
@@ -299,47 +274,27 @@ class Pipeline:
         if batch is not None:
             batches.setdefault(protocol.name, []).append(batch)
 
-    def _correlate(
+    def _pair(
         self, batches: dict[str, list[Batch]], now_ns: int, next_key: tuple[str, TimeKey] = ("", AFTER_ALL)
     ) -> dict[str, list[Batch]]:
-        """Pair the messages of a step, all together.
+        """Pair the messages of a step; returns the messages that belong to the next step.
 
-        A message with a hole comes after later messages of its connection.
-        now_ns: the time of the newest packet that counts as read.
-        next_key: a protocol, and where its messages that are not decoded yet begin. Its later messages are returned,
-        for the next step.
+        now_ns: the time of the newest packet that counts as read. next_key: see `Pairing.feed`.
         """
         later: dict[str, list[Batch]] = {}
-        if not self.options.pairs_requests:
-            return later
-        watermarks = self.progress.watermarks(self.span_ns[0], now_ns)
-
-        def correlate() -> None:
-            for name in {**self.correlations, **batches}:
-                batch = Batch.joined(batches[name]) if name in batches else None
-                if batch is not None and name == next_key[0]:
-                    batch, rest = batch.split(*next_key[1])
-                    later[name] = [rest]
-                self._emit_pairs(self._correlation(name).feed(batch, watermarks))
-
-        self.background.submit(correlate)
+        if self.options.pairs_requests:
+            watermarks = self.progress.watermarks(self.span_ns[0], now_ns)
+            self._emit_in_background(self.pairing.feed(batches, watermarks, next_key, later))
         return later
 
-    def _emit_pairs(self, tables: Iterator[tuple[str, pa.Table]]) -> None:
-        """Emit rows of ``exchanges`` and ``deliveries``."""
-        for name, rows in tables:
-            if name in self.options.optional_tables:
-                self.emit(Output(name, with_capture(name, rows, self.capture)))
+    def _emit_in_background(self, outputs: Iterable[Output]) -> None:
+        """Make outputs and emit them, after all that was submitted before."""
 
-    def _correlation(self, name: str) -> Correlation:
-        if name not in self.correlations:
-            rule, prints = self.protocols[name].rule, fingerprints(self.options.policy.seeds)
-            assert rule is not None
-            correlation = Correlation(name, rule, prints, "deliveries" in self.options.optional_tables)
-            if self.hooks.correlation is not None:
-                self.hooks.correlation(name, correlation)
-            self.correlations[name] = correlation
-        return self.correlations[name]
+        def emit() -> None:
+            for output in outputs:
+                self.emit(output)
+
+        self.background.submit(emit)
 
     def flush_unresolved(self, flows: Collection[int]) -> None:
         """Emit the messages of these connections that wait, decoded with the evidence collected up to now."""
@@ -350,7 +305,7 @@ class Pipeline:
         stalled = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if stalled:
             yield from self._framed(self.assembler.flush_reordering(np.array(stalled, np.int64)))
-        yield from self._records(self.evidence.flush(self.reader, flows, have_ended=False))
+        yield from self.decoder.flush(flows, self._selected_frames, have_ended=False)
 
     # -- ends ----------------------------------------------------------------------------------------------
 
@@ -372,11 +327,10 @@ class Pipeline:
         """End the capture, in steps as ``steps``."""
         yield from self._emit_rows(self._last_messages(self.assembler.finish(), None))
         self._close(self.assembler.live, self.assembler.gaps())
+        self._emit_in_background(self.pairing.finish())
         self.background.wait()
-        for correlation in self.correlations.values():
-            self._emit_pairs(correlation.finish())
         self.counts.update({name: count for name, count in self.assembler.counts.items() if count})
-        for correlation in self.correlations.values():
+        for correlation in self.pairing.correlations.values():
             self._add_counts(correlation.counts)
 
     def lost_fragments(self) -> dict[str, int]:
@@ -396,7 +350,7 @@ class Pipeline:
             self.hooks.chunks(chunks)
         frames, _, _ = self.framer.feed(chunks, self.assembler.flows)
         yield from self._decoded([*frames, *self.framer.finish(self.assembler.flows, flows)])
-        yield from self._records(self.evidence.flush(self.reader, flows))
+        yield from self.decoder.flush(flows, self._selected_frames)
 
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
@@ -414,17 +368,11 @@ class Pipeline:
             self._servers.add(block, names)
             blocks[i] = _with_columns(block, {k: x.slice(row, block.num_rows) for k, x in columns.items()})
             row += block.num_rows
-        closings = self._closings.by_protocol(numbers, flows.columns(numbers)) if self.options.pairs_requests else []
-
-        def emit() -> None:
-            for protocol, closing in closings:
-                self._emit_pairs(self._correlation(protocol).close(closing))
-            for block in blocks:
-                self.emit(Output("connections", block))
-
-        self.background.submit(emit)
+        if self.options.pairs_requests:
+            self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows.columns(numbers))))
+        self._emit_in_background(Output("connections", block) for block in blocks)
         for table in problems(self.capture, new_problems, flows, states):
-            self.background.submit(partial(self.emit, Output("problems", table)))
+            self._emit_in_background([Output("problems", table)])
         self.progress.forget(numbers)
         self._closings.forget(numbers)
         self.framer.forget(numbers)

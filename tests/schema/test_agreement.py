@@ -19,6 +19,7 @@ from reading import by_classes, by_program
 from scapy.packet import fuzz
 
 from mqpcap.capture import captures
+from mqpcap.decode.decoded_messages import Decoded
 from mqpcap.pipeline import Options, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.schema.fields import Length, smallest
@@ -49,9 +50,9 @@ def captured(name: str) -> tuple[Frame, ...]:
     return tuple(frame for frames in found.values() for frame in frames)
 
 
-def _take(pipeline: Pipeline, batches: Iterator[object], found: dict[tuple[str, int], list[Frame]]) -> None:
-    for frames, _ in batches:
-        program = pipeline.reader(frames.protocol).program
+def _take(pipeline: Pipeline, batches: Iterator[Decoded], found: dict[tuple[str, int], list[Frame]]) -> None:
+    for frames in (decoded.frames for decoded in batches):
+        program = pipeline.decoder.reader(frames.protocol).program
         for i in range(len(frames.start)):
             layout = program.layouts[int(frames.layout[i])].name
             raw = frames.buffer[int(frames.start[i]) : int(frames.end[i])].tobytes()

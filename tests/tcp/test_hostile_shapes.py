@@ -144,7 +144,7 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
         found += chain.from_iterable(pipeline.messages(segments([packet], i)))
     found += pipeline._last_messages(pipeline.assembler.finish(), None)
 
-    assert sum(len(frames.start) for frames, _ in found) == 2
+    assert sum(len(decoded.frames.start) for decoded in found) == 2
     assert sum(shown) < 5 * len(message)
 
 

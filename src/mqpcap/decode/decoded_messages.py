@@ -1,4 +1,4 @@
-"""Decodes messages in several buffers in order of time.
+"""Decodes messages as soon as no later message can change how they are read.
 
 In: the messages that a window completes, as `Frames` over the window's buffer and over copies of earlier bytes. Out:
 decoded batches of bounded size. Called by: ``pipeline``, which pairs the batches in steps.
@@ -7,14 +7,17 @@ Messages of one connection lie in several buffers. A step must not pair a reply 
 always of the buffer with the earliest message, and each batch names the earliest message that is not decoded yet.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from mqpcap.decode.columns import Records
+from mqpcap.arrays import factorize
+from mqpcap.decode.columns import ColumnReader, Records
+from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.frames import Frames
+from mqpcap.schema.protocol import MessageQueue
 
 TimeKey = tuple[int, int, int]
 """Time (ns), first packet and stream offset of a message. Messages are paired in this order."""
@@ -28,6 +31,66 @@ class Decoded:
     frames: Frames
     records: Records
     next_key: TimeKey
+
+
+class MessageDecoder:
+    """Decodes the messages of a capture, protocol by protocol.
+
+    ``columns``: by protocol, the fields to read. ``keep_bodies``: the bytes of a body to keep. None stands for all.
+    """
+
+    def __init__(
+        self,
+        protocols: Mapping[str, MessageQueue],
+        columns: Mapping[str, Collection[str] | None],
+        keep_bodies: int | None,
+        evidence: EvidenceCollector,
+    ) -> None:
+        self._protocols, self._columns, self._keep_bodies = protocols, columns, keep_bodies
+        self._evidence = evidence
+        self._readers: dict[str, ColumnReader] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_readers": {}}
+
+    def reader(self, name: str) -> ColumnReader:
+        """The reader of a protocol's messages."""
+        if name not in self._readers:
+            self._readers[name] = ColumnReader(self._protocols[name], self._columns[name])
+        return self._readers[name]
+
+    def decode(
+        self, parts: Sequence[Frames], select: Callable[[Frames], Frames], progress: Callable[[], Progress]
+    ) -> Iterator[Decoded]:
+        """The messages of a window whose reading is final, and buffered messages whose reading is final now.
+
+        ``select``: the messages that are decoded; the others are only evidence. ``progress``: see `EvidenceCollector`.
+        """
+        parts_by_protocol: dict[str, list[Frames]] = {name: [] for name in self._evidence.waiting_protocols}
+        for frames in parts:
+            parts_by_protocol.setdefault(frames.protocol, []).append(frames)
+        for name, protocol_parts in sorted(parts_by_protocol.items()):
+            yield from self._decoded(self._evidence.resolved(self.reader(name), protocol_parts, progress), select)
+
+    def flush(
+        self, flows: Collection[int] | None, select: Callable[[Frames], Frames], have_ended: bool = True
+    ) -> Iterator[Decoded]:
+        """The buffered messages of connections (None: of all), by the evidence at that time."""
+        return self._decoded(self._evidence.flush(self.reader, flows, have_ended), select)
+
+    def _decoded(self, resolved: Iterator[Frames], select: Callable[[Frames], Frames]) -> Iterator[Decoded]:
+        selected = [frames for frames in map(select, resolved) if len(frames.start)]
+        for parts in sharing_connections(selected):
+            yield from in_order_of_time([self._batches(frames) for frames in parts])
+
+    def _batches(self, frames: Frames) -> tuple[Frames, Iterator[Records]]:
+        protocol, reader = self._protocols[frames.protocol], self.reader(frames.protocol)
+        frames = self._evidence.with_layouts(reader, frames)
+        spans = frames.spans()
+        if protocol.evidence is not None and protocol.derive is not None:
+            flows, index = factorize(frames.flow)
+            spans = replace(spans, connection_index=index, facts=self._evidence.facts(protocol, flows.tolist()))
+        return frames, reader.batches(spans, self._keep_bodies)
 
 
 def sharing_connections(parts: Sequence[Frames]) -> list[list[Frames]]:
