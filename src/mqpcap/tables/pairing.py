@@ -45,7 +45,7 @@ class Pairing:
         next_key: tuple[str, TimeKey],
         later: dict[str, list[Batch]],
     ) -> Iterator[Output]:
-        """Pair the messages of a step, all together: a message with a hole comes after later ones of its connection.
+        """Pair the messages of a step, all together: a message with a hole is decoded after its successors.
 
         ``next_key``: a protocol, and where its messages that are not decoded yet begin. Its messages from there on are
         added to ``later``, for the next step.
@@ -53,8 +53,8 @@ class Pairing:
         for name in {**self.correlations, **batches}:
             batch = Batch.joined(batches[name]) if name in batches else None
             if batch is not None and name == next_key[0]:
-                batch, rest = batch.split(*next_key[1])
-                later[name] = [rest]
+                batch, undecided = batch.split(*next_key[1])
+                later[name] = [undecided]
             yield from self._outputs(self._correlation(name).feed(batch, watermarks))
 
     def close(self, closings: Iterable[tuple[str, ConnectionEnds]]) -> Iterator[Output]:

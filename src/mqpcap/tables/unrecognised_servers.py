@@ -13,7 +13,7 @@ import pyarrow as pa
 MAX_SERVERS = 4096
 """Servers (address and port) whose connections are counted; connections of further servers are not."""
 MIN_UNRECOGNISED = 3
-"""Unrecognised connections of a server from which on a note names the ``-d`` that would read them."""
+"""If a server has this number of unrecognised connections, a note names the ``-d`` that would read them."""
 
 _COLUMNS = "protocol", "syn_seen", "server_ip", "server_port", "client_ip", "client_port"
 
