@@ -102,7 +102,7 @@ def test_samples_in_packs_are_the_local_export(spark: "SparkSession", samples: K
     assert schemas(tmp_path / "tables") == samples.schemas
 
 
-@pytest.mark.parametrize(("share_count", "planned"), [(2, True), (3, True), (2, False), (7, False)])
+@pytest.mark.parametrize(("share_count", "planned"), [(3, True), (7, False)])
 def test_samples_in_shares_are_the_local_export(
     samples: Known, tmp_path: Path, share_count: int, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +138,7 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
     assert of_export(tmp_path / "tables") == of_twenty.rows
 
 
-@pytest.mark.parametrize("share_count", [1, 2, 7])
+@pytest.mark.parametrize("share_count", [1, 7])
 def test_rotated_files_in_shares_are_the_local_export(
     spark: "SparkSession", of_twenty: Known, tmp_path: Path, share_count: int
 ) -> None:
@@ -263,7 +263,7 @@ def test_input_behind_a_link_and_two_dots_is_found(tmp_path: Path, monkeypatch: 
     assert made.unreadable == []
 
 
-@pytest.mark.parametrize("share_count", [1, 2, 7])
+@pytest.mark.parametrize("share_count", [1, 7])
 @pytest.mark.parametrize("allow_missing", [False, True])
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_nothing_is_published_where_every_input_failed(
@@ -284,7 +284,7 @@ def test_nothing_is_published_where_every_input_failed(
     assert everything(tmp_path) == before
 
 
-@pytest.mark.parametrize("share_count", [1, 2, 7])
+@pytest.mark.parametrize("share_count", [1, 2])
 def test_earlier_export_stays_where_an_input_failed_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int
 ) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from running import run
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra lake)")
 
 from rows import of_export, texts
 
@@ -52,14 +53,14 @@ def read(knowing: "tuple[SparkSession, Path]") -> "dict[str, pa.Table]":
 
 
 @pytest.fixture(scope="module")
-def answers(knowing: "tuple[SparkSession, Path]", read: "dict[str, pa.Table]") -> dict[str, Any]:
-    """The answers from these tables."""
-    session = knowing[0].newSession()
+def answers(read: "dict[str, pa.Table]") -> dict[str, Any]:
+    """The answers from these tables, by DuckDB: the engines answer alike (test_questions.py)."""
+    con = duckdb.connect()
     for name, table in read.items():
-        session.createDataFrame(table).createOrReplaceTempView(name)
+        con.register(name, table)
     given = {"what_did": {"client": "10.0.0.1"}}
-    asked = {name: queries.run(name, session, **given.get(name, {})) for name in queries.questions()}
-    return {name: [row.asDict() for row in answer.collect()] for name, answer in asked.items()}
+    asked = {name: queries.run(name, con, **given.get(name, {})) for name in queries.questions()}
+    return {name: [dict(zip(x.columns, row, strict=True)) for row in x.fetchall()] for name, x in asked.items()}
 
 
 def test_the_job_writes_the_rows_of_the_local_export(knowing: "tuple[SparkSession, Path]") -> None:

