@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import settings
 
 # Shared machines are slow at odd times; the same examples every run.
-settings.register_profile("mqpcap", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("mqpcap", examples(40), deadline=None, derandomize=True)
 settings.load_profile("mqpcap")
 
 TESTS = Path(__file__).resolve().parent

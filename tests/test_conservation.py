@@ -4,16 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from rows import of_dissections
 from torture import ACK, SYN, Segment, broken_laws, flymq_message, made, pcap, read, read_bytes
 
-from mqpcap.capture import captures, windows
+from mqpcap.capture import captures
 from mqpcap.pipeline import dissect
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = os.environ.get("MQPCAP_SHARED")
 FILES = sorted((ROOT / "pcaps").rglob("*.pcap"))
-WINDOW_BYTES = 4096
 MORE = sorted((Path(SHARED) / "captures").rglob("*.pcap")) if SHARED else []
 
 
@@ -30,16 +28,6 @@ def test_every_captured_byte_is_accounted_for(path: Path) -> None:
 @pytest.mark.parametrize("path", MORE, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_every_captured_byte_of_more_captures_is_accounted_for(path: Path) -> None:
     assert broken_laws(read(path)) == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_how_much_is_read_at_once_changes_no_row(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (capture,) = captures([str(path)]).captures
-    at_once = of_dissections([dissect(capture)])
-
-    monkeypatch.setattr(windows, "WINDOW_BYTES", WINDOW_BYTES)
-
-    assert of_dissections([dissect(capture)]) == at_once
 
 
 def test_a_file_that_goes_while_its_capture_is_read_costs_only_what_it_held(tmp_path: Path) -> None:

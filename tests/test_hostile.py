@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from running import ended_if_hung
 from torture import ACK, MAKERS, SYN, Segment, broken_laws, pcap, read_bytes
@@ -36,7 +37,7 @@ def records(data: bytes) -> list[bytes]:
     return out
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(1, 60))
 def test_flipped_bytes_keep_the_laws(name: str, seed: int, flips: int) -> None:
     """Anywhere behind the record headers, which are ``capture``'s affair."""
@@ -49,7 +50,7 @@ def test_flipped_bytes_keep_the_laws(name: str, seed: int, flips: int) -> None:
     assert broken_laws(read_bytes(SAMPLES[name][:24] + b"".join(changed))) == []
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(0, 40))
 def test_flipped_bytes_of_the_file_raise_nothing(name: str, seed: int, flips: int) -> None:
     dice = random.Random(seed)
@@ -60,7 +61,7 @@ def test_flipped_bytes_of_the_file_raise_nothing(name: str, seed: int, flips: in
     assert broken_laws(read_bytes(bytes(data))) == []
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32))
 def test_dropped_doubled_and_reordered_packets_keep_the_laws(name: str, seed: int) -> None:
     dice = random.Random(seed)

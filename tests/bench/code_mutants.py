@@ -1,4 +1,4 @@
-"""Changes the code at one place and runs the tests: ``python tests/bench/code_mutants.py [--count N] [--seed N]``.
+"""Changes the code at one place and runs the tests: ``python tests/bench/code_mutants.py --help``.
 
 Not a test: run it by hand, without other work on the machine. Each mutant flips a comparison, ``and`` and ``or``, or a
 number in ``tcp``, ``decode`` or ``correlate``. It is *killed* if a test of its package fails or does not end within the
@@ -123,11 +123,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=300)
+    parser.add_argument("--package", choices=PACKAGES, action="append", help="of the sample only its mutants")
     args = parser.parse_args()
     killed: dict[str, list[bool]] = {package: [] for package in PACKAGES}
     with tempfile.TemporaryDirectory() as name:
         shutil.copytree(ROOT / "src", Path(name) / "src")
         for mutation in sample(args.count, args.seed):
+            if args.package and mutation.module.parent.name not in args.package:
+                continue
             result = is_killed(mutation, Path(name), args.limit_s)
             killed[mutation.module.parent.name].append(result)
             line = mutation.module.read_text().splitlines()[mutation.line - 1].strip()

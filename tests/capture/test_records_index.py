@@ -23,7 +23,8 @@ from capture_files import (
     section,
     written,
 )
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import captures, windows
@@ -274,7 +275,7 @@ NG = section() + interface() + enhanced(0, 5, b"abc") + block(3, struct.pack("<I
 NG += interface(101, ">", options=option(9, b"\x8a", ">")) + enhanced(0, 9, b"defg" * 9, ">")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(
     base=st.sampled_from(
         [pcap(THREE * 4), pcap(THREE, ">", 1), NG, gzip.compress(NG), lz4(pcap(THREE)), bz2.compress(NG)]

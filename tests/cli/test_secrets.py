@@ -42,7 +42,7 @@ from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, V
 from mqpcap.tables.messages import RowPolicy, _under_policy
 
 SEED = 14
-DAMAGED = 1000
+DAMAGED = 400
 PIECE = 12
 """So many bytes of a secret in a row are a find."""
 PORTS = {"blipmq": 5555, "flymq": 9092, "fq": 8765, "fq_data": 8765}

@@ -4,7 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reading import end_of, observe, row, scapy_row
 
@@ -192,7 +193,7 @@ class TestFrames:
 
 
 @given(case=st.sampled_from(CASES), data=st.data())
-@settings(max_examples=400, deadline=None)
+@examples(150)
 def test_scapy_and_the_interpreter_agree_on_mutated_frames(case: Any, data: st.DataObject) -> None:
     layout, frame, _, _ = case
     head = {"connect_data": 4, "short": 0, "full": 0}.get(layout, 2)

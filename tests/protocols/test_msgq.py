@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reading import end_of, row, scapy_row
 from scapy.layers.inet import IP, TCP
@@ -585,7 +586,7 @@ _FRAMES = [
 
 
 @given(st.sampled_from(_FRAMES), st.integers(4, 200), st.binary(min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@examples(80)
 def test_both_roads_agree_on_damaged_frames(which: tuple[str, bytes], at: int, bytes_: bytes) -> None:
     """Scapy reads the frame's outline; what is inside the trees only the tables tell."""
     layout, frame = which

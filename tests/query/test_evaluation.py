@@ -89,7 +89,7 @@ def made(some: list[Row], **more: Any) -> FilterInput:
     )  # fmt: skip
 
 
-@examples(120)
+@examples(60)
 @example(condition("op", "==", "a"), [{"op": "A"}])
 @given(trees | conditions(), st.lists(rows, min_size=4, max_size=12))
 def test_a_tree_is_true_false_or_null_of_each_row(tree: BoundFilter, some: list[Row]) -> None:

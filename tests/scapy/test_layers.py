@@ -553,7 +553,7 @@ def rebuilt(message: Packet) -> Packet:
     return made
 
 
-@examples(200)
+@examples(80)
 @given(data=st.data())
 def test_any_bytes_build_as_they_came(data: st.DataObject) -> None:
     """Bytes changed, cut, put in and appended: alone, under another class, in a packet."""

@@ -134,7 +134,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 65535), st.int
 
 
 @pytest.mark.parametrize("name", NAMES)
-@examples(150)
+@examples(60)
 @given(which=st.integers(0, 1 << 20), steps=STEPS, true_length=st.booleans())
 def test_roads_agree_on_damaged_frames(
     name: str, which: int, steps: list[tuple[str, int, int]], true_length: bool

@@ -200,7 +200,7 @@ def random_fields(draw: random.Random, depth: int = 0) -> list[Kind]:
 SMALL = st.binary(max_size=12).map(lambda raw: bytes(b % 4 for b in raw)) | st.binary(max_size=24)
 
 
-@examples(400)
+@examples(150)
 @given(seed=st.integers(0, 1 << 40), frames=st.lists(SMALL, min_size=6, max_size=6))
 def test_roads_agree_on_any_description_that_is_not_refused(seed: int, frames: list[bytes]) -> None:
     try:

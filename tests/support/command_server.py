@@ -105,7 +105,7 @@ def _server() -> socket.socket:
 
 def _load() -> None:
     """Import what commands import. No thread may run, since a fork would lose it."""
-    from mqpcap.cli.process import configure_process
+    from mqpcap.cli.process import NoPandas, configure_process
 
     configure_process()
     for name in LOADED:
@@ -113,6 +113,7 @@ def _load() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"mqpcap.{name}."):
             importlib.import_module(module.name)
     importlib.import_module("mqpcap.parallel_export")
+    sys.meta_path.remove(NoPandas)  # the command's own is put there when it begins
     gc.collect()
     gc.freeze()
     threads = [thread for thread in Path("/proc/self/task").iterdir() if int(thread.name) != os.getpid()]

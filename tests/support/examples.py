@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def examples(count: int) -> settings:
-    """So many, or a multiple of them."""
+    """Settings with the count, or a multiple of it; other settings are those of ``conftest.py``."""
     return settings(max_examples=count * int(os.environ.get("MQPCAP_EXAMPLES", "1")))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -265,6 +266,7 @@ def without(where: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple
     return [(at, n) for at, n in where if at + n <= low or at >= high]
 
 
+@cache
 def cases(protocol: str, many: int = 3000) -> list[Case]:
     """Every case of the table for one protocol."""
     _, make = MAKERS[protocol]

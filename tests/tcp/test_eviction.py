@@ -6,7 +6,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
@@ -144,7 +145,7 @@ def _spots(ranges: list[StreamRange]) -> list[tuple[int, tuple[object, ...]]]:
     return [(row.flow, row[1:]) for row in ranges]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(st.integers(0, 1 << 30))
 def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
     """Connections of every kind, forgotten when over, the state through a pickle after each window."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib.geneve import GENEVE
 from scapy.layers.inet import GRE, IP, TCP, UDP, IPOption_RR, fragment
@@ -396,7 +397,7 @@ def test_fragment_beyond_the_longest_datagram_is_malformed():
 SEEDS = [bytes(frame) for frame in STACKS.values()] + [bytes(ETHER / piece) for piece in PIECES[-2:]]
 
 
-@settings(max_examples=200)
+@examples(80)
 @given(
     frames=st.lists(
         st.tuples(
@@ -430,7 +431,7 @@ def test_mutated_packets_give_payload_within_the_packet_and_are_counted(frames, 
         assert (found.start + found.length <= given_window.offset[packet] + given_window.caplen[packet]).all()
 
 
-@settings(max_examples=30)
+@examples(20)
 @given(data=st.binary(max_size=200), link_type=st.sampled_from([0, 1, 9, 12, 101, 108, 113, 147, 228, 276]))
 def test_noise_never_raises(data, link_type):
     assert sum(segments(data, link_type=link_type).counts.values()) >= 1

@@ -1,20 +1,18 @@
 """What was sent already: second copies of bytes against the first ones, as far as they are remembered."""
 
 import pickle
-from itertools import groupby
 
 import numpy as np
 import pytest
+from flows import flows_of
 from hypothesis import given
 from hypothesis import strategies as st
 from segments import ACK, SYN, B, Packet, a, segments
 from streams import HANDSHAKE, cut, read, rows
 
 from mqpcap.tcp import history
-from mqpcap.tcp.flow_records import Segment
 from mqpcap.tcp.reassembly import Reassembler
 
-PACKET = Segment(0, 0, ACK, 0, 0, 0, 5, 7, 0)
 COPIES = st.lists(
     st.tuples(st.integers(0, 99), st.integers(1, 60), st.sets(st.integers(0, 59), max_size=6)), max_size=5
 )
@@ -28,30 +26,6 @@ def fed(*bodies: bytes) -> Reassembler:
         assembler.feed(segments([a(seq, body, ack=5000)], 3 + k))
         seq += len(body)
     return assembler
-
-
-def test_bytes_that_differ_are_told_in_runs_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last row spans what is left where there are too many runs."""
-    monkeypatch.setattr(history, "CONFLICT_ROWS", 3)
-    state = pickle.dumps(fed(b"x"))
-
-    @given(st.lists(st.booleans(), min_size=7))
-    def check(same: list[bool]) -> None:
-        assembler: Reassembler = pickle.loads(state)
-        assembler._history.compare(PACKET, 0, 100, bytes(len(same)), bytes(not equal for equal in same))
-        runs, at = [], 100
-        for equal, group in groupby(same):
-            length = len([*group])
-            runs += [] if equal else [(at, at + length)]
-            at += length
-        if len(runs) > 3:
-            runs[2:] = [(runs[2][0], runs[-1][1])]
-
-        assert [(row.offset, row.offset + row.length) for row in assembler._history.conflicts] == runs
-        side = assembler._table.sides[0]
-        assert (side.conflict, side.retransmitted) == (same.count(False), same.count(True))
-
-    check()
 
 
 @pytest.mark.parametrize("window", [1, 9])
@@ -81,7 +55,7 @@ def test_second_copies_are_compared_as_far_as_bytes_are_remembered(
     def check(copies: list[tuple[int, int, set[int]]]) -> None:
         assembler: Reassembler = pickle.loads(state)
         differ, uncompared = 0, 0
-        for offset, length, changed in copies:
+        for k, (offset, length, changed) in enumerate(copies):
             body = bytearray(stream[offset : offset + length])
             for at in changed:
                 if at < len(body):
@@ -89,9 +63,10 @@ def test_second_copies_are_compared_as_far_as_bytes_are_remembered(
             known = range(max(100 - reach, 0), 100)
             differ += sum(at < len(body) and offset + at in known for at in changed)
             uncompared += sum(offset + at not in known for at in range(len(body)))
-            assembler._history.compare_retransmission(PACKET, 0, offset, bytes(body))
+            assembler.feed(segments([a(1000 + offset, bytes(body), ack=5000)], 200 + k))
 
-        assert assembler._table.sides[0].conflict == differ == sum(x.length for x in assembler._history.conflicts)
+        assert flows_of(assembler)[0].conflict == (differ, 0)
+        assert sum(row.length for row in assembler.conflicts()) == differ
         assert assembler.counts["uncompared_bytes"] == uncompared
 
     check()

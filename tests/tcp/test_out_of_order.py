@@ -9,7 +9,7 @@ from streams import HANDSHAKE, read, rows
 
 from mqpcap.tcp import out_of_order
 from mqpcap.tcp.flow_records import Segment
-from mqpcap.tcp.out_of_order import SEGMENT_OVERHEAD, BufferedSegment, OutOfOrder, ReorderQueue
+from mqpcap.tcp.out_of_order import OutOfOrder, ReorderQueue
 from mqpcap.tcp.reassembly import Reassembler
 
 HOLES = st.lists(st.tuples(st.integers(-2, 25), st.integers(1, 5)), max_size=12)
@@ -46,70 +46,6 @@ def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.Monk
         queue.add_snapped(low, low + 5)
 
     assert queue.snaps == [(0, 15), (20, 25)]
-
-
-@given(PARTS)
-def test_the_first_copy_of_a_held_byte_stays(parts: list[tuple[int, bytes]]) -> None:
-    assembler = opened()
-    waiting = assembler._out_of_order
-    queue, first = waiting.open_queue(0, 5), dict[int, int]()
-    conflicts = again = 0
-    for number, (offset, body) in enumerate(parts):
-        hold(waiting, queue, offset, body, number)
-        for at, byte in enumerate(body, offset):
-            conflicts += first.get(at, byte) != byte
-            again += first.get(at) == byte
-            first.setdefault(at, byte)
-
-    assert {at: byte for entry in queue.buffered for at, byte in enumerate(entry[1], entry[0])} == first
-    assert [entry[0] for entry in queue.buffered] == sorted(entry[0] for entry in queue.buffered)
-    assert queue.bytes == len(first) == waiting.buffered_bytes - SEGMENT_OVERHEAD * len(queue.buffered)
-    side = assembler._table.sides[0]
-    assert (side.bytes, side.conflict, side.retransmitted) == (len(first), conflicts, again)
-
-
-def test_buffered_bytes_come_out_when_the_hole_is_filled() -> None:
-    assembler = opened()
-    waiting = assembler._out_of_order
-    queue = waiting.open_queue(0, 5)
-    hold(waiting, queue, 3, b"two")
-    hold(waiting, queue, 9, b"four")
-    waiting.update(0)
-    assert (assembler._table.sides[0].next_offset, assembler.stalled_sides()) == (0, {(0, 0): 5})
-
-    hold(waiting, queue, 0, b"one")
-    waiting.update(0)
-    assert (assembler._table.sides[0].next_offset, bytes(assembler._history.reordered_bytes)) == (6, b"onetwo")
-    assert (waiting.buffered_bytes, assembler._table.flows[0].out_of_order) == (4 + SEGMENT_OVERHEAD, 1)
-
-    hold(waiting, queue, 6, b"thr")
-    waiting.update(0)
-    assert (assembler.stalled_sides(), waiting.buffered_bytes, assembler._table.flows[0].out_of_order) == ({}, 0, 0)
-
-
-def test_more_held_than_the_cap_allows_gives_up_the_oldest_holes() -> None:
-    assembler = opened()
-    waiting = OutOfOrder(
-        assembler._table, assembler._history, assembler._gaps, assembler.counts, cap=2 * SEGMENT_OVERHEAD
-    )
-    hold(waiting, waiting.open_queue(0, 5), 100, b"x")
-    hold(waiting, waiting.queues[0], 102, b"y")
-    waiting.update(0)
-
-    assert (waiting.buffered_bytes, assembler.counts["reorder_cap"]) == (0, 1)
-    assert assembler._table.sides[0].missing == 100 + 1
-
-
-def test_offsets_are_counted_anew_from_a_lower_start() -> None:
-    queue = ReorderQueue(0, 0, start_unknown=True)
-    queue.buffered = [BufferedSegment(-4, b"ab", 1, 2, 0, 0, 0), BufferedSegment(0, b"c", 3, 4, 0, 0, 0)]
-    queue.snaps, queue.lowest, queue.last_ack = [(-2, 0)], -4, 1
-    queue.acks.append((7, 1))
-    queue.rebase(-4)
-
-    assert [entry[0] for entry in queue.buffered] == [0, 4]
-    assert (queue.snaps, queue.lowest, [*queue.acks]) == ([(2, 4)], 0, [(7, 5)])
-    assert (queue.last_ack, queue.settled) == (5, out_of_order.NO_OFFSET)
 
 
 def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:

@@ -1,18 +1,10 @@
 """Bytes that the reader left over, shown again with the next bytes of their side."""
 
-import pickle
-
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from segments import a, b, segments
 from streams import HANDSHAKE, cut, read
 
-from mqpcap.tcp import unconsumed
-from mqpcap.tcp.flow_records import PIECE
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tcp.unconsumed import UnconsumedBytes
 
 
 def test_a_long_message_is_shown_again_only_when_it_is_whole() -> None:
@@ -52,28 +44,3 @@ def test_what_lies_behind_the_cut_is_shown_again() -> None:
 
     assert (again.offset.tolist(), again.buffer.tobytes()) == ([4], b"bcabcd")
     assert (again.piece_offset.tolist(), again.piece_packet_number.tolist()) == ([4, 6, 9], [5, 6, 7])
-
-
-def test_bytes_that_were_put_are_kept_until_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also behind pickling, where room is made anew, and where the bytes live in a file."""
-    monkeypatch.setattr(unconsumed, "FIRST_BYTES", 8)
-
-    @given(
-        st.lists(st.lists(st.binary(max_size=9), max_size=4)), st.sets(st.integers(0, 9)), st.sampled_from([40, 9999])
-    )
-    def check(puts: list[list[bytes]], gone: set[int], cap: int) -> None:
-        left, bodies = UnconsumedBytes(cap, {}), list[bytes]()
-        for some in puts:
-            length = np.array([len(body) for body in some], np.int64)
-            pieces = np.zeros(len(some), PIECE)
-            pieces["length"], pieces["start"] = length, 3 + np.cumsum(length) - length
-            left.add(pieces, np.frombuffer(b"???" + b"".join(some), np.uint8))
-            bodies += some
-            stay = [k for k in range(len(bodies)) if k not in gone]
-            left.pieces, bodies = left.pieces[stay], [bodies[k] for k in stay]
-
-        for one in (left, pickle.loads(pickle.dumps(left))):
-            assert [one.bytes[p["start"] :][: p["length"]].tobytes() for p in one.pieces] == bodies
-            assert one.byte_count == sum(map(len, bodies))
-
-    check()

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from examples import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from running import ended_if_hung
 
@@ -175,7 +176,7 @@ BROKEN = st.tuples(
 
 
 @given(st.one_of(TEXTS, BROKEN))
-@settings(max_examples=300)
+@examples(120)
 @example('{"a":1,"b":2,"a":3}')
 @example('["\\ud83dx", 1.0]')
 @example('{"\\ud800":"\x01"}')
@@ -192,7 +193,7 @@ def test_the_two_readers_of_json_agree(text: str) -> None:
 
 
 @given(st.one_of(TEXTS, BROKEN))
-@settings(max_examples=300)
+@examples(120)
 def test_a_body_is_json_where_python_says_so(text: str) -> None:
     """Numbers of any size are, as they need not be converted."""
     try:
