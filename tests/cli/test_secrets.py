@@ -478,6 +478,26 @@ def test_a_login_with_a_changed_operation_or_length_shows_no_secret(
         assert leaks(output, secrets) == [], name
 
 
+def test_a_key_that_reads_as_a_message_behind_a_damaged_length_is_hidden(tmp_path: Path) -> None:
+    """fq: a key's length of 127 became 2. From the third byte on the key is a message's exchange of 122 bytes.
+
+    The route is ``4`` (52) bytes, then come an id and an empty body: bytes of the messages after the key.
+    """
+    draw = random.Random(SEED)
+    key = b"Tmz" + token(draw, 122) + b"4V"
+    ids = [bytes([n]) + bytes(15) for n in (1, 2, 3)]
+    messages = [text(b"events", 1) + text(b"app.fqs", 1) + x + struct.pack(">I", 9) + b"line one\n" for x in ids]
+    client = [b"\xcc\x50\xfa\xce\0\2" + key, *messages]
+    session = Session("fq", tuple((False, x) for x in client), (key,))
+    path = written(tmp_path, 8765, segments(session, CLIENT_PORT, draw))
+
+    shown = run("show", "-q", "--show-secrets", path)
+    assert leaks(shown, [key]) == []
+    assert shown.count(b"malformed") == 1
+    for name, output in outputs(path, [], tmp_path):
+        assert leaks(output, [key]) == [], name
+
+
 @pytest.mark.parametrize("op", sorted(TWO_TEXTS))
 def test_a_longer_login_as_a_request_of_two_texts_shows_no_secret(op: int, tmp_path: Path) -> None:
     """What follows the two texts shows that they may be user and password."""

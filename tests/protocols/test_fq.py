@@ -1,5 +1,7 @@
 """fq against its document, its code, and bytes typed by hand."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import end_of, observe, row, scapy_row
+from torture import ACK, CLIENT_PORT, SYN, Segment, pcap, read
 
 from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.shared_facts import SharedFacts
@@ -659,3 +662,39 @@ def test_a_search_takes_no_message_out_of_a_key_of_characters() -> None:
 
 def test_envelope_of_no_rows() -> None:
     assert enveloped([]) == {"status": [], "error_text": [], "message_id": []}
+
+
+@pytest.mark.parametrize(
+    ("exchange", "is_granted", "flaw"),
+    [
+        (b"events", False, None),
+        (b"e" * 31, False, None),
+        (b"e" * 32, False, "malformed"),
+        (b"\x01", False, "malformed"),
+        (b"", False, "malformed"),
+        (b"e" * 127, True, None),
+        (b"", True, None),
+    ],
+)
+def test_messages_after_a_shorter_key_need_a_plausible_exchange_or_a_login(
+    exchange: bytes, is_granted: bool, flaw: str | None, tmp_path: Path
+) -> None:
+    """The document allows keys of 1 to 126 bytes. fqd grants 127 only, so that a shorter length may be damaged."""
+    key = b"k" * 16
+    message = bytes([len(exchange)]) + exchange + b"\1r" + bytes(16) + b"\0\0\0\1x"
+    login = auth(b"q\0mem")
+    talks = [(CLIENT_PORT, b"\xcc\x50\xfa\xce" + prefixed(key) + message, b"")]
+    if is_granted:
+        talks.insert(0, (CLIENT_PORT + 1, b"\xcc\x50\xca\xfe" + login, b"\xaa\0" + prefixed(key)))
+    segments = []
+    for port, sent, answer in talks:
+        opening = Segment(seq=9, flags=SYN), Segment(seq=99, ack=10, flags=SYN | ACK, from_server=True)
+        talk = Segment(sent, 10, 100), Segment(answer, 100, 10 + len(sent), from_server=True)
+        segments += [replace(segment, client_port=port) for segment in (*opening, *talk)]
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(pcap(segments, 8765))
+
+    (row,) = [row for row in read(path).messages if row["op"] == "message"]
+
+    assert (row["flaw"], row["client_name"]) == (flaw, "u" if is_granted else None)
+    assert row["destination"] == (None if flaw else exchange.decode())

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import case_when, is_in, true_mask, with_list_values
+from mqpcap.arrays import case_when, dictionary, is_in, true_mask, with_list_values
 from mqpcap.schema.fields import U8, U16, U32, Address, Array, Bytes, GreedyText, If, Kind, Nested, Text
+from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message, message_class
 from mqpcap.schema.protocol import (
     ANY,
@@ -307,6 +308,7 @@ def observe(observation: Observation) -> None:
             state["user"], state["queue"] = user, queue
         elif key is not None and "key" not in state:
             state["key"] = True
+            state["is_doubtful"] = op != Code.AUTH_RESPONSE and len(key) != MAX_KEY_LEN
             if op == Code.AUTH_RESPONSE:
                 state["granted"] = key, ts_ns
             elif "user" in state:
@@ -323,6 +325,7 @@ def answer(evidence: Evidence, login: tuple[str, str] | None) -> None:
     """The login that a data connection's key was granted to."""
     if login is not None:
         evidence.state["user"], evidence.state["queue"] = login
+        evidence.state["is_doubtful"] = False
 
 
 _KINDS = {f"connect_{kind}": kind for kind in KINDS.values()} | {"command_c2s": "command", "short": "data"}
@@ -336,6 +339,7 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
         group_name=evidence.state.get("queue") or None,
         client_name=evidence.state.get("user"),
         columns={"connection_kind": _KINDS.get(evidence.layouts[0])},
+        own=evidence.state.get("is_doubtful", False),
     )
 
 
@@ -346,8 +350,32 @@ def _dotted(addresses: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
+def _refuse_keys(raw: Raw) -> None:
+    """Messages that may be bytes of a key are malformed.
+
+    The broker grants keys of 127 bytes only, and closes a connection with another key (fqd_ccs.c:185-198,
+    fqd_dss.c:400-418). If the key of a connection is shorter, and no login was granted it, its length may be damaged.
+    Then messages need plausible names, as in a search.
+    """
+    is_doubtful = np.array([fact.own is True for fact in raw.facts], np.bool_)[raw.connection_index]
+    if not is_doubtful.any():
+        return
+    sends = np.array([name in ("short", "full_c2s") for name in raw.layout_names], np.bool_)[raw.layout]
+    rows = np.flatnonzero(is_doubtful & sends & (raw.flaw == Flaw.NONE))
+    for column, at_least, at_most in (("exchange", 1, MAX_SEARCHED_NAME_LEN), ("route", 0, MAX_NAME_LEN)):
+        names = dictionary(raw.array(column)).take(pa.array(rows)).to_pylist()
+        is_plausible = np.array([_is_plausible(name, at_least, at_most) for name in names], np.bool_)
+        raw.flaw[rows[~is_plausible]] = Flaw.MALFORMED
+        rows = rows[is_plausible]
+
+
+def _is_plausible(name: str, at_least: int, at_most: int) -> bool:
+    return name.isprintable() and "\ufffd" not in name and at_least <= len(name.encode()) <= at_most
+
+
 def derive(raw: Raw) -> dict[str, pa.Array]:
     """Addresses as dotted text. ``connection_kind`` comes from the connection's evidence, so it is null here."""
+    _refuse_keys(raw)
     hops = raw.array("hops")
     return {
         "connection_kind": pa.nulls(raw.n, pa.string()),
