@@ -224,13 +224,15 @@ class BlockWalk:
     _rows: cython.longlong[:, ::1]
     _interfaces: cython.longlong[::1]
 
-    def __init__(self, buffer, rows, position: int, big: bool, last_ts_ns: int, last_number: int) -> None:
+    def __init__(
+        self, buffer: object, rows: object, position: int, big: bool, last_ts_ns: int, last_number: int
+    ) -> None:
         """``rows`` has a line for each of LINES; ``position`` is a block boundary."""
         self._buffer, self._rows = buffer, rows
         self.position, self.big, self.last_ts_ns, self.last_number = position, big, last_ts_ns, last_number
         self.row = self.need = 0
 
-    def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces) -> int:
+    def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces: object) -> int:
         """Walk on to ``end``; why the walk stopped. The packets are in ``rows``."""
         kind: cython.longlong
         length: cython.longlong

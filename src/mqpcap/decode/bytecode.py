@@ -14,6 +14,8 @@ count of a list. The entries of a message that fails are taken back, so a row de
 The same file runs uncompiled; memoryviews are passed in so that elements are plain integers.
 """
 
+from typing import Any
+
 import cython
 
 COMPILED: bool = cython.compiled
@@ -133,7 +135,7 @@ class Interpreter:
     known_end: cython.longlong
     frame_length: cython.longlong
 
-    def __init__(self, ops, consts, regs, lists):
+    def __init__(self, ops: object, consts: object, regs: object, lists: object) -> None:
         """Bind memoryviews: program rows (int32), constants, room for registers and for list counters (int64)."""
         self.ops = ops
         self.consts = consts
@@ -457,7 +459,9 @@ class Decoder(Interpreter):
     chosen: cython.int[::1]
     flaw: cython.uchar[::1]
 
-    def __init__(self, ops, consts, regs, lists, variant_pc, variant_extra):
+    def __init__(
+        self, ops: object, consts: object, regs: object, lists: Any, variant_pc: object, variant_extra: object
+    ) -> None:
         """As an Interpreter, with the Program's variants; ``lists`` has twice the room, to note the counters in."""
         super().__init__(ops, consts, regs, lists)
         self.variant_pc = variant_pc
@@ -465,7 +469,7 @@ class Decoder(Interpreter):
         self.list_count = len(lists) // 2
         self.saved = lists[self.list_count :]
 
-    def tape(self, col, row, a, b, filled: cython.Py_ssize_t):
+    def tape(self, col: object, row: object, a: object, b: object, filled: cython.Py_ssize_t) -> None:
         """Set the arrays of the tape; ``filled`` entries of them are in use."""
         self.tape_col = col
         self.tape_row = row
@@ -585,7 +589,9 @@ class Scanner(Interpreter):
     variant_pc: cython.int[::1]
     hits: cython.longlong[:, ::1]
 
-    def __init__(self, ops, consts, regs, lists, layout, variant_pc, hits):
+    def __init__(
+        self, ops: object, consts: object, regs: object, lists: object, layout: Any, variant_pc: object, hits: object
+    ) -> None:
         """As an Interpreter, with a CompiledLayout, the Program's variants and a memoryview of int64 (5 by room)."""
         super().__init__(ops, consts, regs, lists)
         self.header_pc = layout.header_pc

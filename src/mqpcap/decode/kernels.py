@@ -21,7 +21,7 @@ def gather(
     length: cython.const[cython.longlong][::1],
     target: cython.uchar[::1],
     offsets: cython.int[::1],
-):
+) -> None:
     """Copy spans of ``buf`` to ``target``, without space between them; ``offsets`` gets the start of each row's value.
 
     ``rows``, ascending, are the rows with a value; all other rows are empty. ``offsets`` has one element more than
@@ -69,7 +69,7 @@ def group(
     to_row: cython.int[::1],
     to_a: cython.longlong[::1],
     to_b: cython.longlong[::1],
-):
+) -> None:
     """Sort tape entries by column (a counting sort): column c has the entries ``bounds[c]`` to ``bounds[c + 1]``.
 
     ``bounds`` has one element more than there are columns. Entries of a column keep their order. Raises IndexError if
@@ -119,7 +119,7 @@ def fingerprints(
     base_a: cython.longlong,
     base_b: cython.longlong,
     target: cython.longlong[::1],
-):
+) -> None:
     """Write a number per value to ``target``: equal for equal bytes; others collide by chance only, once in 2**60.
 
     Each block becomes two numbers of 31 bits by multilinear hashing: the sum of its words, each times a secret key of

@@ -48,14 +48,14 @@ class PacketIndex:
     cells: cython.const[cython.longlong][:, ::1]
     array: object
 
-    def __init__(self, array: NDArray[np.int64]):
+    def __init__(self, array: NDArray[np.int64]) -> None:
         """``array`` has the rows OFFSET to ACK."""
         if len(array) != ACK + 1:
             raise IndexError(f"{len(array)} rows of packets instead of {ACK + 1}")
         self.array = array
         self.cells = memoryview(array)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return PacketIndex, (self.array,)
 
 
@@ -68,14 +68,14 @@ class ChunkPackets:
     first_column: cython.Py_ssize_t
     count: cython.Py_ssize_t
 
-    def __init__(self, index: PacketIndex, first_column: cython.Py_ssize_t, count: cython.Py_ssize_t):
+    def __init__(self, index: PacketIndex, first_column: cython.Py_ssize_t, count: cython.Py_ssize_t) -> None:
         if first_column < 0 or count < 0 or first_column + count > index.cells.shape[1]:
             raise IndexError(f"{count} packets from {first_column} of {index.cells.shape[1]}")
         self.index = index
         self.first_column = first_column
         self.count = count
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return ChunkPackets, (PacketIndex(self.array().copy()), 0, self.count)
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class ScanHits:
     cells: cython.const[cython.longlong][:, ::1]
     layouts: cython.const[cython.longlong][::1]
 
-    def __init__(self, cells, layouts) -> None:
+    def __init__(self, cells: object, layouts: object) -> None:
         """``cells`` and ``layouts`` are memoryviews of int64."""
         self.cells = cells
         self.layouts = layouts
@@ -158,7 +158,7 @@ class MessageBuffer:
         self.capacity = 0
         self._grow(INITIAL_CAPACITY)
 
-    def _grow(self, capacity: cython.Py_ssize_t):
+    def _grow(self, capacity: cython.Py_ssize_t) -> None:
         # A message is written to all rows at once. Rows a power of two apart would evict each other from the cache.
         grown = np.empty((len(NAMES), capacity + CACHE_LINE), np.int64)
         if self.count:
@@ -176,7 +176,7 @@ class MessageBuffer:
         shift: cython.longlong,
         flow: cython.longlong,
         side: cython.longlong,
-    ):
+    ) -> None:
         """Add the first ``n`` messages that a scan found in a chunk.
 
         A position of the scan less ``base`` is the stream offset, plus ``shift`` the offset in the rows' buffer.
@@ -239,14 +239,14 @@ class MessageBuffer:
                 i += 1
             self.count = i
 
-    def mark(self, k: cython.Py_ssize_t, gap: cython.longlong, resynced: cython.longlong):
+    def mark(self, k: cython.Py_ssize_t, gap: cython.longlong, resynced: cython.longlong) -> None:
         """Set the bytes missing before the k-th message, and whether a search found it."""
         if not 0 <= k < self.count:
             raise IndexError(f"message {k} of {self.count}")
         self.array[NAMES.index("gap_before"), k] = gap
         self.array[NAMES.index("resynced"), k] = resynced
 
-    def add(self, row: dict[str, int]):
+    def add(self, row: dict[str, int]) -> None:
         """Add one message, its values by NAMES."""
         if self.count >= self.capacity:
             self._grow(2 * self.capacity)

@@ -112,12 +112,12 @@ class Program:
         """Finds the messages of a layout and puts them into ``hits``: see ``bytecode.Scanner``."""
         words = next(x for x in self.layouts if x.name == layout)
         arguments = words, memoryview(self.variant_pc), memoryview(hits)
-        return bytecode.Scanner(*self._bound(), *arguments)  # type: ignore[no-untyped-call]  # a compiled class
+        return bytecode.Scanner(*self._bound(), *arguments)
 
     def decoder(self) -> bytecode.Decoder:
         """Reads the fields of messages."""
         variants = memoryview(self.variant_pc), memoryview(self.variant_extra)
-        return bytecode.Decoder(*self._bound(), *variants)  # type: ignore[no-untyped-call]  # so is this
+        return bytecode.Decoder(*self._bound(), *variants)
 
     def only(self, names: Collection[str]) -> "Program":
         """A Program that writes only these columns of the table, with their elements, to the tape."""

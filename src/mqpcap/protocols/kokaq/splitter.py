@@ -139,7 +139,7 @@ class SplitFrames:
     searched_from: cython.longlong
     searched_to: cython.longlong
 
-    def __init__(self, rule, buf, limit: cython.longlong, ended: cython.bint):
+    def __init__(self, rule: object, buf: object, limit: cython.longlong, ended: cython.bint) -> None:
         """Bind memoryviews of the rule and of the bytes."""
         self.rule = rule
         self.buf = buf
