@@ -209,7 +209,7 @@ def test_pcapng_statistics_and_names_are_facts(tmp_path):
     _, capture = read(tmp_path, content)
 
     (facts,) = capture.facts
-    assert (facts.interfaces, facts.received_count, facts.drop_count) == (("eth0",), 99, 7)
+    assert (facts.interfaces, facts.drop_count) == (("eth0",), 7)
 
 
 @pytest.mark.parametrize(

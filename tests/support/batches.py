@@ -35,8 +35,6 @@ class End:
     orderly: bool = False
     requests_extent: int = 0
     replies_extent: int = 0
-    requests_fin: int = NO_OFFSET
-    replies_fin: int = NO_OFFSET
 
 
 def placed(rows: Sequence[Row]) -> list[Row]:

@@ -157,7 +157,6 @@ class FileFacts:
     captured_bytes: int
     first_ts_ns: int | None
     last_ts_ns: int | None
-    received_count: int | None
     drop_count: int | None
 
 
@@ -185,7 +184,6 @@ class _Records:
         self.tick_ns = self.snaplen = 0
         self.link_types: dict[int, None] = {}
         self.names: dict[str, None] = {}
-        self.received: dict[tuple[int, int], int] = {}
         self.dropped: dict[tuple[int, int], int] = {}
         self.packet_count = self.captured_bytes = 0
         self.first_ts_ns: int | None = None
@@ -263,7 +261,6 @@ class WindowReader:
             captured_bytes=records.captured_bytes,
             first_ts_ns=records.first_ts_ns,
             last_ts_ns=records.last_ts_ns,
-            received_count=_sum(records.received),
             drop_count=_sum(records.dropped),
         )
 
@@ -523,10 +520,10 @@ class _Pcapng(_Records):
         interface = (self._section, struct.unpack(order + "I", block[8:12])[0])
         option_values = _first_options(block[20:-4], order)
         # Counters only grow, so the last block of an interface has the totals.
-        for code, totals in ((4, self.received), (5, self.dropped), (7, self.dropped)):
+        for code in (5, 7):  # dropped by the interface, by the operating system
             if len(option_values.get(code, b"")) == 8 and option_values[code] != _UNKNOWN_COUNT:
                 count = struct.unpack(order + "Q", option_values[code])[0]
-                totals[interface] = max(count, totals.get(interface, 0)) if code == 7 else count
+                self.dropped[interface] = max(count, self.dropped.get(interface, 0)) if code == 7 else count
 
 
 def options(area: bytes, order: str) -> Iterator[tuple[int, bytes]]:

@@ -165,7 +165,3 @@ class ConnectionEnds:
     """End of the client's bytes that were sent or acknowledged, captured or not, without the FIN."""
     replies_extent: Int64Array
     """The same end of the server's bytes."""
-    requests_fin: Int64Array
-    """Stream offset of the client's FIN, NO_OFFSET without a FIN."""
-    replies_fin: Int64Array
-    """Stream offset of the server's FIN, NO_OFFSET without a FIN."""

@@ -78,6 +78,4 @@ class Closings:
             orderly=is_orderly,
             requests_extent=columns.extent[row, client],
             replies_extent=columns.extent[row, server],
-            requests_fin=fin,
-            replies_fin=server_fin,
         )
