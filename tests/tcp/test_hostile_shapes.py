@@ -91,15 +91,17 @@ def test_what_came_before_a_flow_is_found_in_few_steps() -> None:
     assert [int(np.count_nonzero(step < 0)) for step in steps] == [1 << k for k in range(10)]
 
 
-def test_older_flows_of_a_tuple_are_over_before_newer() -> None:
-    """The first is the newest by its time and not over, so none behind it is."""
+def test_older_flows_of_a_tuple_leave_with_newer() -> None:
+    """The first has the latest packet and is not over. It leaves with those that came after it, and none before it."""
     assembler = Reassembler()
     hours = [40, *range(20)]
     assembler.feed(segments([a(1000 * i, flags=SYN, ts_ns=h * 3600 * 10**9) for i, h in enumerate(hours)]))
     other = Packet(("10.0.0.9", 1), B, 1, 0, SYN, ts_ns=40 * 3600 * 10**9)
     assembler.feed(segments([other]))
 
-    assert assembler.expired().tolist() == []
+    evicted = assembler.eviction_candidates(4, 100).tolist()
+    assert evicted == [*range(len(evicted))]
+    assert len(evicted) > 1
 
 
 def test_a_byte_sent_again_long_after_is_compared() -> None:
