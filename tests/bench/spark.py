@@ -6,8 +6,6 @@ through Python workers) and a first job or scan of the same kind are measured in
 and told apart: ``startup`` says it.
 
 job     ``mqpcap spark export`` of one large capture with one slot and with two, against ``mqpcap export --jobs 1``
-path    the same tasks one after the other in one process, without Spark: what two slots gain by the tasks' own CPU
-        seconds, for a machine that others share
 scan    a full read of ``format("mqpcap")`` against the same rows read from Parquet plus the local dissection
 memory  the peak of a Python worker where one connection holds half of a capture
 """
@@ -222,36 +220,6 @@ def child_job(slots: str, capture: str, out: str) -> None:
         mark("done")
 
 
-def child_path(slots: str, capture: str, out: str) -> None:
-    """Tells the CPU seconds of the longest slot, stage by stage, each task going to the slot that is free first."""
-    from mqpcap.capture import captures
-    from mqpcap.pipeline import Options
-    from mqpcap.spark import job, tasks
-    from mqpcap.spark.share import TASK_MEMORY_BYTES
-
-    used: dict[str, list[float]] = {}
-    run = tasks.run
-
-    def timed(task: Any, *others: Any) -> Any:
-        began = time.process_time()
-        made = run(task, *others)
-        used.setdefault(task.id.split("-")[0], []).append(time.process_time() - began)
-        return made
-
-    tasks.run = timed
-    job.export(
-        None, captures([capture]).captures, out, Options(max_memory_bytes=TASK_MEMORY_BYTES),
-        slot_count=int(slots),
-    )  # fmt: skip
-    longest = 0.0
-    for stage in used.values():
-        free = [0.0] * int(slots)
-        for seconds in stage:
-            free[free.index(min(free))] += seconds
-        longest += max(free)
-    print(f"path {longest} {sum(map(sum, used.values()))}", flush=True)
-
-
 def child_local(capture: str, out: str) -> None:
     mark("ready")
     subprocess.run([*MQPCAP, "export", "--jobs", "1", "-q", capture, "--out", out], check=True)
@@ -338,18 +306,6 @@ def job(capture: Path, folder: Path, message_count: int, runs: int) -> None:
     )
 
 
-def path(capture: Path, folder: Path) -> None:
-    longest: dict[int, float] = {}
-    for slots in (1, 2):
-        told = subprocess.run(
-            [sys.executable, __file__, "--child", "path", str(slots), str(capture), str(folder / "path")],
-            stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout.split()  # fmt: skip
-        longest[slots] = float(told[1])
-        print(f"tasks for {slots} slots: {float(told[2]):.2f} s of CPU, the longest slot {longest[slots]:.2f} s")
-    print(f"longest slot, one / two: {longest[1] / longest[2]:.2f}")
-
-
 def scan(capture: Path, folder: Path, message_count: int) -> None:
     if not (folder / "local").exists():
         watched("local", str(capture), str(folder / "local"))
@@ -405,20 +361,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
     parser.add_argument("--body", type=int, default=1000, help="bytes of a body there, about")
-    parser.add_argument("--only", default="job,path,scan,memory")
+    parser.add_argument("--only", default="job,scan,memory")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mqpcap-bench-"))
     try:
         capture = folder / "publishes.pcap"
         wanted = chosen.only.split(",")
-        if {"job", "path", "scan"} & {*wanted}:
+        if {"job", "scan"} & {*wanted}:
             traffic.publishes(capture, chosen.messages, chosen.connections)
             spread(capture, chosen.servers)
             print(f"{capture.stat().st_size / 1e6:.0f} MB, {chosen.messages:,} messages, {chosen.servers} servers")
         if "job" in wanted:
             job(capture, folder, chosen.messages, chosen.runs)
-        if "path" in wanted:
-            path(capture, folder)
         if "scan" in wanted:
             scan(capture, folder, chosen.messages)
         if "memory" in wanted:

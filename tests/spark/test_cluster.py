@@ -145,9 +145,9 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
          *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}"))],
         cwd=here, env=cluster.environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    done = here / ".tables.mqpcap-spark" / "done"
+    staging = here / ".tables.mqpcap-spark"
     try:
-        until(lambda: job.poll() is not None or (done.is_dir() and len(list(done.iterdir())) >= 4), "finished task")
+        until(lambda: job.poll() is not None or [*staging.glob("data/*/*/*.parquet")], "share")
         victim = cluster.workers[0].pid
         for pid in (*children(victim), victim):
             os.kill(pid, signal.SIGKILL)

@@ -15,16 +15,19 @@ from rows import importable
 from mqpcap.spark import session
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 DAEMON = """
-import json, pyspark.daemon, runpy, sys
+import json, pyspark, pyspark.daemon, pyspark.errors, py4j.protocol, runpy, sys
 
 def manager():
     '''Stands where workers are forked, and does the tasks of a job, all kinds of them.'''
     told.append(sorted(sys.modules))
     from mqpcap.spark import job, storage
+    sys.path.insert(0, sys.argv[3])
+    from in_process_spark import InProcessSpark
     loaded = {*sys.modules}
     found = storage.captures(sys.argv[1:2]).captures
-    made = job.export(None, found, sys.argv[2], job.Options(), share_count=3)
+    made = job.export(InProcessSpark(), found, sys.argv[2], job.Options(), share_count=3)
     told.extend([sorted({*sys.modules} - loaded), made.task_count])
 
 told, pyspark.daemon.manager = [], manager
@@ -37,7 +40,14 @@ print(json.dumps(told))
 
 def test_tasks_load_no_module_that_the_daemon_has_not_loaded(tmp_path: Path) -> None:
     """A daemon that is only imported forks nothing."""
-    command = [sys.executable, "-c", DAEMON, str(PCAPS / "blipmq/synthetic_v2_plain.pcap"), str(tmp_path / "tables")]
+    command = [
+        sys.executable,
+        "-c",
+        DAEMON,
+        str(PCAPS / "blipmq/synthetic_v2_plain.pcap"),
+        str(tmp_path / "tables"),
+        str(SUPPORT),
+    ]
 
     ended = subprocess.run(command, capture_output=True, text=True, env=importable(dict(os.environ)), check=False)
 
@@ -46,7 +56,7 @@ def test_tasks_load_no_module_that_the_daemon_has_not_loaded(tmp_path: Path) -> 
     assert first == "imported"
     assert {"mqpcap.spark.tasks", "mqpcap.protocols.kokaq", "pyarrow.parquet"} <= {*by_daemon}
     assert by_tasks == []
-    assert task_count == 6  # one distributes packets, three read shares, one describes the file, one joins
+    assert task_count == 6  # three read shares, two pair deliveries, one describes the file
 
 
 def test_sessions_on_one_machine_name_the_daemon() -> None:

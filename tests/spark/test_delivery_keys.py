@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from in_process_spark import InProcessSpark
 from rows import fragmented, merged, moved, of_dissections, of_export
 
 from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import job, partitions, tasks
+from mqpcap.spark import delivery_keys, job, partitions
 from mqpcap.spark.partitions import SharePlan
-from mqpcap.tables import parquet
 from mqpcap.tcp.headers import Dissector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -44,16 +44,12 @@ def keys(capture: Capture) -> list[int]:
 
 
 def joins(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the tasks of the second stage, by protocol."""
+    """Counts the parts of keys that come together, by protocol."""
     found: Counter[str] = Counter()
-    run = tasks.run
-
-    def counted(task: tasks.Task, *others: object) -> tasks.Result:
-        if isinstance(task, tasks.Join):
-            found[task.protocol] += 1
-        return run(task, *others)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(tasks, "run", counted)
+    pair = delivery_keys.deliveries
+    monkeypatch.setattr(
+        delivery_keys, "deliveries", lambda protocol, parts: (found.update([protocol]), pair(protocol, parts))[1]
+    )
     return found
 
 
@@ -73,7 +69,7 @@ def test_any_connections_dealt_out_give_the_same_rows(
         cut = SharePlan(share_count, tuple(pinned))
         monkeypatch.setattr(partitions, "make_plan", lambda capture, n, cut=cut: cut)
 
-        job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
+        job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
 
         assert of_export(tmp_path / "tables") == expected, seed
     assert done
@@ -85,7 +81,7 @@ def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: py
     done = joins(monkeypatch)
     monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
+    job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
     assert not done
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
@@ -96,9 +92,9 @@ def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pyt
     done = joins(monkeypatch)
     monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=2)
+    job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
-    assert done == {"blipmq": 1}
+    assert done == {"blipmq": 2}  # the keys go to two tasks
     assert of_export(tmp_path / "tables") == of_dissections([dissect(capture)])
 
 
@@ -107,9 +103,9 @@ def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.Monkey
     """They are merged in order of time, whatever is in them; few packets come in a window."""
     capture = only(servers(tmp_path, 2))
     expected = of_dissections([dissect(capture)])
-    monkeypatch.setattr(parquet, "MAX_GROUP_ROW_COUNT", row_count)
+    monkeypatch.setattr(delivery_keys, "MAX_ROWS", row_count)
     monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
 
-    job.export(None, [capture], str(tmp_path / "tables"), Options(), share_count=3)
+    job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
     assert of_export(tmp_path / "tables") == expected

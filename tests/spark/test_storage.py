@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from in_process_spark import InProcessSpark
 from pyarrow import fs
 from rows import of_dissections, of_export, rotated
 
@@ -22,6 +23,7 @@ from mqpcap.spark import job, partitions, storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SPARK = InProcessSpark()
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
@@ -69,7 +71,7 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
 
     found = storage.captures([uri.format("day")])
     for _ in range(2):
-        job.export(None, found.captures, uri.format("out/tables"), Options(), share_count=3)
+        job.export(SPARK, found.captures, uri.format("out/tables"), Options(), share_count=3)
 
     fs.copy_files("captures/out", str(tmp_path / "out"), source_filesystem=system)
     made = of_export(tmp_path / "out/tables")
@@ -103,7 +105,7 @@ def test_bucket_with_something_else_stays(bucket: str, stranger: str, is_named: 
     place = f"stays{is_named}{len(stranger)}"
     uri = f"s3://key:secret@captures/{place}?{bucket}"
     found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
-    job.export(None, found, uri, Options())
+    job.export(SPARK, found, uri, Options())
     put(system, f"{place}/{stranger}", b"mine")
     if is_named:
         manifest = json.loads(in_bucket(system, place)[f"captures/{place}/_mqpcap.json"])
@@ -112,7 +114,7 @@ def test_bucket_with_something_else_stays(bucket: str, stranger: str, is_named: 
     before = in_bucket(system, place)
 
     with pytest.raises(OutputError, match=re.escape(f"s3://captures/{place} holds {stranger!r}")):
-        job.export(None, found, uri, Options())
+        job.export(SPARK, found, uri, Options())
 
     assert in_bucket(system, place) == before
 
@@ -121,13 +123,13 @@ def test_what_comes_into_the_bucket_during_the_job_stays(bucket: str, monkeypatc
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     uri = f"s3://key:secret@captures/late?{bucket}"
     found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
-    job.export(None, found, uri, Options())
+    job.export(SPARK, found, uri, Options())
     before = in_bucket(system, "late")
     run = job._Job.run
-    monkeypatch.setattr(job._Job, "run", lambda one: (put(system, "late/thesis.txt", b"mine"), run(one))[1])
+    monkeypatch.setattr(job._Job, "run", lambda *given: (put(system, "late/thesis.txt", b"mine"), run(*given))[1])
 
     with pytest.raises(OutputError, match="thesis"):
-        job.export(None, found, uri, Options())
+        job.export(SPARK, found, uri, Options())
 
     after = {name: data for name, data in in_bucket(system, "late").items() if name.startswith("captures/late/")}
     assert after == before | {"captures/late/thesis.txt": b"mine"}
@@ -139,15 +141,15 @@ def test_bucket_keeps_an_earlier_export_where_an_input_failed(bucket: str, tmp_p
     for name in ("core", "fetch"):
         (tmp_path / f"{name}.pcap").write_bytes((PCAPS / f"flymq/{name}.pcap").read_bytes())
     found = storage.captures([str(tmp_path)]).captures
-    job.export(None, found, uri, Options())
+    job.export(SPARK, found, uri, Options())
     before = in_bucket(system, "kept")
     (tmp_path / "core.pcap").unlink()
 
     with pytest.raises(OutputError, match="stays as it was"):
-        job.export(None, found, uri, Options(), is_missing=True)
-    kept = job.export(None, found, uri, Options())
+        job.export(SPARK, found, uri, Options(), is_missing=True)
+    kept = job.export(SPARK, found, uri, Options())
     after = {name: data for name, data in in_bucket(system, "kept").items() if name.startswith("captures/kept/")}
-    allowed = job.export(None, found, uri, Options(), allow_missing=True)
+    allowed = job.export(SPARK, found, uri, Options(), allow_missing=True)
 
     assert kept.summary is None and kept.refusal is not None
     assert after == before
@@ -213,7 +215,7 @@ def test_export_from_and_to_uris_is_the_local_one(tmp_path: Path) -> None:
     out = f"file://{tmp_path}/out/tables"
 
     for _ in range(2):  # the second replaces the first
-        made = job.export(None, storage.captures([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
+        made = job.export(SPARK, storage.captures([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
 
     expected = of_dissections([dissect(captures([str(tmp_path)]).captures[0])])
     assert without_names(of_export(tmp_path / "out/tables"), "file://") == expected
@@ -229,7 +231,10 @@ def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="thesis"):
         job.export(
-            None, storage.captures([str(PCAPS / "flymq/core.pcap")]).captures, f"file://{tmp_path}/tables", Options()
+            InProcessSpark(),
+            storage.captures([str(PCAPS / "flymq/core.pcap")]).captures,
+            f"file://{tmp_path}/tables",
+            Options(),
         )
 
 

@@ -46,8 +46,8 @@ def export(
 ) -> None:
     """Write the tables of captures as Parquet with a cluster.
 
-    Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. The same
-    command goes on where a killed one stopped. DIR is new, empty, or holds nothing but an earlier export.
+    Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. DIR is
+    new, empty, or holds nothing but an earlier export.
     """
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
@@ -87,8 +87,7 @@ def export(
         raise result.refusal
     if result.summary is not None and not choices.quiet:
         tell(result.summary, outcome, storage.redacted_uri(out_dir))
-        resumed = f", {result.resumed_count:,} of them by an earlier run" if result.resumed_count else ""
-        print_note(f"{plural(result.task_count, 'task')}{resumed}")
+        print_note(plural(result.task_count, "task"))
     if search.unreadable:
         click.get_current_context().exit(max(1, exit_code(outcome)))
     finish(outcome)

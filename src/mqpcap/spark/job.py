@@ -1,45 +1,41 @@
 """The bulk job: the tasks of a cluster write the tables of captures.
 
-The driver plans units of work, lets Spark run them, and publishes the files of finished tasks. Spark shuffles nothing
-and sees only the results of tasks. Driver and tasks write to a staging directory beside the output directory
-(``.DIR.mqpcap-spark``), which all machines must see. Its ``job.json`` names the inputs and options of the plan. A job
-that was killed resumes if inputs and options are the same; otherwise it starts again.
+The driver plans units of work, lets Spark run them, and publishes the files of finished tasks. Small captures are
+packed together, a task each pack. Large captures are cut into shares: tasks read ranges of their files, Spark's shuffle
+brings the packets to their shares, and the keys of deliveries to the task that pairs them (`mqpcap.spark.tasks`).
 
-Each row is published once: every attempt of a task writes files under names of its own, and its result last. One result
-of each task counts, and only the files of that result are published.
+Driver and tasks write to a staging directory beside the output directory (``.DIR.mqpcap-spark``), which all machines
+must see. Each row is published once: every attempt of a task writes files under names of its own, and only the files
+of an attempt whose result came to the driver are published. The next job removes the files of a killed job.
 """
 
 import json
 import os
 import re
 import socket
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-import pyarrow as pa
 from pyarrow import fs
 
-from mqpcap import __version__
 from mqpcap.capture import Capture
+from mqpcap.decode.detection import ProvenServer
 from mqpcap.decode.shared_facts import SharedFact
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.pipeline import Options
-from mqpcap.spark import partitions, tasks
-from mqpcap.spark.delivery_keys import DELIVERED
-from mqpcap.spark.distribute import Distribution, RangeResult
-from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark import partitions, ranges, shuffle, tasks
+from mqpcap.spark.ranges import FileRange
 from mqpcap.spark.session import SparkError
 from mqpcap.spark.share import SharedKnowledge
 from mqpcap.spark.storage import Storage
-from mqpcap.spark.tasks import Describe, Dissect, Distribute, Join, Result, Task, TaskFiles
+from mqpcap.spark.tasks import Describe, Dissect, Result, ShareWork, TaskFiles
 from mqpcap.tables.captures import is_no_capture, unread_files
 from mqpcap.tables.export import (
     MANIFEST,
@@ -57,16 +53,14 @@ from mqpcap.tables.export import (
 from mqpcap.tables.messages import fingerprint_seeds
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 JOB = "job.json"
+Packs = dict[int, list[tuple[FileRange, ...]]]
+"""The ranges of captures, grouped by task, by number of the capture."""
 PARALLEL_READS = 16
 """Files of an object store that are read at the same time."""
-_STEM = r"[\w-]+-[0-9a-f]{12}"
-_WRITTEN = re.compile(
-    rf"job\.json|(?:done/)?\.[0-9a-f]{{32}}|done/{_STEM}\.json|packets/{_STEM}|"
-    rf"data/[^/.][^/]*/date=[\d-]+/part-{_STEM}-\d{{5,}}\.parquet"
-)
+_WRITTEN = re.compile(r"job\.json|\.[0-9a-f]{32}|data/[^/.][^/]*/date=[\d-]+/part-[\w-]+-[0-9a-f]{12}-\d{5,}\.parquet")
 """Names of the files that a job writes; a directory with any other file is not a staging directory of ours."""
 
 
@@ -81,13 +75,11 @@ class JobOutcome:
     problem_bytes: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
-    resumed_count: int = 0
-    """Tasks that an earlier run finished."""
     task_count: int = 0
 
 
 def export(
-    spark: "SparkSession | None",
+    spark: "SparkSession",
     captures: Sequence[Capture],
     out: str,
     options: Options,
@@ -102,9 +94,7 @@ def export(
     ``unread``: inputs that are not read, with the reason; each has a row in ``captures``.
     Nothing is published if no capture could be read. An earlier export is not replaced if a capture could not be read
     or an input is missing (``is_missing``), unless ``allow_missing``.
-    Without a session the same tasks run in this process, one after the other.
-    Raises OutputError before any work if ``out`` may not be written or replaced, and SparkError if the job fails; the
-    same call then resumes the job.
+    Raises OutputError before any work if ``out`` may not be written or replaced, and SparkError if the job fails.
     """
     storage = Storage(out)
     system, path = storage.open_filesystem()
@@ -117,27 +107,25 @@ def export(
     staging = storage.beside(".", ".mqpcap-spark")
     try:
         job = _Job(spark, captures, options, staging)
-        job.begin(share_count, slots(spark))
-        outcome = job.run()
-        publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
-        if job.has_read:
-            try:
+        job.begin()
+        try:
+            outcome = job.run(share_count)
+            publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
+            if job.has_read:
                 outcome.summary = publication.publish(staging, [*job.files(), *job.unread_files(unread)])
-            except OutputError as error:
-                if not outcome.unreadable:
-                    raise
-                outcome.refusal = error  # the staging directory stays for the next run
-                return outcome
+        except OutputError as error:
+            if not job.outcome.unreadable:
+                raise
+            outcome.refusal = error
+        finally:
+            job.end()
     finally:
         publication.abort()
-    staging.remove(_WRITTEN)
     return outcome
 
 
-def slots(spark: "SparkSession | None") -> int:
+def slots(spark: "SparkSession") -> int:
     """Number of tasks that run at the same time."""
-    if spark is None:
-        return 1
     from pyspark.errors import PySparkException
 
     try:
@@ -149,136 +137,104 @@ def slots(spark: "SparkSession | None") -> int:
 class _Job:
     """A job, from its plan to the files that are published."""
 
-    def __init__(
-        self, spark: "SparkSession | None", captures: Sequence[Capture], options: Options, staging: Storage
-    ) -> None:
-        self.spark, self.captures, self.options, self.staging = spark, captures, options, staging
-        self.done: dict[str, Result] = {}
-        self.kept: dict[str, Result] = {}
+    def __init__(self, spark: "SparkSession", captures: Sequence[Capture], options: Options, staging: Storage) -> None:
+        self.spark, self.captures, self.staging = spark, captures, staging
+        self.options = replace(options, policy=replace(options.policy, seeds=fingerprint_seeds()))
+        self.kept: list[Result] = []
+        self.persisted: list[DataFrame] = []
+        """Data frames that Spark keeps on its disks until the job ends."""
         self.outcome = JobOutcome(None)
-        self.units: list[WorkUnit] = []
         self.failed: dict[int, dict[str, str]] = {}
         """By number of a capture that could not be read to its end: its files that are left out, with the reasons."""
 
-    def begin(self, share_count: int | None, slot_count: int) -> None:
-        """Resumes an unfinished job with the same inputs and options, or starts a new job."""
-        options, staging = self.options, self.staging
-        named = _named(self.captures, options, share_count)
-        unfinished = _unfinished(staging)
-        foreign_file = staging.find_foreign_file(_WRITTEN)
+    def begin(self) -> None:
+        """Takes the staging directory; raises OutputError if it is in use or has files of others."""
+        _check_idle(self.staging)
+        foreign_file = self.staging.find_foreign_file(_WRITTEN)
         if foreign_file is not None:
-            raise foreign_content_error(staging.name, foreign_file)
-        if unfinished.get("job") == named:
-            slot_count, seeds = int(unfinished["slots"]), (unfinished["bases"][0], unfinished["bases"][1])
-            self.done = _finished(staging)
-            self.outcome.resumed_count = len(self.done)
-        else:
-            staging.remove(_WRITTEN)
-            seeds = fingerprint_seeds()
-        self.units = partitions.plan_units(self.captures, slot_count, share_count)
-        self.options = replace(options, policy=replace(options.policy, seeds=seeds))
-        job = {
-            "tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid(),
-            "job": named, "slots": slot_count, "bases": seeds,
-        }  # fmt: skip
-        staging.write(JOB, json.dumps(job).encode())
-        staging.hide()
+            raise foreign_content_error(self.staging.name, foreign_file)
+        self.staging.remove(_WRITTEN)
+        job = {"tool": "mqpcap", "state": "unfinished", "host": socket.gethostname(), "pid": os.getpid()}
+        self.staging.write(JOB, json.dumps(job).encode())
+        self.staging.hide()
 
-    def run(self) -> JobOutcome:
-        """Runs all stages; afterwards ``files`` has the files to publish."""
-        todo = [Dissect(f"dissect-{i:05d}", unit) for i, unit in self._distributed().items()]
-        shares: dict[int, list[tuple[Dissect, Result]]] = {}
-        for task, result in zip(todo, self._stage(todo), strict=True):
-            shares.setdefault(task.unit.captures[0][0], []).append((task, result))
-        again = [task for share_results in shares.values() if len(share_results) > 1 for task in _again(share_results)]
-        redone = {result.id: result for result in self._stage(again)}
-        final_tasks: list[Task] = []
-        for number, share_results in shares.items():
-            # If one share could not be read, the results of all shares of the capture are dropped.
-            is_lost = len(share_results) > 1 and any(result.failed for _, result in share_results)
-            results = [redone.get(f"{result.id}-again", result) for _, result in share_results]
-            for result in results:
-                self._keep(Result(result.id, failed=result.failed) if is_lost else result)
-            if len(share_results) > 1 and not is_lost:
-                final_tasks += self._of_all_shares(number, results)
-        for result in self._stage(final_tasks):
-            self._keep(result)
+    def run(self, share_count: int | None) -> JobOutcome:
+        """Runs all tasks; afterwards ``files`` has the files to publish."""
+        units = partitions.plan_units(self.captures, slots(self.spark), share_count)
+        todo = [Dissect(number, unit) for number, unit in enumerate(units)]
+        self._run([task for task in todo if task.unit.plan.share_count == 1])
+        counts = self._run_shares([task for task in todo if task.unit.plan.share_count > 1])
+        self._run([Describe(number, self.captures[number], messages) for number, messages in counts.items()])
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
-    def _of_all_shares(self, number: int, shares: Sequence[Result]) -> Iterator[Task]:
-        """The tasks after the shares of a capture: its rows of ``captures``, and a join for each protocol."""
-        counts = sum((Counter(result.messages) for result in shares), Counter[str]())
-        yield Describe(f"describe-{number:05d}", number, self.captures[number], counts)
-        keys = sorted((file for result in shares for file in result.keys), key=lambda file: file.table)
-        for name, of_protocol in groupby(keys, lambda file: file.table.partition(".")[0]):
-            files = tuple(of_protocol)
-            if any(file.table.endswith(DELIVERED) for file in files):
-                yield Join(f"join-{number:05d}-{name}", self.captures[number].files[0], name, files)
+    def end(self) -> None:
+        """Removes what the job has written and not published, and what Spark keeps for it."""
+        for rows in self.persisted:
+            rows.unpersist()
+        self.staging.remove(_WRITTEN)
 
-    def _distributed(self) -> dict[int, WorkUnit]:
-        """The units by number, without unreadable captures; captures in many shares are distributed first."""
-        distributions: dict[int, Distribution] = {}
-        for unit in self.units:
-            number, capture = unit.captures[0]
-            if unit.plan.share_count < partitions.DISTRIBUTED_SHARES or unit.number:
-                continue
-            try:
-                distributions[number] = Distribution(capture, unit.plan)
-            except CaptureError as error:
-                failed = number, one_line(error), [*capture.files]
-                self._keep(Result(f"distribute-{number:05d}", failed=[failed]))
-        for turn in count():
-            todo = [
-                Distribute(f"distribute-{number:05d}-{turn}-{i:05d}", number, work.capture, ranges, work.plan)
-                for number, work in distributions.items() for i, ranges in enumerate(work.pending)
-            ]  # fmt: skip
-            if not todo:
-                break
-            results: dict[int, list[RangeResult]] = {}
-            for task, result in zip(todo, self._stage(todo), strict=True):
-                self._keep(result)
-                results.setdefault(task.number, []).extend(result.ranges)
-            for number, ranges in results.items():
-                if number in self.failed:
-                    del distributions[number]
-                else:
-                    distributions[number].add(ranges)
-        units: dict[int, WorkUnit] = {}
-        for i, unit in enumerate(self.units):
-            number = unit.captures[0][0]
-            if number in distributions:
-                share = distributions[number].share_capture(unit.number, self.staging)
-                units[i] = replace(unit, captures=((number, share),))
-            elif number not in self.failed:
-                units[i] = unit
-        return units
-
-    def _stage(self, stage_tasks: Sequence[Task]) -> list[Result]:
-        """Runs the tasks that no earlier run has finished; the results of all, in their order."""
-        todo = [task for task in stage_tasks if task.id not in self.done]
+    def _run(self, todo: Sequence[Dissect | Describe]) -> None:
+        """Runs tasks that need no other, and keeps their results."""
+        options, staging = self.options, self.staging
         if todo:
-            self.done |= {result.id: result for result in map(tasks.result, self._texts(todo))}
-        return [self.done[task.id] for task in stage_tasks]
+            rows = shuffle.started(
+                self.spark, len(todo), lambda i: iter([shuffle.result_row(i, tasks.run(todo[i], options, staging))])
+            )
+            self._keep_all(self.collected(rows))
 
-    def _texts(self, todo: Sequence[Task]) -> list[str]:
-        if self.spark is None:
-            return [tasks.run(task, self.options, self.staging).text() for task in todo]
+    def _run_shares(self, todo: Sequence[Dissect]) -> dict[int, Counter[str]]:
+        """Runs the shares of large captures, and keeps their results.
+
+        Returns the messages of each file, by number of the capture, without the captures that could not be read.
+        """
+        packs = self._ranges(sorted({task.capture_number for task in todo}))
+        todo = [task for task in todo if task.capture_number in packs]
+        if not todo:
+            return {}
+        shares = _ShareRows(self, packs)
+        shares.run(todo)
+        if wrong := shares.correct_borders():
+            shares.run([task for task in todo if task.capture_number in wrong])
+        shares.run([*_again(todo, shares.results)])
+        # If one share could not be read, the results of all shares of the capture are dropped.
+        lost = {task.capture_number for task in todo if shares.results[task.number].failed}
+        counts: dict[int, Counter[str]] = {}
+        pairs: set[int] = set()
+        for task in todo:
+            number, result = task.capture_number, shares.results[task.number]
+            self._keep(Result(failed=result.failed) if number in lost else result)
+            if number not in lost:
+                counts.setdefault(number, Counter()).update(result.messages)
+                pairs |= {tasks.pair_number(number, protocol) for protocol in result.delivering}
+        if pairs:
+            self._keep_all(shares.pair_deliveries(todo, pairs))
+        return counts
+
+    def _ranges(self, numbers: Iterable[int]) -> Packs:
+        """The ranges to read, by number of the capture; a capture with a file that is gone has failed."""
+        packs: Packs = {}
+        for number in numbers:
+            capture = self.captures[number]
+            try:
+                packs[number] = ranges.plan_ranges(capture)
+            except CaptureError as error:
+                self._keep(Result(failed=[(number, one_line(error), [*capture.files])]))
+        return packs
+
+    def collected(self, rows: "DataFrame") -> dict[int, Result]:
+        """The results among rows, by number of the task; Spark's errors become SparkError."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        count, options, staging = len(todo), self.options, self.staging
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield pa.RecordBatch.from_pydict({"result": [tasks.run(todo[number], options, staging).text()]})
-
         try:
-            # One row, so one task, in each partition; no RDD, so that it runs over Spark Connect too.
-            rows = self.spark.range(0, count, 1, count).mapInArrow(work, "result string").collect()
+            return shuffle.results(rows)
         except (PySparkException, Py4JError) as error:
-            raise SparkError(f"the job failed: {_cause(str(error))}; run it again to go on") from error
-        return [row.result for row in rows]
+            raise SparkError(f"the job failed: {_cause(str(error))}") from error
+
+    def _keep_all(self, results: Mapping[int, Result]) -> None:
+        for _, result in sorted(results.items()):
+            self._keep(result)
 
     def _keep(self, result: Result) -> None:
         """Keep a result for publication and add its counts."""
@@ -286,7 +242,7 @@ class _Job:
             self.failed[number] = dict.fromkeys(files, reason) | self.failed.get(number, {})
             if (entry := (self.captures[number].files[0], reason)) not in self.outcome.unreadable:
                 self.outcome.unreadable.append(entry)
-        self.kept[result.id] = result
+        self.kept.append(result)
         self.outcome.flaws.update(result.flaws)
         self.outcome.problem_bytes.update(result.problem_bytes)
         self.outcome.notes += [text for text in result.notes if text not in self.outcome.notes]
@@ -301,7 +257,7 @@ class _Job:
         rows = [(name, name, reason) for name, reason in unread]
         for number, failed in self.failed.items():
             rows += [(self.captures[number].files[0], file, reason) for file, reason in failed.items()]
-        files = TaskFiles(self.staging, f"unread-{uuid.uuid4().hex[:12]}")
+        files = TaskFiles(self.staging, "unread")
         for capture, path, reason in rows:
             status = "no capture" if is_no_capture(reason) else "unreadable"
             files.write("captures", unread_files(capture, [(path, reason)], status))
@@ -309,58 +265,78 @@ class _Job:
 
     def files(self) -> list[TableFile]:
         """The files to publish: those of all kept results."""
-        return [file for result in self.kept.values() for file in result.files]
+        return [file for result in self.kept for file in result.files]
 
 
-def _again(shares: Sequence[tuple[Dissect, Result]]) -> Iterator[Dissect]:
-    """Tasks for the shares whose rows the knowledge of other shares may change."""
-    servers = frozenset(server for _, result in shares for server in result.knowledge.servers)
-    facts: dict[str, tuple[SharedFact, ...]] = {}
-    for name, shared in (item for _, result in shares for item in result.knowledge.facts.items()):
-        facts[name] = facts.get(name, ()) + tuple(shared)
-    for task, result in shares:
-        knowledge = SharedKnowledge(servers, facts).minus(result.knowledge)
+class _ShareRows:
+    """The results of shares by number of the task, and the keys of their deliveries, which Spark keeps."""
+
+    def __init__(self, job: _Job, packs: Packs) -> None:
+        self.job, self.packs = job, packs
+        self.results: dict[int, Result] = {}
+        self._rows: DataFrame | None = None
+
+    def run(self, shares: Sequence[Dissect]) -> None:
+        """Run shares; the earlier results and keys of the same shares are dropped."""
+        from pyspark import StorageLevel
+
+        if not shares:
+            return
+        job, work = self.job, self._work(shares)
+        packets = shuffle.started(job.spark, len(work.packs), partial(tasks.read_ranges, work=work))
+        rows = shuffle.continued(packets, len(shares), partial(tasks.dissect_shares, work=work))
+        rows = rows.persist(StorageLevel.DISK_ONLY)
+        job.persisted.append(rows)
+        self.results |= job.collected(rows)
+        numbers = ", ".join(str(task.number) for task in shares)
+        self._rows = rows if self._rows is None else self._rows.where(f"task not in ({numbers})").union(rows)
+
+    def correct_borders(self) -> set[int]:
+        """Replace ranges whose border was guessed wrong; the numbers of their captures."""
+        corrected = {result.corrected[0]: result.corrected[1] for result in self.results.values() if result.corrected}
+        self.packs |= {number: [(file_range,) for file_range in ranges] for number, ranges in corrected.items()}
+        return {*corrected}
+
+    def pair_deliveries(self, shares: Sequence[Dissect], pairs: Collection[int]) -> dict[int, Result]:
+        """Pair the keys of some captures and protocols; the results of the tasks."""
+        assert self._rows is not None
+        work = self._work(shares)
+        keys = self._rows.where(f"target >= 0 and major in ({', '.join(map(str, pairs))})")
+        return self.job.collected(shuffle.continued(keys, work.target_count, partial(tasks.pair_deliveries, work=work)))
+
+    def _work(self, shares: Sequence[Dissect]) -> ShareWork:
+        job, index, needed = self.job, count(), {task.capture_number for task in shares}
+        packs = [
+            [(next(index), number, file_range) for file_range in pack]
+            for number, of_capture in self.packs.items() if number in needed for pack in of_capture
+        ]  # fmt: skip
+        return ShareWork(shares, packs, slots(job.spark), job.options, job.staging)
+
+
+def _again(shares: Sequence[Dissect], results: Mapping[int, Result]) -> Iterator[Dissect]:
+    """Tasks for the shares whose rows the knowledge of other shares of their capture may change."""
+    servers: dict[int, frozenset[ProvenServer]] = {}
+    facts: dict[int, dict[str, tuple[SharedFact, ...]]] = {}
+    for task in shares:
+        number, knowledge = task.capture_number, results[task.number].knowledge
+        servers[number] = servers.get(number, frozenset()) | knowledge.servers
+        of_capture = facts.setdefault(number, {})
+        for name, shared in knowledge.facts.items():
+            of_capture[name] = of_capture.get(name, ()) + tuple(shared)
+    for task in shares:
+        number, result = task.capture_number, results[task.number]
+        knowledge = SharedKnowledge(servers[number], facts[number]).minus(result.knowledge)
         if knowledge.is_relevant(result.missing_servers, result.lookup_keys):
-            yield Dissect(f"{task.id}-again", task.unit, knowledge)
+            yield replace(task, knowledge=knowledge)
 
 
-# Results of an earlier run
-
-
-def _named(captures: Sequence[Capture], options: Options, share_count: int | None) -> dict[str, object]:
-    """The inputs and options that rows depend on, as JSON reads them back."""
-    files = [(f.name, f.path, *s) for c in captures for f, s in zip(c._files, partitions.written(c), strict=True)]
-    policy = options.policy
-    named: dict[str, object] = json.loads(json.dumps({
-        "version": __version__, "inputs": files, "captures": [len(c.files) for c in captures],
-        "decode_as": [[d.port, d.protocol] for d in options.decode_as], "bodies": policy.bodies,
-        "show_secrets": policy.show_secrets, "memory": options.max_memory_bytes, "shares": share_count,
-    }))  # fmt: skip
-    return named
-
-
-def _unfinished(staging: Storage) -> dict[str, Any]:
-    """The description of the unfinished job in a staging directory; empty if there is none."""
-    try:
-        job: dict[str, Any] = json.loads(staging.read(JOB) or b"")
+def _check_idle(staging: Storage) -> None:
+    """Raises OutputError if another process of this machine has a job in the staging directory."""
+    with suppress(ValueError, KeyError, TypeError):
+        job = json.loads(staging.read(JOB) or b"")
         host, pid = job["host"], int(job["pid"])
-    except (ValueError, KeyError, TypeError):
-        return {}
-    if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
-        raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
-    return job
-
-
-def _finished(staging: Storage) -> dict[str, Result]:
-    """Results of an earlier run with all of their files."""
-    sizes = staging.sizes()
-    results: dict[str, Result] = {}
-    for name in sorted(n for n in sizes if n.startswith("done/") and n.endswith(".json")):
-        with suppress(ValueError, msgspec.ValidationError):
-            result = tasks.result(staging.read(name) or b"")
-            if result.is_whole(sizes) and not result.failed:
-                results.setdefault(result.id, result)
-    return results
+        if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
+            raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
 
 
 def _cause(text: str) -> str:

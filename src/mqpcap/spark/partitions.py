@@ -1,8 +1,8 @@
 """Plans the units of work for Spark: shares of large captures, groups of small captures.
 
 A large capture is split into shares of its connections, and small captures are grouped. A Python task costs about 65 ms
-whatever it does (measured), so each task should have seconds of work. If a capture has few shares, each share reads all
-of its packets; for many shares, the job distributes the packets first (`mqpcap.spark.distribute`).
+whatever it does (measured), so each task should have seconds of work. The job reads a large capture once and brings
+the packets to their shares (`mqpcap.spark.ranges`); in ``format("mqpcap")`` each share reads all of its packets.
 
 A hash assigns connections to shares. The largest connections are assigned by size, so that shares are even. Sizes are
 estimated from the first windows of some files; only the running time depends on the estimate.
@@ -38,10 +38,7 @@ PACK_BYTES = 64 << 20
 SHARE_BYTES = 64 << 20
 """A share is not made smaller than this."""
 MAX_SHARES = 64
-"""Shares of a capture: each task that distributes packets writes a part for each, and small parts are slow to read."""
-DISTRIBUTED_SHARES = 3
-"""From this number of shares on, packets are distributed, which costs the CPU of three passes (measured)."""
-
+"""Shares of a capture: each task that reads a range makes a part for each share, and small parts are slow."""
 PINNED_PER_SHARE = 16
 """Largest connections per share that are assigned by size."""
 PACKET_BYTES = 66
@@ -130,21 +127,18 @@ def _near_file(name: str) -> str:
     return f": did you mean {meant[0]}?" if meant else ""
 
 
-def written(capture: Capture) -> list[tuple[int, int]]:
-    """Size and time of modification (ns) of each file; 0 where unknown."""
-    sizes_and_times = []
+def size_of(capture: Capture) -> int:
+    """Bytes of all files of a capture; 0 for a file that is gone."""
+    size_bytes = 0
     for file in capture._files:
-        size_and_time = getattr(file, "size_bytes", 0), getattr(file, "modified_ns", 0)  # set for the file of a URI
-        with suppress(OSError):
-            status = os.stat(file.path)
-            size_and_time = status.st_size, status.st_mtime_ns
-        sizes_and_times.append(size_and_time)
-    return sizes_and_times
+        with suppress(OSError):  # the size is set for the file of a URI
+            size_bytes += getattr(file, "size_bytes", 0) or os.stat(file.path).st_size
+    return size_bytes
 
 
 def plan_units(inputs: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
     """Units of work, the largest first; ``share_count`` is the number of shares of every capture, None: by its size."""
-    sizes = [sum(size for size, _ in written(capture)) for capture in inputs]
+    sizes = [size_of(capture) for capture in inputs]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
     large: list[tuple[float, WorkUnit]] = []
     small: list[int] = []

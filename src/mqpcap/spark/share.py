@@ -1,7 +1,7 @@
 """Runs a share of a capture through the pipeline, in a Spark task.
 
 A share is a part of the connections of a capture. A task reads all packets of the capture, or those that
-`mqpcap.spark.distribute` wrote for it, and keeps the packets of its share. Three results depend on more than one
+`mqpcap.spark.ranges` read for it, and keeps the packets of its share. Three results depend on more than one
 connection, so a share alone cannot compute them: servers proved by another connection, facts shared through a key
 (fq's logins), and deliveries. `SharedKnowledge` brings servers and facts from other shares; the keys of deliveries go
 to `mqpcap.spark.delivery_keys`.

@@ -88,7 +88,6 @@ class RemoteFile(InputFile):
 
     uri: str = ""
     size_bytes: int = 0
-    modified_ns: int = 0
 
     def open(self) -> PeekableStream:
         """The decompressed bytes; raises OSError if the file cannot be opened."""
@@ -117,7 +116,7 @@ def _add(search: InputSearch, uri: str) -> None:
         return
     head = shown_uri[: shown_uri.rindex(path)] if path in shown_uri else shown_uri[: shown_uri.index("://") + 3]
     for info in infos:
-        file = RemoteFile(head + info.path, info.path, None, False, uri, info.size, info.mtime_ns or 0)
+        file = RemoteFile(head + info.path, info.path, None, False, uri, info.size)
         try:
             search.add_source(file, file.open(), once=False, named=not searched)
         except (OSError, pa.ArrowException) as error:

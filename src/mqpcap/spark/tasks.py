@@ -1,19 +1,20 @@
 """The tasks of the bulk job. They run in Python workers of Spark, without any call to Spark.
 
-If a capture has many shares, `Distribute` reads a part of it and writes the packets of each share. `Describe` makes the
-rows of ``captures`` for files whose packets no single task reads. `Dissect` runs a share of a capture, or several small
-captures, through the pipeline and writes final rows to Parquet. `Join` pairs the publishes and deliveries of all shares
-of a capture.
+`run` dissects small captures, several in a task, and makes the rows of ``captures`` of large ones.
+A large capture takes three stages, between which Spark moves rows (`mqpcap.spark.shuffle`): `read_ranges` gives each
+share its packets, `dissect_shares` makes the share's tables and the keys of its deliveries, `pair_deliveries` pairs the
+keys of all shares.
 
-A task writes its result last, after all of its files, under a name that no other attempt has.
+Tasks write final rows to Parquet. The driver publishes the files of those attempts whose results it got.
 """
 
-import json
+import pickle
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from operator import attrgetter
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,12 +25,14 @@ from mqpcap.decode.detection import ServerProtocol
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.hooks import StageHooks
 from mqpcap.pipeline import Options
+from mqpcap.protocols import protocols
 from mqpcap.reading import limit_notes
-from mqpcap.spark import delivery_keys, distribute
-from mqpcap.spark.delivery_keys import KeyWriter
-from mqpcap.spark.distribute import FileRange, RangeResult
-from mqpcap.spark.partitions import SharePlan, WorkUnit
+from mqpcap.spark import delivery_keys
+from mqpcap.spark.delivery_keys import KeyBuffer
+from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark.ranges import FileRange, RangeReader, RangeResult, ShareCapture, SharePackets, check_borders
 from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
+from mqpcap.spark.shuffle import Row, read_table, result_row, table_bytes
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
@@ -42,17 +45,8 @@ GROUP_BYTES = 16 << 20
 """A row group is written when it is larger. Several tasks share a machine, so they buffer less than an export."""
 WAITING_BYTES = 48 << 20
 """Rows that wait for their row group, over all tables and days."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distribute:
-    """Distributes the packets of ranges of a capture to its shares."""
-
-    id: str
-    number: int
-    capture: Capture
-    ranges: tuple[FileRange, ...]
-    plan: SharePlan
+_BORDERS = -1
+"""The order of the results of ranges: each share gets them before all packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,85 +56,85 @@ class Describe:
     messages: number of messages by file, as the shares counted them.
     """
 
-    id: str
     number: int
     capture: Capture
     messages: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The name of the task, for its files."""
+        return f"describe-{self.number:05d}"
 
 
 @dataclass(frozen=True, slots=True)
 class Dissect:
     """Dissects a unit of work; ``knowledge`` comes from the other shares of the capture."""
 
-    id: str
+    number: int
     unit: WorkUnit
     knowledge: SharedKnowledge | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the task, for its files."""
+        return f"dissect-{self.number:05d}"
+
+    @property
+    def capture_number(self) -> int:
+        """Number of the first capture."""
+        return self.unit.captures[0][0]
+
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """Pairs the publishes and deliveries of one protocol in all shares of a capture."""
+class ShareWork:
+    """The work of the three stages of large captures.
 
-    id: str
-    capture: str
-    protocol: str
-    files: tuple[TableFile, ...]
+    * shares: by number of the target
+    * packs: by task, the ranges to read: number in order, number of the capture, range
+    * target_count: tasks that pair deliveries
+    """
 
-
-Task = Distribute | Describe | Dissect | Join
+    shares: Sequence[Dissect]
+    packs: Sequence[Sequence[tuple[int, int, FileRange]]]
+    target_count: int
+    options: Options
+    storage: Storage
 
 
 @dataclass(slots=True)
 class Result:
-    """The result of a task; sent as JSON.
+    """The result of a task."""
 
-    * keys: files for joins
-    * knowledge: what this share can prove to others
-    * missing_servers, lookup_keys: what it looked up; knowledge of other shares may change its rows
-    * messages: number of messages that began in each file
-    * failed: captures that could not be read: number, reason, and the unread files
-    """
-
-    id: str
     files: list[TableFile] = field(default_factory=list)
-    keys: list[TableFile] = field(default_factory=list)
-    ranges: list[RangeResult] = field(default_factory=list)
+    corrected: tuple[int, list[FileRange]] | None = None
+    """The number of the capture and its ranges, if a border was guessed wrong; there is nothing else then."""
     knowledge: SharedKnowledge = field(default_factory=SharedKnowledge)
+    """Servers and facts that this share proves."""
     missing_servers: list[ServerProtocol] = field(default_factory=list)
     lookup_keys: list[tuple[str, str]] = field(default_factory=list)
+    """The keys that the share looked up; knowledge of other shares may change its rows."""
+    delivering: list[str] = field(default_factory=list)
+    """Protocols with keys of deliveries."""
     messages: dict[str, int] = field(default_factory=dict)
+    """Messages by the file they began in."""
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failed: list[tuple[int, str, list[str]]] = field(default_factory=list)
-
-    def is_whole(self, sizes: Mapping[str, int]) -> bool:
-        """Whether all files of the result exist with the right sizes; ``sizes`` are those found, by path."""
-        written = {file.path: file.size_bytes for file in (*self.files, *self.keys)}
-        return sizes.items() >= written.items() and sizes.keys() >= {read.name for read in self.ranges if read.name}
-
-    def text(self) -> str:
-        """The result as JSON."""
-        # File names need not be UTF-8; msgspec's JSON refuses others.
-        return json.dumps(msgspec.to_builtins(self), separators=(",", ":"))
-
-
-def result(text: str | bytes) -> Result:
-    """Reads a result from JSON; raises ValueError or msgspec.ValidationError for anything else."""
-    return msgspec.convert(json.loads(text), Result)
+    """Captures that could not be read: number, reason, and the unread files."""
 
 
 class TaskFiles(RowFiles):
-    """The Parquet files of one attempt of one task, under names of its own.
+    """The Parquet files of one attempt of task ``task``, under names of its own.
 
     A task may run twice at the same time, and a Python worker can outlive its executor. So no two attempts write the
     same name, and a file counts only if the driver publishes it.
     """
 
-    def __init__(self, storage: Storage, stem: str) -> None:
+    def __init__(self, storage: Storage, task: str) -> None:
         super().__init__(GROUP_BYTES, WAITING_BYTES)
         self._storage = storage
-        self.stem = stem
+        self._stem = f"{task}-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, pa.NativeFile] = {}
         self._files: list[TableFile] = []
 
@@ -160,7 +154,7 @@ class TaskFiles(RowFiles):
         return self._files
 
     def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
-        part.path = f"data/{part.table}/date={part.date}/part-{self.stem}-{part.number:05d}.parquet"
+        part.path = f"data/{part.table}/date={part.date}/part-{self._stem}-{part.number:05d}.parquet"
         self._streams[part.path] = stream = self._storage.output(part.path)
         return parquet_writer(stream, rows, part.date_column)
 
@@ -171,33 +165,100 @@ class TaskFiles(RowFiles):
         self._files.append(TableFile(part.path, part.table, part.row_count, size_bytes))
 
 
-def run(task: Task, options: Options, storage: Storage) -> Result:
-    """Runs a task; its result is the last file that it writes to the staging directory."""
-    stem = f"{task.id}-{uuid.uuid4().hex[:12]}"
-    files = TaskFiles(storage, stem)
-    task_result = Result(task.id)
-    match task:
-        case Distribute() | Describe():
-            try:
-                if isinstance(task, Describe):
-                    _describe(task, files, task_result)
-                else:
-                    folder = f"packets/{stem}"
-                    task_result.ranges = distribute.distribute(task.capture, task.ranges, task.plan, storage, folder)
-            except CaptureError as error:
-                task_result.failed.append((task.number, one_line(error), [*task.capture.files]))
-        case Dissect():
-            for number, capture in task.unit.captures:
-                _TaskShare(task, capture, options, files, task_result).dissect(number)
-        case Join():
-            for rows in delivery_keys.deliveries(task.protocol, task.files, storage):
-                files.write("deliveries", with_capture("deliveries", rows, task.capture))
-    for file in files.close():
-        (task_result.keys if "." in file.table else task_result.files).append(file)
+def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
+    """Dissects whole captures, or describes one."""
+    files, result = TaskFiles(storage, task.name), Result()
+    if isinstance(task, Describe):
+        try:
+            _describe(task, files, result)
+        except CaptureError as error:
+            result.failed.append((task.number, one_line(error), [*task.capture.files]))
+    else:
+        for number, capture in task.unit.captures:
+            for _ in _TaskShare(task, capture, options, files, result).dissect(number):
+                pass
+    return _ended(files, result)
+
+
+def _ended(files: TaskFiles, result: Result) -> Result:
+    result.files += files.close()
     # The worker process runs further tasks, which may need less memory.
     memory.trim()
-    storage.write(f"done/{stem}.json", task_result.text().encode())
-    return task_result
+    return result
+
+
+def read_ranges(pack: int, work: ShareWork) -> Iterator[Row]:
+    """The packets of some ranges for each share, and for every share their results or why they cannot be read."""
+    for index, number, file_range in work.packs[pack]:
+        units = {target: task.unit for target, task in enumerate(work.shares) if task.capture_number == number}
+        unit = next(iter(units.values()))
+        reader = RangeReader(unit.captures[0][1], file_range, unit.plan)
+        failure = None
+        try:
+            for part, batches in enumerate(reader.packets()):
+                for target, unit in units.items():
+                    if batches[unit.number].num_rows:
+                        yield Row(pack, target, index, part, table_bytes(batches[unit.number]))
+        except CaptureError as error:
+            failure = one_line(error)
+        outcome = pickle.dumps(failure or reader.result)
+        for target in units:
+            yield Row(pack, target, _BORDERS, index, outcome)
+
+
+def dissect_shares(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
+    """The keys of the deliveries of shares, and a result of each share."""
+    for target, share_rows in groupby(rows, attrgetter("target")):
+        result = Result()
+        yield from _dissect_share(target, share_rows, work, result)
+        yield result_row(work.shares[target].number, result)
+
+
+def _dissect_share(target: int, rows: Iterator[Row], work: ShareWork, result: Result) -> Iterator[Row]:
+    task = work.shares[target]
+    number, capture = task.unit.captures[0]
+    by_kind = groupby(rows, lambda row: row.major != _BORDERS)
+    outcomes: dict[int, RangeResult | str] = {row.minor: pickle.loads(row.content) for row in next(by_kind)[1]}
+    ranges = [outcome for outcome in outcomes.values() if isinstance(outcome, RangeResult)]
+    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, str)]
+    if failures:
+        result.failed.append((number, failures[0], [*capture.files]))
+        return
+    borders = check_borders(ranges)
+    if borders.corrected:
+        result.corrected = number, borders.corrected
+        return
+    valid = {index: borders.valid[i] for i, index in enumerate(outcomes) if i in borders.valid}
+    packets = (
+        SharePackets(*valid[row.major], read_table(row.content))
+        for row in chain.from_iterable(packet_rows for _, packet_rows in by_kind) if row.major in valid
+    )  # fmt: skip
+    files = TaskFiles(work.storage, task.name)
+    share = _TaskShare(task, ShareCapture(capture._files, packets=packets), work.options, files, result)
+    for protocol, keys, at_end in share.dissect(number):
+        for to, begin_ns, table in keys.flush(work.target_count, at_end):
+            yield Row(task.number, to, pair_number(number, protocol), begin_ns, table_bytes(table))
+    _ended(files, result)
+
+
+def pair_number(number: int, protocol: str) -> int:
+    """A number for a capture and a protocol."""
+    names = [*protocols()]
+    return number * len(names) + names.index(protocol)
+
+
+def pair_deliveries(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
+    """Writes the rows of ``deliveries`` whose keys came here; gives a result."""
+    names = [*protocols()]
+    captures = dict(task.unit.captures[0] for task in work.shares)
+    for target, key_rows in groupby(rows, attrgetter("target")):
+        files = TaskFiles(work.storage, f"deliveries-{target:05d}")
+        for pair, parts in groupby(key_rows, attrgetter("major")):
+            number, protocol = divmod(pair, len(names))
+            keys = ((row.minor, read_table(row.content)) for row in parts)
+            for deliveries in delivery_keys.deliveries(names[protocol], keys):
+                files.write("deliveries", with_capture("deliveries", deliveries, captures[number].files[0]))
+        yield result_row(target, _ended(files, Result()))
 
 
 def _describe(task: Describe, files: TaskFiles, result: Result) -> None:
@@ -210,30 +271,33 @@ def _describe(task: Describe, files: TaskFiles, result: Result) -> None:
 
 
 class _TaskShare:
-    """Dissects one capture of a task, or its share of one, to tables; a share writes only the keys of deliveries."""
+    """Dissects one capture of a task, or its share of one, to tables; a share gives only the keys of deliveries."""
 
     def __init__(self, task: Dissect, capture: Capture, options: Options, files: TaskFiles, result: Result) -> None:
         unit, hooks = task.unit, StageHooks()
+        self._keys: dict[str, KeyBuffer] = {}
         if unit.plan.share_count > 1:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
-            hooks = StageHooks(correlation=self._write_keys)
+            hooks = StageHooks(correlation=self._buffer_keys)
         self._share = Share(
             capture, options, self._add_output, task.knowledge, share=unit.number, plan=unit.plan, hooks=hooks
         )
         self._files, self._result = files, result
 
-    def _write_keys(self, protocol: str, correlation: Correlation) -> None:
-        """A share writes the keys of deliveries for a join instead of pairing them."""
+    def _buffer_keys(self, protocol: str, correlation: Correlation) -> None:
+        """A share gives the keys of deliveries instead of pairing them."""
         if correlation.deliveries is not None:
             prints = fingerprints(self._share.pipeline.stages.options.policy.seeds)
-            correlation.deliveries = KeyWriter(protocol, prints, self._files.write)
+            correlation.deliveries = self._keys[protocol] = KeyBuffer(protocol, prints)
 
-    def dissect(self, number: int) -> None:
-        """Read the capture, write its rows and fill the result."""
+    def dissect(self, number: int) -> Iterator[tuple[str, KeyBuffer, bool]]:
+        """Read the capture, write its rows and fill the result; gives buffers of keys, and whether it is the end."""
         result, share, pipeline = self._result, self._share, self._share.pipeline
         capture, stages, failure = pipeline.capture, pipeline.stages, None
         try:
-            pipeline.run()
+            for _ in pipeline.steps():
+                for protocol, keys in self._keys.items():
+                    yield protocol, keys, False
             failure = pipeline.failure
         except CaptureError as error:
             failure = error
@@ -243,6 +307,9 @@ class _TaskShare:
                 read = {facts.file for facts in capture.facts if share.is_whole}
                 unread = [file for file in capture.files if file not in read]
                 result.failed.append((number, one_line(failure), unread))
+        for protocol, keys in self._keys.items():
+            yield protocol, keys, True
+        result.delivering = [protocol for protocol, keys in self._keys.items() if keys.delivers]
         if share.is_whole:
             result.notes += [*map(str, capture.notes), *stages.server_notes()]
         else:

@@ -1,24 +1,24 @@
-"""Packets distributed to shares are those of the capture, wherever its files are cut into ranges."""
+"""The packets of shares are those of the capture, wherever its files are cut into ranges."""
 
 import gzip
-import json
 import random
 import shutil
 import struct
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from in_process_spark import InProcessSpark
 from rows import fragmented, of_dissections, of_export, records, rotated
 
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import distribute, job, partitions, tasks
-from mqpcap.spark.distribute import Distribution, FileRange
+from mqpcap.spark import job, partitions, ranges
 from mqpcap.spark.partitions import SharePlan
-from mqpcap.spark.storage import Storage
+from mqpcap.spark.ranges import FileRange, RangeReader, ShareCapture, SharePackets
+from mqpcap.spark.shuffle import read_table, table_bytes
 from mqpcap.tcp.headers import connections_of, keys_of
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -48,35 +48,41 @@ def expected(capture: Capture, cut: SharePlan) -> list[list[Packet]]:
     return found
 
 
-def distributed(capture: Capture, cut: SharePlan, storage: Storage) -> tuple[list[list[Packet]], Distribution, int]:
-    """The packets of each share, and how often ranges were read."""
-    distribution = Distribution(capture, cut)
-    turn = 0
-    while packs := distribution.pending:
-        made = []
-        for i, pack in enumerate(packs):
-            text = tasks.Result(
-                "d", ranges=distribute.distribute(capture, pack, cut, storage, f"packets/{turn}-{i}")
-            ).text()
-            made += tasks.result(text).ranges
-        distribution.add(made)
-        turn += 1
-    shares = [distribution.share_capture(k, storage) for k in range(cut.share_count)]
-    found = [[p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares]
-    return found, distribution, turn
+def shared(capture: Capture, cut: SharePlan) -> tuple[list[list[Packet]], int]:
+    """The packets of each share, as tasks read ranges and shares take them; and how often ranges were read."""
+    todo = [file_range for pack in ranges.plan_ranges(capture) for file_range in pack]
+    for turn in count(1):  # noqa: B007  # returned
+        readers = [ranges.RangeReader(capture, file_range, cut) for file_range in todo]
+        batches = [(i, batch) for i, reader in enumerate(readers) for batch in reader.packets()]
+        borders = ranges.check_borders([reader.result for reader in readers])
+        if not borders.corrected:
+            break
+        todo = borders.corrected
+    parts = [
+        [
+            SharePackets(*borders.valid[i], read_table(table_bytes(batch[k])))
+            for i, batch in batches
+            if i in borders.valid
+        ]
+        for k in range(cut.share_count)
+    ]
+    shares = [ShareCapture(capture._files, packets=iter(part)) for part in parts]
+    return [
+        [p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares
+    ], turn
 
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, *borders: int) -> None:
-    """Spans with these borders in each file."""
+    """Ranges with these borders in each file."""
 
-    def ranges(capture: Capture) -> list[tuple[FileRange, ...]]:
+    def plan(capture: Capture) -> list[tuple[FileRange, ...]]:
         return [
             (FileRange(file, begin, until),)
             for file in range(len(capture.files))
             for begin, until in zip([0, *borders], [*borders, None], strict=True)
         ]
 
-    monkeypatch.setattr(distribute, "ranges", ranges)
+    monkeypatch.setattr(ranges, "plan_ranges", plan)
 
 
 def first_packets(path: Path, out: Path, count: int) -> Path:
@@ -132,7 +138,7 @@ def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for border in range(1, (tmp_path / "x.pcap").stat().st_size + 2, 3):
         cut_at(monkeypatch, border)
 
-        assert distributed(capture, cut, Storage(str(tmp_path)))[0] == whole, border
+        assert shared(capture, cut)[0] == whole, border
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -145,7 +151,7 @@ def test_pcapng_cut_at_every_block_and_in_it(tmp_path: Path, monkeypatch: pytest
 
     for border in range(4, size, 26):
         cut_at(monkeypatch, border, border + (size - border) // 2)
-        found, _, turns = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
+        found, turns = shared(capture, SharePlan(2))
 
         assert found == whole, border
         most = max(most, turns)
@@ -162,7 +168,7 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         whole = expected(capture, SharePlan(2))
         cut_at(monkeypatch, size // 2, size * 3 // 4)
 
-        found, _, _ = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
+        found, _ = shared(capture, SharePlan(2))
 
         assert found == whole, size
 
@@ -176,7 +182,7 @@ def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: 
     whole = expected(capture, SharePlan(2))
     cut_at(monkeypatch, 200, 400, 2500, 3000)
 
-    found_, _, _ = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
+    found_, _ = shared(capture, SharePlan(2))
 
     assert found_ == whole
 
@@ -202,7 +208,7 @@ def test_what_only_looks_like_records_is_found_out(tmp_path: Path, monkeypatch: 
 
     for border in range(30, path.stat().st_size, 37):
         cut_at(monkeypatch, border)
-        found, _, turn = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
+        found, turn = shared(capture, SharePlan(2))
 
         assert found == whole, border
         turns.add(turn)
@@ -219,7 +225,7 @@ def test_file_in_which_nothing_is_found_is_read_on_from_what_is_known(
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(1000, 10_000, 500))
 
-    made, _, turns = distributed(capture, SharePlan(2), Storage(str(tmp_path)))
+    made, turns = shared(capture, SharePlan(2))
 
     assert made == expected(capture, SharePlan(2))
     assert turns == 2
@@ -233,7 +239,7 @@ def test_record_larger_than_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     capture = only(tmp_path / "x.pcap")
     cut_at(monkeypatch, *range(100, 7000, 300))
 
-    assert distributed(capture, SharePlan(3), Storage(str(tmp_path)))[0] == expected(capture, SharePlan(3))
+    assert shared(capture, SharePlan(3))[0] == expected(capture, SharePlan(3))
 
 
 def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,20 +260,21 @@ def test_chain_with_a_compressed_file_and_small_writes(tmp_path: Path, monkeypat
         (1 << 20, 1 << 20, 7),
         (9000, 9000, 99),
     ):
-        monkeypatch.setattr(distribute, "RANGE_BYTES", range_bytes)
-        monkeypatch.setattr(distribute, "WINDOW_BYTES", window_bytes)
-        monkeypatch.setattr(distribute, "WINDOW_PACKETS", packet_count)
+        monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(ranges, "BUFFERED_BYTES", range_bytes // 2)
+        monkeypatch.setattr(ranges, "WINDOW_BYTES", window_bytes)
+        monkeypatch.setattr(ranges, "WINDOW_PACKETS", packet_count)
 
-        assert distributed(capture, cut, Storage(str(tmp_path)))[0] == expected(capture, cut), range_bytes
+        assert shared(capture, cut)[0] == expected(capture, cut), range_bytes
 
 
 def test_spans_of_small_files_make_a_task_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rotated(PCAPS / "fq/session.pcap", tmp_path, 6)
     (capture,) = captures([str(tmp_path)]).captures
     size = (tmp_path / "part.pcap").stat().st_size
-    monkeypatch.setattr(distribute, "RANGE_BYTES", size * 5 // 2)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", size * 5 // 2)
 
-    packs = distribute.ranges(capture)
+    packs = ranges.plan_ranges(capture)
 
     assert [span.file for pack in packs for span in pack] == [0, 1, 2, 3, 4, 5]
     assert max(map(len, packs)) == 2
@@ -279,7 +286,7 @@ def test_file_that_is_gone_fails_its_capture(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").unlink()
 
     with pytest.raises(CaptureError, match="cannot be read"):
-        Distribution(capture, SharePlan(3))
+        ranges.plan_ranges(capture)
 
 
 @pytest.mark.parametrize("share_count", [1, 2, 7])
@@ -295,56 +302,37 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
     (inputs / "short.pcap").write_bytes((PCAPS / "kokaq/go1_session.pcap").read_bytes()[:-7])
     found = captures([str(inputs)]).captures
     whole = of_dissections([dissect(capture) for capture in found])
-    monkeypatch.setattr(distribute, "RANGE_BYTES", 3000)
-    monkeypatch.setattr(partitions, "DISTRIBUTED_SHARES", 2)
-    done: list[tasks.Task] = []
-    run = tasks.run
-    monkeypatch.setattr(tasks, "run", lambda task, *others: done.append(task) or run(task, *others))
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 3000)
+    done: list[FileRange] = []
+    read = RangeReader.packets
+    monkeypatch.setattr(RangeReader, "packets", lambda reader: (done.append(reader.file_range), read(reader))[1])
 
-    made = job.export(None, found, str(tmp_path / "tables"), Options(), share_count=share_count)
+    made = job.export(InProcessSpark(), found, str(tmp_path / "tables"), Options(), share_count=share_count)
 
     assert of_export(tmp_path / "tables") == whole
     assert len([note for note in made.notes if "short.pcap: at byte" in note]) == 1
-    spans = [span for task in done if isinstance(task, tasks.Distribute) for span in task.ranges]
-    assert (len(spans) > 2 * len(found)) == (share_count > 1)
+    assert (len(done) > 2 * len(found)) == (share_count > 1)
 
 
-def test_another_run_reads_no_span_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed run left ranges distributed, of one the file is gone."""
-    found = captures([str(PCAPS / "fq/session.pcap")]).captures
-    monkeypatch.setattr(distribute, "RANGE_BYTES", 5000)
-    staging = tmp_path / ".tables.mqpcap-spark"
-    killed = job._Job(None, found, Options(), Storage(str(staging)))
-    killed.begin(3, 2)
-    killed._distributed()
-    left = sorted((staging / "packets").iterdir())
-    left[0].unlink()
-    mine = staging / job.JOB
-    mine.write_text(json.dumps({**json.loads(mine.read_text()), "pid": 4194304}))
+def test_range_whose_border_was_wrong_is_read_again_for_its_capture_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two captures, one carries records in a packet, and a border lies there."""
+    path = carrier(PCAPS / "fq/session.pcap", tmp_path / "carrier.pcap")
+    shutil.copy(PCAPS / "flymq/core.pcap", tmp_path / "core.pcap")
+    found = captures([str(path), str(tmp_path / "core.pcap")]).captures
+    whole = of_dissections([dissect(capture) for capture in found])
+    for border in range(30, path.stat().st_size, 37):
+        cut_at(monkeypatch, border)
+        if shared(found[0], SharePlan(2))[1] == 2:
+            break
+    done: list[str] = []
+    read = RangeReader.packets
+    monkeypatch.setattr(
+        RangeReader, "packets", lambda reader: (done.append(Path(reader.capture.files[0]).name), read(reader))[1]
+    )
 
-    again = job.export(None, found, str(tmp_path / "tables"), Options(), share_count=3)
+    job.export(InProcessSpark(), found, str(tmp_path / "tables"), Options(), share_count=2)
 
-    assert len(left) > 2
-    assert again.resumed_count == len(left) - 1
-    assert of_export(tmp_path / "tables") == of_dissections([dissect(found[0])])
-
-
-def test_packets_wait_where_others_do_not_look(tmp_path: Path) -> None:
-    found = captures([str(PCAPS / "fq/session.pcap")]).captures
-    staging = tmp_path / ".tables.mqpcap-spark"
-
-    job._Job(None, found, Options(), Storage(str(staging))).begin(3, 2)
-
-    assert staging.stat().st_mode & 0o007 == 0
-
-
-def test_distributed_packets_that_are_cut_off_are_an_error(tmp_path: Path) -> None:
-    capture = only(PCAPS / "fq/session.pcap")
-    cut = SharePlan(2)
-    distribution = Distribution(capture, cut)
-    distribution.add(distribute.distribute(capture, distribution.pending[0], cut, Storage(str(tmp_path)), "dealt"))
-    share = distribution.share_capture(1, Storage(str(tmp_path)))
-    (tmp_path / "dealt").write_bytes((tmp_path / "dealt").read_bytes()[:-100])
-
-    with pytest.raises(pa.ArrowInvalid):
-        list(share.windows())
+    assert of_export(tmp_path / "tables") == whole
+    assert (done.count("core.pcap"), done.count("carrier.pcap")) == (2, 4)
