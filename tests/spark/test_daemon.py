@@ -22,11 +22,12 @@ import json, pyspark, pyspark.daemon, pyspark.errors, py4j.protocol, runpy, sys
 def manager():
     '''Stands where workers are forked, and does the tasks of a job, all kinds of them.'''
     told.append(sorted(sys.modules))
-    from mqpcap.spark import job, storage
+    from mqpcap.capture import captures
+    from mqpcap.spark import job
     sys.path.insert(0, sys.argv[3])
     from in_process_spark import InProcessSpark
     loaded = {*sys.modules}
-    found = storage.captures(sys.argv[1:2]).captures
+    found = captures(sys.argv[1:2]).captures
     made = job.export(InProcessSpark(), found, sys.argv[2], job.Options(), share_count=3)
     told.extend([sorted({*sys.modules} - loaded), made.task_count])
 

@@ -26,7 +26,7 @@ from mqpcap.capture import Capture, captures, windows
 from mqpcap.cli import main
 from mqpcap.errors import OutputError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import delivery_keys, job, partitions, storage, tasks
+from mqpcap.spark import delivery_keys, job, partitions, tasks
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tables.export import Export
 from mqpcap.tables.messages import RowPolicy
@@ -222,7 +222,7 @@ def two(folder: Path) -> list[Capture]:
     """Two captures, found by names that hold only in the folder."""
     for name in ("flymq/core", "blipmq/qos1"):
         shutil.copy(PCAPS / f"{name}.pcap", folder)
-    return storage.captures(["core.pcap", "qos1.pcap"]).captures
+    return captures(["core.pcap", "qos1.pcap"]).captures
 
 
 def test_tasks_find_inputs_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_input_behind_a_link_and_two_dots_is_found(tmp_path: Path, monkeypatch: 
     shutil.copy(PCAPS / "blipmq/qos1.pcap", tmp_path / "far")
     monkeypatch.chdir(tmp_path)
 
-    made = job.export(SPARK, storage.captures(["link/../qos1.pcap"]).captures, "tables", Options())
+    made = job.export(SPARK, captures(["link/../qos1.pcap"]).captures, "tables", Options())
 
     assert made.unreadable == []
 

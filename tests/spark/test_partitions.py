@@ -16,7 +16,7 @@ from rows import records
 from mqpcap.capture import Capture, captures
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options, dissect
-from mqpcap.spark import partitions, storage
+from mqpcap.spark import partitions
 from mqpcap.spark.partitions import MAX_SHARES, SharePlan
 from mqpcap.spark.share import Share
 
@@ -134,7 +134,7 @@ def test_capture_that_is_gone_is_cut_by_hashes(tmp_path: Path) -> None:
 
 def test_size_of_files_is_asked_where_they_are(tmp_path: Path) -> None:
     shutil.copy(PCAPS / "fq/session.pcap", tmp_path / "x.pcap")
-    local, behind_uri = (storage.captures([uri]).captures[0] for uri in (f"{tmp_path}/x.pcap", f"file://{tmp_path}"))
+    local, behind_uri = (captures([uri]).captures[0] for uri in (f"{tmp_path}/x.pcap", f"file://{tmp_path}"))
 
     size_bytes = (PCAPS / "fq/session.pcap").stat().st_size
     assert partitions.size_of(local) == partitions.size_of(behind_uri) == size_bytes

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from in_process_spark import InProcessSpark
 from pyarrow import fs
 from rows import of_dissections, of_export, rotated
 
 from mqpcap.capture import captures
+from mqpcap.capture.remote import redacted_uri
+from mqpcap.cli import main
 from mqpcap.errors import CaptureError, OutputError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import job, partitions, storage
@@ -69,7 +72,7 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
             out.write(file.read_bytes())
     uri = f"s3://key:secret@captures/{{}}?{bucket}"
 
-    found = storage.captures([uri.format("day")])
+    found = captures([uri.format("day")])
     for _ in range(2):
         job.export(SPARK, found.captures, uri.format("out/tables"), Options(), share_count=3)
 
@@ -82,6 +85,43 @@ def test_export_from_and_to_s3_is_the_local_one(bucket: str, tmp_path: Path) -> 
     assert {info.path.split("/")[1] for info in left} == {"day", "out"}
     assert {info.path.split("/")[2] for info in left if info.path.startswith("captures/out/")} == {"tables"}
     assert b"secret" not in (tmp_path / "out/tables/_mqpcap.json").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["alone", "alone/*.pcap*", "alone/part.pcap1"])
+def test_local_export_reads_s3(bucket: str, tmp_path: Path, place: str) -> None:
+    """As from a folder of this machine; no secret is in what is printed or written."""
+    system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
+    files = rotated(PCAPS / "fq/session.pcap", tmp_path, 3)
+    for file in files:
+        put(system, f"alone/{file.name}", file.read_bytes())
+    taken = [file for file in files if place.endswith(file.name)] or files
+    expected = of_dissections([dissect(captures([*map(str, taken)]).captures[0])])
+
+    done = CliRunner().invoke(
+        main, ["export", f"s3://key:secret@captures/{place}?{bucket}", "--out", str(tmp_path / "out")]
+    )
+
+    assert done.exit_code == 0, done.stderr
+    made = without_names(of_export(tmp_path / "out"), "s3://captures/alone")
+    assert made == without_names(expected, str(tmp_path))
+    assert "secret" not in done.stderr + "".join(row for rows in of_export(tmp_path / "out").values() for row in rows)
+
+
+def test_what_a_uri_cannot_be_is_a_line_without_its_secret(bucket: str, tmp_path: Path) -> None:
+    local, uri = str(PCAPS / "flymq/core.pcap"), f"s3://key:secret@captures/none?{bucket}"
+    lines = []
+    for words in (["show", uri], ["export", local, "--out", uri], ["export", uri, "--append", str(tmp_path / "lake")],
+                  ["export", local, "--append", uri]):  # fmt: skip
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1
+        lines += [line for line in done.stderr.splitlines() if line.startswith("mqpcap: s3:")]
+
+    assert lines == [
+        "mqpcap: s3://captures/none: no such file",
+        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export writes to stores",
+        "mqpcap: s3://captures/none: a lake takes files of this machine",
+        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export writes to stores",
+    ]
 
 
 def in_bucket(system: fs.FileSystem, name: str) -> dict[str, bytes]:
@@ -104,7 +144,7 @@ def test_bucket_with_something_else_stays(bucket: str, stranger: str, is_named: 
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     place = f"stays{is_named}{len(stranger)}"
     uri = f"s3://key:secret@captures/{place}?{bucket}"
-    found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
+    found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     job.export(SPARK, found, uri, Options())
     put(system, f"{place}/{stranger}", b"mine")
     if is_named:
@@ -122,7 +162,7 @@ def test_bucket_with_something_else_stays(bucket: str, stranger: str, is_named: 
 def test_what_comes_into_the_bucket_during_the_job_stays(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     system, _ = fs.FileSystem.from_uri(f"s3://key:secret@captures?{bucket}")
     uri = f"s3://key:secret@captures/late?{bucket}"
-    found = storage.captures([str(PCAPS / "flymq/core.pcap")]).captures
+    found = captures([str(PCAPS / "flymq/core.pcap")]).captures
     job.export(SPARK, found, uri, Options())
     before = in_bucket(system, "late")
     run = job._Job.run
@@ -140,7 +180,7 @@ def test_bucket_keeps_an_earlier_export_where_an_input_failed(bucket: str, tmp_p
     uri = f"s3://key:secret@captures/kept?{bucket}"
     for name in ("core", "fetch"):
         (tmp_path / f"{name}.pcap").write_bytes((PCAPS / f"flymq/{name}.pcap").read_bytes())
-    found = storage.captures([str(tmp_path)]).captures
+    found = captures([str(tmp_path)]).captures
     job.export(SPARK, found, uri, Options())
     before = in_bucket(system, "kept")
     (tmp_path / "core.pcap").unlink()
@@ -176,7 +216,7 @@ def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
 
 
 def test_bucket_that_is_not_there_is_told_without_its_key(bucket: str) -> None:
-    found = storage.captures([f"s3://key:secret@nowhere/day?{bucket}"])
+    found = captures([f"s3://key:secret@nowhere/day?{bucket}"])
 
     ((name, reason),) = found.unreadable
     assert name == "s3://nowhere/day"
@@ -187,7 +227,7 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
     rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
     (tmp_path / "notes.txt").write_text("no capture")
 
-    found = storage.captures([f"file://{tmp_path}", "file:///nowhere/x.pcap"])
+    found = captures([f"file://{tmp_path}", "file:///nowhere/x.pcap"])
 
     assert [capture.files for capture in found.captures] == [
         tuple(f"file://{tmp_path}/part.pcap{n}" for n in ("", "1", "2"))
@@ -197,14 +237,14 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
 
 
 def test_missing_path_behind_a_uri_is_an_error() -> None:
-    found = storage.captures([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
+    found = captures([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
 
     with pytest.raises(CaptureError, match=r"file:///nowhere/x\.pcap: no such file"):
         partitions.check_readable(found.unreadable, permissive=True)
 
 
 def test_glob_in_a_uri() -> None:
-    found = storage.captures([f"file://{PCAPS}/flymq/[cf]*.pcap"])
+    found = captures([f"file://{PCAPS}/flymq/[cf]*.pcap"])
 
     expected = sorted(path.name for path in (PCAPS / "flymq").glob("[cf]*.pcap"))
     assert [Path(capture.files[0]).name for capture in found.captures] == expected
@@ -215,7 +255,7 @@ def test_export_from_and_to_uris_is_the_local_one(tmp_path: Path) -> None:
     out = f"file://{tmp_path}/out/tables"
 
     for _ in range(2):  # the second replaces the first
-        made = job.export(SPARK, storage.captures([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
+        made = job.export(SPARK, captures([f"file://{tmp_path}"]).captures, out, Options(), share_count=2)
 
     expected = of_dissections([dissect(captures([str(tmp_path)]).captures[0])])
     assert without_names(of_export(tmp_path / "out/tables"), "file://") == expected
@@ -232,7 +272,7 @@ def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="thesis"):
         job.export(
             InProcessSpark(),
-            storage.captures([str(PCAPS / "flymq/core.pcap")]).captures,
+            captures([str(PCAPS / "flymq/core.pcap")]).captures,
             f"file://{tmp_path}/tables",
             Options(),
         )
@@ -321,7 +361,7 @@ def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) 
     """A slash in a secret makes a URI that is none."""
     secret = "se/cret"
 
-    ((name, reason),) = storage.captures([uri.format(secret)]).unreadable
+    ((name, reason),) = captures([uri.format(secret)]).unreadable
     with pytest.raises(OutputError, match=r"^cannot open [^\n]+$") as told:
         storage.Storage(uri.format(secret)).open_filesystem()
 
@@ -335,7 +375,7 @@ def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) 
     ("/a://key:secret@b", "/a://key:secret@b"),
 ])  # fmt: skip
 def test_only_what_stands_before_the_host_is_hidden(uri: str, as_shown: str) -> None:
-    assert storage.redacted_uri(uri) == as_shown
+    assert redacted_uri(uri) == as_shown
 
 
 @pytest.mark.parametrize(("pattern", "names"), [
@@ -348,7 +388,7 @@ def test_glob_fits_names_and_two_stars_any_depth(tmp_path: Path, pattern: str, n
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((PCAPS / "flymq/core.pcap").read_bytes())
 
-    found = storage.captures([f"file://{tmp_path}/{pattern}"])
+    found = captures([f"file://{tmp_path}/{pattern}"])
 
     assert [file.removeprefix(f"file://{tmp_path}/") for c in found.captures for file in c.files] == names
     assert names == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob(pattern) if path.is_file())

@@ -1,4 +1,4 @@
-"""Resolves what the user names (files, directories, globs, standard input) to captures.
+"""Resolves what the user names (files, directories, globs, URIs, standard input) to captures.
 
 In: names. Out: `FoundCaptures`. Called by: the commands, ``recording`` and Spark. Promises: a capture is recognised by
 its content; a file reached twice is read once; a bad input never hides another. No regular file stays open between
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, captur
 from mqpcap.errors import CaptureError
 
 STDIN = "-"
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
 @dataclass(slots=True)
@@ -118,7 +120,7 @@ class FoundCaptures:
 
 
 def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptures:
-    """The captures in files, directories, globs and ``-`` (stdin, or the process's standard input).
+    """The captures in files, directories, globs, URIs and ``-`` (stdin, or the process's standard input).
 
     Captures are in the order of their first files. Bad inputs raise nothing.
     """
@@ -126,6 +128,15 @@ def captures(inputs: Sequence[str], stdin: BinaryIO | None = None) -> FoundCaptu
     for name in inputs:
         search.add(os.fspath(name))
     return search.result()
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URI.
+
+    >>> is_remote("s3://bucket/day"), is_remote("C:/day"), is_remote("./day")
+    (True, False, False)
+    """
+    return _URI.match(name) is not None
 
 
 def file_of_source(name: str, source: PeekableStream) -> InputFile:
@@ -193,6 +204,10 @@ class InputSearch:
         """One input as the user wrote it."""
         if name == STDIN:
             self._add_stdin()
+        elif is_remote(name):
+            from mqpcap.capture.remote import add_remote  # file systems are loaded for URIs only
+
+            add_remote(self, name)
         elif os.path.isdir(name):
             self._add_directory(name)
         elif os.path.lexists(name) or not glob.has_magic(name):

@@ -59,9 +59,9 @@ def export(
 ) -> None:
     """Write the tables of captures as Parquet.
 
-    INPUT is a file, a directory (searched for captures), a glob, or - for standard input. DIR appears when all is
-    written; it is new, empty, or has only an earlier export. With a filter the tables have the selected messages, their
-    exchanges, deliveries and connections.
+    INPUT is a file, a directory (searched for captures), a glob, a URI (s3://bucket/day), or - for standard input. DIR
+    appears when all is written; it is new, empty, or has only an earlier export. With a filter the tables have the
+    selected messages, their exchanges, deliveries and connections.
 
     With -i packets are written until Ctrl-C. With --rotate each period is a folder in DIR, named by its start. With
     --append DIR is a lake of Delta tables: files are known by their content, and a killed run is continued.
@@ -71,12 +71,14 @@ def export(
     if (out_dir is None) == (lake_dir is None):
         raise click.UsageError("name either --out DIR or --append DIR")
     if lake_dir is not None:
+        _check_local(lake_dir)
         if interface is not None or wanted is not None or allow_missing:
             raise click.UsageError("--append goes with files, without -i, a filter or --allow-missing")
         _append(inputs, Path(lake_dir), finish, rebuild, remove, Outcome(choices))
     if finish or rebuild or remove:
         raise click.UsageError("--finish, --rebuild and --remove go with --append")
     assert out_dir is not None
+    _check_local(out_dir)
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
@@ -114,6 +116,17 @@ def export(
     if not choices.quiet:
         tell(summary, outcome, out_dir)
     end(outcome)
+
+
+def _check_local(folder: str) -> None:
+    """Raises OutputError for a directory that is a URI."""
+    from mqpcap.capture.inputs import is_remote
+    from mqpcap.errors import OutputError
+
+    if is_remote(folder):
+        from mqpcap.capture.remote import redacted_uri
+
+        raise OutputError(f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export writes to stores")
 
 
 def _append(

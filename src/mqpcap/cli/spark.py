@@ -53,7 +53,9 @@ def export(
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
     import logging
 
-    from mqpcap.spark import job, storage
+    from mqpcap.capture import captures
+    from mqpcap.capture.remote import redacted_uri
+    from mqpcap.spark import job
     from mqpcap.spark.session import session
     from mqpcap.spark.share import TASK_MEMORY_BYTES
 
@@ -63,7 +65,7 @@ def export(
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
-    search = storage.captures(inputs)
+    search = captures(inputs)
     outcome.skipped += search.skipped
     outcome.capture_count = len(search.captures)
     outcome.file_count = sum(len(capture.files) for capture in search.captures)
@@ -86,7 +88,7 @@ def export(
         exit_code(outcome)
         raise result.refusal
     if result.summary is not None and not choices.quiet:
-        tell(result.summary, outcome, storage.redacted_uri(out_dir))
+        tell(result.summary, outcome, redacted_uri(out_dir))
         print_note(plural(result.task_count, "task"))
     if search.unreadable:
         click.get_current_context().exit(max(1, exit_code(outcome)))

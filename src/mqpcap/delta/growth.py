@@ -21,7 +21,8 @@ import pyarrow as pa
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.file_sets import rotated_name
-from mqpcap.capture.inputs import InputFile, span
+from mqpcap.capture.inputs import InputFile, is_remote, span
+from mqpcap.capture.remote import redacted_uri
 from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
@@ -157,6 +158,9 @@ class Lake:
         named = {x for x in inputs if not os.path.isdir(x)}
         paths: dict[tuple[int, int], str] = {}
         for name in dict.fromkeys([*inputs, *self.catalog.wanted]):
+            if is_remote(name):
+                outcome.unreadable.append((redacted_uri(name), "a lake takes files of this machine"))
+                continue
             matches = list(_below(name))
             if not matches:
                 outcome.unreadable.append((name, "no such file" if not glob.has_magic(name) else "no file matches"))

@@ -30,13 +30,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, captures
 from mqpcap.errors import CaptureError, QueryError
 from mqpcap.pipeline import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies
-from mqpcap.spark import partitions, schemas, share, storage
+from mqpcap.spark import partitions, schemas, share
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.reading_options import Reading, check_columns, reading
 from mqpcap.spark.share import NS, Share, SharedKnowledge
@@ -92,7 +92,7 @@ class CaptureReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A partition per unit of work; raises CaptureError as `partitions.check_readable` does, before any work."""
-        search = storage.captures(self.asked.inputs)
+        search = captures(self.asked.inputs)
         partitions.check_readable(search.unreadable, self.asked.permissive)
         if not search.captures:
             raise CaptureError("none of the inputs can be read")
