@@ -97,7 +97,7 @@ def sharing_connections(parts: Sequence[Frames]) -> list[list[Frames]]:
     """The parts in groups, so that all messages of a connection are in one group."""
     groups: list[tuple[set[int], list[Frames]]] = []
     for part in parts:
-        flows, members = (set(np.unique(part.flow).tolist()) if len(parts) > 1 else set()), [part]
+        flows, members = (set(factorize(part.flow)[0].tolist()) if len(parts) > 1 else set()), [part]
         for group in [group for group in groups if not group[0].isdisjoint(flows)]:
             groups.remove(group)
             flows, members = flows | group[0], [*group[1], *members]
