@@ -66,7 +66,8 @@ class ClientKeys:
         if self.has_forgotten:
             return
         if q.payload_key > 0 and len(self.publishes) < _MAX_PUBLISHES:
-            self.publishes_repeat = self.publishes_repeat or q.payload_key in self.publishes
+            if not self.publishes_repeat:
+                self.publishes_repeat = q.payload_key in self.publishes
             self.publishes[q.payload_key] = q.offset
             self.publish_count += 1
         if len(self.keys) < _MAX_KEYS:

@@ -54,6 +54,7 @@ class TcpOrder:
 
     ``client_read``, ``server_read``: stream offsets up to which messages were read, or holes given up.
     ``resume_at``: ``client_read`` at which a reply that waits goes on.
+    ``has_waiting``: a request or a reply waits.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
     ``is_after_hole``: bytes of the client are missing after its last message.
     ``skips_silent``: requests that get no reply need not be added: in no state may they get one.
@@ -70,6 +71,7 @@ class TcpOrder:
     client_truncated: cython.bint
     server_truncated: cython.bint
     is_after_hole: cython.bint
+    has_waiting: cython.bint
     waiting_requests: object
     waiting_replies: object
     held_bytes: cython.longlong
@@ -80,7 +82,7 @@ class TcpOrder:
         self.client_read = self.server_read = 0 if start_seen else NO_OFFSET
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = self.is_after_hole = False
-        self.skips_silent = True
+        self.skips_silent, self.has_waiting = True, False
         self.resume_at = _NEVER
         self.waiting_requests, self.waiting_replies = deque(), deque()
         self.held_bytes = 0
@@ -192,11 +194,12 @@ class TcpOrder:
         """A message that is no request and no reply: only its time counts. If it must wait, close ones are merged."""
         q: Request
         r: Reply
-        waiting = self.waiting_requests if from_client else self.waiting_replies
         is_read: cython.bint = ack <= (self.server_read if from_client else self.client_read)
-        if is_read and not self.waiting_requests and not self.waiting_replies:
+        if is_read and not self.has_waiting:
             self._note_time(ts_ns, end_ns, from_client)
-        elif from_client:
+            return
+        waiting = self.waiting_requests if from_client else self.waiting_replies
+        if from_client:
             q = waiting[len(waiting) - 1] if waiting else None
             if q is not None and q.row == _OTHER and ts_ns - q.end_ns < _CLOSE_NS:
                 q.end_ns = max(q.end_ns, end_ns)
@@ -216,19 +219,21 @@ class TcpOrder:
     @cython.cfunc
     def request(self, q: Request) -> cython.void:
         """A request, or a hole of the client."""
-        if not self.waiting_requests and not self.waiting_replies and q.first_ack <= self.server_read:
+        if not self.has_waiting and q.first_ack <= self.server_read:
             self._take_request(q)
         else:
             self.waiting_requests.append(q)
+            self.has_waiting = True
             self.release(len(self.waiting_requests) > MAX_WAITING)
 
     @cython.cfunc
     def reply(self, r: Reply) -> cython.void:
         """A reply, or a hole of the server."""
-        if not self.waiting_requests and not self.waiting_replies and r.ack <= self.client_read:
+        if not self.has_waiting and r.ack <= self.client_read:
             self._take_reply(r)
         else:
             self.waiting_replies.append(r)
+            self.has_waiting = True
             self.release(len(self.waiting_replies) > MAX_WAITING)
 
     @cython.cfunc
@@ -255,6 +260,7 @@ class TcpOrder:
                 self._take_reply(replies.popleft())
             else:
                 break
+        self.has_waiting = bool(requests or replies)
         self.resume_at = _NEVER
         if replies:
             r = replies[0]
@@ -341,7 +347,7 @@ def match_messages(
             m.client_truncated = truncated[k]
             kind = kinds[code[k]]
             if index[k] >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
-                q = Request()
+                q = Request.__new__(Request)
                 q.row, q.code, q.kind, q.echo_key = first_row + index[k], code[k], kind, echo_key[k]
                 q.payload_key, q.has_id = payload_key[k], has_id[k]
                 q.offset, q.end, q.reach = offset[k], end, end
@@ -371,7 +377,7 @@ def match_messages(
             m.server_read = end
         m.server_truncated = truncated[k]
         if index[k] >= 0:
-            r = Reply()
+            r = Reply.__new__(Reply)
             r.row, r.code, r.bit = first_row + index[k], code[k], 0
             r.echo_key, r.payload_key = echo_key[k], payload_key[k]
             r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset[k], end, first_ack[k], ts_ns[k], end_ns[k]
@@ -384,7 +390,7 @@ def match_messages(
             m.reply(r)
         else:
             m.other(False, end, first_ack[k], ts_ns[k], end_ns[k])
-        if m.waiting_requests:
+        if m.has_waiting and m.waiting_requests:
             m.release(False)
     if m is not None:
         results.open_bytes += m.recount()
