@@ -122,7 +122,7 @@ def test_what_is_missing_of_a_foreign_protocol_is_missing(tmp_path: Path) -> Non
     said, gated = run("info", path).stdout, run("info", "-q", "--max-loss", "0", path)
 
     assert "nothing ours: connections are 1 HTTP/1; 600 B of them were never captured" in said
-    assert "of ours 0 B in 0 gaps, 0 B of it by the snap length; of others 600 B in 6 gaps" in said
+    assert "  missing       600 B in 6 gaps of other protocols\n" in said
     assert gated.exit_code == 1 and "30 % lost" in gated.stderr
     path.write_bytes(lossy(80, 20, 0, b"POST / HTTP/1.1\r\n"))
     assert run("info", "-q", "--max-loss", "0", path).exit_code == 0
@@ -139,7 +139,7 @@ def test_a_proxy_header_is_no_loss(tmp_path: Path) -> None:
 
     assert said.exit_code == 0
     assert "verdict       with care: 1 request has no known outcome\n" in said.stdout, "and nothing else"
-    assert f"100.0% of {len(blipmq_message(0))} B payload" in said.stdout
+    assert f"100.0% of {len(blipmq_message(0))} B of payload" in said.stdout
 
 
 def whole_connection(client: int = 99, server: int = 499) -> list[tuple[int, bytes]]:
@@ -165,7 +165,7 @@ def test_a_capture_that_holds_every_packet_twice_is_not_sent_again(tmp_path: Pat
     once = run("info", "-q", path).stdout
 
     assert "captured twice every packet is in the capture twice; 5 copies, not counted as sent again" in twice
-    assert "sent again    0 B" in twice
+    assert "\n  sent again" not in twice
     assert "captured twice 1 copy, not counted as sent again" in once
 
 
@@ -290,3 +290,23 @@ def test_a_pcap_shorter_than_its_header_has_a_verdict_and_a_row(tmp_path: Path) 
     assert told["verdict"] == "empty: there is no packet"
     (row,) = pq.read_table(tmp_path / "out/captures").to_pylist()
     assert (row["status"], row["packets"]) == ("cut short", 0)
+
+
+def test_counts_of_zero_are_left_out() -> None:
+    """qos1 has neither losses nor flaws; fq_snapped was cut at 128 bytes a packet."""
+    whole, cut = run("info", "-q", QOS1).stdout, run("info", "-q", "pcaps/faults/fq_snapped.pcap").stdout
+
+    assert "packets       382, all TCP\n" in whole
+    assert not any(f"\n  {word}" in whole for word in ("dropped", "flaw", "missing", "undecoded", "sent again", "late"))
+    assert all(f"\n  {word}" in cut for word in ("flaws", "flawed", "undecoded", "missing"))
+    assert " 0 " not in whole.split("connection  client")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "colour"), [(QOS1, 32), ("pcaps/faults/blipmq_lost.pcap", 33), ("pcaps/strangers/http_5555.pcap", 31)]
+)
+def test_the_verdict_has_a_colour(name: str, colour: int) -> None:
+    verdict = run("info", "-q", "--color", "always", name).stdout.splitlines()[1]
+
+    assert verdict.startswith(f"  verdict       \x1b[{colour}m") and verdict.endswith("\x1b[0m")
+    assert "\x1b" not in run("info", "-q", name).stdout

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import metered, put, width_of, wrapped
-from mqpcap.cli.options import common, utc_option
+from mqpcap.cli.console import coloured, metered, put, width_of, wrapped
+from mqpcap.cli.options import color_option, common, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Outcome, background, size_bytes
 from mqpcap.wording import plural, shown
@@ -30,8 +30,11 @@ REMARKS_SHOWN = 20
 @click.option("--max-loss", type=click.FloatRange(0, 100), metavar="PERCENT",
               help="Exit 1 if more was dropped, missing or not decoded.")  # fmt: skip
 @utc_option
+@color_option
 @common
-def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bool, choices: Choices) -> None:
+def info(
+    inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bool, color: str, choices: Choices
+) -> None:
     """Describe captures, and how far they can be trusted.
 
     The output has a verdict in one line, files, packets and messages, and the bytes that were lost, truncated,
@@ -57,7 +60,7 @@ def info(inputs: tuple[str, ...], as_json: bool, max_loss: float | None, utc: bo
                 reports.append(report.as_json())
                 continue
             with meter.paused():
-                for line in _as_text(report, utc):
+                for line in _as_text(report, utc, coloured(sys.stdout, color)):
                     put(wrapped(line, sys.stdout, 16))
     if as_json:
         strangers = {
@@ -85,11 +88,11 @@ def _format(facts: "FileFacts") -> str:
     )
 
 
-def _as_text(report: "Report", utc: bool) -> Iterator[str]:
+def _as_text(report: "Report", utc: bool, colours: bool) -> Iterator[str]:
     for facts in report.files[:FILES_SHOWN]:
         yield shown(facts.file)
         if facts is report.files[0]:
-            yield f"  verdict       {report.verdict()}"
+            yield f"  verdict       {_painted(report.verdict()) if colours else report.verdict()}"
         yield f"  format        {_format(facts)}"
     if len(report.files) > FILES_SHOWN:
         yield f"and {plural(len(report.files) - FILES_SHOWN, 'more file')} of the same capture"
@@ -97,6 +100,12 @@ def _as_text(report: "Report", utc: bool) -> Iterator[str]:
         yield f"  {name:<13} {shown(words)}"
     yield from _remarks_as_text(report)
     yield from _list_as_text(report)
+
+
+def _painted(verdict: str) -> str:
+    """The verdict in green if the capture is whole, in yellow if there is a doubt, in red if it has nothing to read."""
+    colour = {"whole": 32, "with care": 33}.get(verdict.split(":")[0], 31)
+    return f"\x1b[{colour}m{verdict}\x1b[0m"
 
 
 def _remarks_as_text(report: "Report") -> Iterator[str]:

@@ -6,7 +6,7 @@ In: rows of all tables of one capture. Out: `Report`, the numbers of ``mqpcap in
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -278,10 +278,10 @@ class Report:
         yield len(self.notes), "see the notes"
 
     def facts(self, utc: bool) -> Iterator[tuple[str, str]]:
-        """The numbers in words, for people: what they are of, and what they say."""
+        """The numbers in words, for people: what they count, and what they say. Counts of zero are left out."""
         sums = self.sums
-        packets = counted((words, self.packets[key]) for key, words in _PACKETS.items() if self.packets.get(key))
-        yield "packets", f"{self.packet_count:,}: {packets}"
+        packets = [(words, self.packets[key]) for key, words in _PACKETS.items() if self.packets.get(key)]
+        yield "packets", _divided(self.packet_count, packets)
         for title, kinds_of_packets in (("not TCP", self.not_tcp), ("not read", self.not_read)):
             if kinds_of_packets:
                 yield title, counted((name, count) for name, count in Counter(kinds_of_packets).most_common())
@@ -289,47 +289,57 @@ class Report:
         if times:
             first_time, last_time = (clock(t, utc, True) for t in (min(times), max(times)))
             yield "time", f"{first_time} to {last_time}, {(max(times) - min(times)) / 1e9:,.3f} s"
-        dropped = self.dropped_count
-        yield "dropped", "the files do not say" if dropped is None else f"{dropped:,} by the capturing system"
-        named = {"other": "not ours", "tls": "TLS"}
+        if self.dropped_count:
+            yield "dropped", f"{plural(self.dropped_count, 'packet')} by the capturing system"
+        named = {"other": "of other protocols", "tls": "encrypted (TLS)"}
         kinds = [(named.get(name, name), n) for name, n in sorted(self.connections.items())]
-        yield "connections", f"{self.connections.total():,}" + (f": {counted(kinds)}" if kinds else "")
-        begun, one_sided = sums["late_start_count"], sums["one_sided_count"]
-        yield "of ours", f"started before the capture: {begun:,}; captured on one side only: {one_sided:,}"
-        messages = counted(sorted(self.messages.items()))
-        yield "messages", f"{messages}; {sums['resynced_count']:,} found by search"
-        yield "flaws", counted(sorted(self.flaws.items()))
-        if self.pairs:
-            yield (
-                "pairs",
-                "; ".join(
-                    f"{protocol} " + ", ".join(f"{counts[word]:,} {word}" for word in CERTAINTY.values())
-                    for protocol, counts in sorted(self.pairs.items())
-                ),
-            )
-        if self.unknown_pairs:
-            yield "unknown", "; ".join(f"{count:,}: {why}" for why, count in self.unknown_pairs.most_common())
-        payload, flawed, undecoded, late, gaps, snapped, conflict = (
-            size(sums[f"{name}_bytes"])
-            for name in ("payload", "flawed", "undecoded", "late", "gap", "snapped", "conflict")
-        )
-        if self.decoded_share is not None:
-            # Rounded down: 100% means every byte.
-            share = f"{int(self.decoded_share * 1000) / 10:.1f}% of {payload} payload"
-            yield "decoded", f"{share}; {flawed} in messages with a flaw, {undecoded} in none ({late} late)"
-        missing = f"{gaps} in {plural(sums['gap_count'], 'gap')}, {snapped} of it by the snap length"
-        if sums["foreign_payload_bytes"] or sums["foreign_gap_bytes"]:
-            foreign_gaps = plural(sums["foreign_gap_count"], "gap")
-            missing = f"of ours {missing}; of others {size(sums['foreign_gap_bytes'])} in {foreign_gaps}"
-        yield "missing", missing
-        again = size(sums["retransmitted_bytes"] + sums["conflict_bytes"])
-        yield "sent again", f"{again}, {conflict} of it with other content"
+        if kinds:
+            yield "connections", _divided(self.connections.total(), kinds)
+        if late_count := sums["late_start_count"]:
+            yield "late start", f"{plural(late_count, 'connection')} began before the capture"
+        if one_sided_count := sums["one_sided_count"]:
+            yield "one side", f"of {plural(one_sided_count, 'connection')} was captured, without the other"
+        if self.messages:
+            resynced = f", {sums['resynced_count']:,} of them found by search" if sums["resynced_count"] else ""
+            yield "messages", f"{_divided(self.messages.total(), sorted(self.messages.items()))}{resynced}"
+        if self.flaws:
+            yield "flaws", counted(sorted(self.flaws.items()))
+        yield from self._pairs_in_words()
+        yield from self._bytes_in_words()
         if duplicates := sums["duplicate_packets"]:
             is_all_twice = duplicates * 2 >= self._connection_packets * ALL_TWICE
             share = "every packet is in the capture twice; " if is_all_twice else ""
             yield "captured twice", f"{share}{plural(duplicates, 'copy', 'copies')}, not counted as sent again"
         for note in self.notes:
             yield "note", note
+
+    def _pairs_in_words(self) -> Iterator[tuple[str, str]]:
+        pairs: Counter[str] = sum(self.pairs.values(), Counter())
+        if pairs:
+            counts = [f"{pairs[word]:,} {word}" for word in CERTAINTY.values() if pairs[word]]
+            yield "pairs", ", ".join(counts)
+        for why, count in self.unknown_pairs.most_common():
+            yield "unknown", f"the outcome of {plural(count, 'request')}: {why}"
+
+    def _bytes_in_words(self) -> Iterator[tuple[str, str]]:
+        sums = self.sums
+        if self.decoded_share is not None:
+            # Rounded down: 100% means every byte.
+            yield "decoded", f"{int(self.decoded_share * 1000) / 10:.1f}% of {size(sums['payload_bytes'])} of payload"
+        if sums["flawed_bytes"]:
+            yield "flawed", f"{size(sums['flawed_bytes'])} in messages with a flaw"
+        if sums["undecoded_bytes"]:
+            late = f", {size(sums['late_bytes'])} of them before the first message" if sums["late_bytes"] else ""
+            yield "undecoded", f"{size(sums['undecoded_bytes'])} in no message{late}"
+        if sums["gap_bytes"]:
+            snapped = f", {size(sums['snapped_bytes'])} of it by the snap length" if sums["snapped_bytes"] else ""
+            yield "missing", f"{size(sums['gap_bytes'])} in {plural(sums['gap_count'], 'gap')}{snapped}"
+        if sums["foreign_gap_bytes"]:
+            gaps = plural(sums["foreign_gap_count"], "gap")
+            yield "missing", f"{size(sums['foreign_gap_bytes'])} in {gaps} of other protocols"
+        if again := sums["retransmitted_bytes"] + sums["conflict_bytes"]:
+            conflict = f", {size(sums['conflict_bytes'])} of it with other content" if sums["conflict_bytes"] else ""
+            yield "sent again", f"{size(again)}{conflict}"
 
     def as_json(self) -> Mapping[str, Json]:
         """The numbers as ``--json`` writes them."""
@@ -355,6 +365,13 @@ class Report:
             "connection_list": list(self.listed.values()),
             "verdict": self.verdict(),
         }
+
+
+def _divided(total: int, parts: Sequence[tuple[str, int]]) -> str:
+    """A number and its parts, for example ``382, all TCP``."""
+    if len(parts) == 1 and parts[0][1] == total:
+        return f"{total:,}, all {parts[0][0]}" if total > 1 else f"{total:,} {parts[0][0]}"
+    return f"{total:,}" + (f": {counted(parts)}" if parts else "")
 
 
 def _why_unknown(connection: Mapping[str, Any], unpaired_count: int) -> str:
