@@ -153,3 +153,12 @@ def test_a_tree_has_a_line_for_each_field_that_is_there() -> None:
         "      [1] 2",
         "    empty: 0 in the list",
     ]
+
+
+def test_error_texts_and_bodies_are_shortened_not_dropped() -> None:
+    """errors.truth.json: the first refusal says "invalid PUBLISH payload"; qos1.truth.json: "published as 1"."""
+    refused = lines_on_terminal(80, "show", "-q", "-Y", "status == error", "-c", "1", "pcaps/blipmq/errors.pcap")[-1]
+    published = lines_on_terminal(80, "show", "-q", "--topic", "low", "--op", "PUBLISH", "-c", "1", QOS1)[-1]
+
+    assert 'error 400 "invalid' in refused and refused.endswith("<= #10")
+    assert '"pub' in published and published.endswith("=> silent")

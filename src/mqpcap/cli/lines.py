@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOMY_WIDTH = 110
 """Below it a line on a terminal has no room for addresses."""
+SHORT_TEXT = 7
+"""Characters of a text that is not shortened before the operation and the outcome are."""
 _COLOURS = {"dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m", "cyan": "\x1b[36m", "bold": "\x1b[1m"}
 _PLAIN = "\x1b[0m"
 
@@ -90,20 +92,41 @@ def _painted(parts: Sequence[LinePart], paint: Paint) -> list[str]:
 
 
 def fit_width(parts: Sequence[LinePart], width: int) -> list[LinePart]:
-    """The parts that fit the width; the longest is shortened, after a word if it has several.
+    """The parts that fit the width: names and latencies are left out, then the longest parts are shortened.
 
     >>> [part.text for part in fit_width([LinePart("PUBLISH"), LinePart("id=7", rank=1), LinePart("a long topic")], 18)]
-    ['PUBLISH', 'a...']
+    ['PUBLISH', 'a long...']
     """
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
         left.remove(max(ranked, key=lambda part: part.rank))
-    for index, part in enumerate(left):
-        if _width(left) > width and part.text.startswith(("=> ", "<= ")):
-            left[index] = part._replace(text=part.text.partition(" in ")[0])  # better no latency than half of it
-    while (excess := _width(left) - width) > 0 and (loose := [part for part in left if not part.is_fixed]):
+    left = _outcomes_cut(left, width, " in ")
+    left = _texts_cut(left, width, 0, SHORT_TEXT)
+    left = _outcomes_cut(left, width, " ok")
+    left = [part._replace(text=part.text.rstrip()) if _width(left) > width and part.keep else part for part in left]
+    for keep in range(3):
+        left = _texts_cut(left, width, keep, 0)
+    return left
+
+
+def _outcomes_cut(parts: Sequence[LinePart], width: int, word: str) -> list[LinePart]:
+    """The parts, outcomes up to a word if the line is too wide: better no latency than half of it."""
+    is_wide = _width(parts) > width
+    return [
+        part._replace(text=part.text.partition(word)[0]) if is_wide and part.text.startswith(("=> ", "<= ")) else part
+        for part in parts
+    ]
+
+
+def _texts_cut(parts: Sequence[LinePart], width: int, keep: int, least: int) -> list[LinePart]:
+    """The parts, the longest texts of a rank shortened until the line fits or none is longer than ``least``."""
+    left = list(parts)
+    while (excess := _width(left) - width) > 0:
+        loose = [part for part in left if part.keep == keep and not part.is_fixed and len(part.text) > least]
+        if not loose:
+            break
         longest = max(loose, key=lambda part: len(part.text))
-        index, text = left.index(longest), _shortened(longest.text, len(longest.text) - excess)
+        index, text = left.index(longest), _shortened(longest.text, max(len(longest.text) - excess, least))
         left[index : index + 1] = [longest._replace(text=text)] if len(text) < len(longest.text) else []
     return left
 
@@ -113,9 +136,7 @@ def _width(parts: Sequence[LinePart]) -> int:
 
 
 def _shortened(text: str, length: int) -> str:
-    kept = text.rstrip()[: max(length - 3, 4)]
-    behind_word = kept.rpartition(" ")[0]
-    return (behind_word or kept) + "..."
+    return text.rstrip()[: max(length - 3, 4)].rstrip() + "..."
 
 
 def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:

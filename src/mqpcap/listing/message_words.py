@@ -33,14 +33,16 @@ class LinePart(NamedTuple):
     rank: int = 0
     is_fixed: bool = False
     """Whether it is never shortened, only left out."""
+    keep: int = 0
+    """How long it is kept as it is: the parts with 0 are shortened first."""
 
 
 CONTENT_PARTS = (
-    LinePart("operation", "cyan"), LinePart("destination", "bold"),
+    LinePart("operation", "cyan", keep=2), LinePart("destination", "bold"),
     *(LinePart(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
-    LinePart("length"), LinePart("body", rank=2), LinePart("ok", "green"), LinePart("error", "red"),
-    LinePart("gap", "red"), LinePart("resynced", "red"), LinePart("flaw", "red"), LinePart("outcome", "dim"),
-    LinePart("failure", "red"),
+    LinePart("length", keep=1), LinePart("body"), LinePart("ok", "green", keep=1), LinePart("error", "red"),
+    LinePart("gap", "red"), LinePart("resynced", "red"), LinePart("flaw", "red"),
+    LinePart("outcome", "dim", keep=1), LinePart("failure", "red", keep=1),
 )  # fmt: skip
 """The parts that a line may have, in their order, each with its name for a text."""
 
