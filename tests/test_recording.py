@@ -50,7 +50,7 @@ def test_the_package_shows_what_it_promises_and_loads_nothing() -> None:
     ).stdout.splitlines()
 
     calls = "ask diff explain export extract fields follow info join lake messages open protocols read report samples"
-    assert said == [f"CaptureError MqpcapError QueryError Recording {calls} show stats", ""]
+    assert said == [f"CaptureError MqpcapError ProgressBar QueryError Recording {calls} show stats trace", ""]
     with pytest.raises(AttributeError, match="no attribute 'write'"):
         mqpcap.write  # noqa: B018
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         trace,
     )
     from mqpcap.joining import join
+    from mqpcap.progress_bar import ProgressBar
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
 
@@ -39,13 +40,14 @@ _CALLS = (
 _MODULES = {
     "api": _CALLS,
     "joining": ("join",),
+    "progress_bar": ("ProgressBar",),
     "recording": ("Recording", "open", "read"),
     "sample_captures": ("samples",),
 }
 __all__ = [
-    "CaptureError", "MqpcapError", "QueryError", "Recording", "ask", "diff", "explain", "export", "extract", "fields",
-    "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "report", "samples", "show", "stats",
-    "trace",
+    "CaptureError", "MqpcapError", "ProgressBar", "QueryError", "Recording", "ask", "diff", "explain", "export",
+    "extract", "fields", "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "report",
+    "samples", "show", "stats", "trace",
 ]  # fmt: skip
 
 

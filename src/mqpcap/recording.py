@@ -12,7 +12,7 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -44,6 +44,7 @@ from mqpcap.tables.output import NamedTables, Output
 from mqpcap.tables.schemas import TABLES
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from scapy.packet import Packet
 
     from mqpcap.scapy.session import Key
@@ -91,18 +92,20 @@ def open(
     show_secrets: bool = False,
     bodies: int | Literal["full", "none"] | None = None,
     max_memory_bytes: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> "Recording":
     """A capture, or several: files, directories, globs, bytes, file objects. Packets are read when first needed.
 
     decode_as: protocols by server port, ``{9092: "flymq"}``. show_secrets: passwords and keys are not masked.
     bodies: bytes of each body to keep; None or ``"full"`` keeps all, ``"none"`` keeps none.
     max_memory_bytes: limit for reassembly, as ``--max-memory``.
+    progress: called with the number of bytes that were read, for example ``mqpcap.ProgressBar(path)``.
     Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
     choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes)
     options = choices.dissection()
     opened, copies = open_inputs(path)
-    return Recording(opened, options, copies)
+    return Recording(opened, options, copies, progress)
 
 
 def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
@@ -197,6 +200,7 @@ class _Index:
 
     capture: Capture
     options: Options
+    progress: Callable[[int], None] | None = None
     _contents: _Contents | None = None
     _tables: dict[str, pa.Table] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -229,7 +233,7 @@ class _Index:
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
             locator = PacketLocator(capture)
             pipeline = CapturePipeline(capture, options, take, Background(pool), locator.hooks())
-            for _ in pipeline.steps():
+            for _ in pipeline.steps(self.progress):
                 while ready:
                     yield ready.popleft()
         if selection is not None:
@@ -273,14 +277,22 @@ class Recording(NamedTables):
     '127.0.0.1:39290 > 127.0.0.1:5555 BlipMQ HELLO id=1'
     """
 
-    def __init__(self, captures: Sequence[Capture], options: Options, copies: Sequence[object] = ()) -> None:
+    def __init__(
+        self,
+        captures: Sequence[Capture],
+        options: Options,
+        copies: Sequence[object] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         self._captures = list(captures)
         self._copies = copies  # temporary files that live as long as this object
-        self._indexes = {file_text(capture.files[0]): _Index(capture, options) for capture in captures}
+        self._indexes = {file_text(capture.files[0]): _Index(capture, options, progress) for capture in captures}
 
     def close(self) -> None:
         """Frees the tables and their temporary files. They are read again if they are needed again."""
-        self._indexes = {name: _Index(index.capture, index.options) for name, index in self._indexes.items()}
+        self._indexes = {
+            name: _Index(index.capture, index.options, index.progress) for name, index in self._indexes.items()
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -325,6 +337,15 @@ class Recording(NamedTables):
     def info(self) -> list[dict[str, Any]]:
         """Facts and quality of each capture: the entries of ``mqpcap info --json``."""
         return [index.contents().info for index in self._indexes.values()]
+
+    def plot(self) -> "Figure":
+        """A figure of matplotlib: messages and errors over time, and latencies by operation.
+
+        A notebook shows it; ``savefig`` writes it. Raises OutputError if matplotlib is not installed.
+        """
+        from mqpcap.statistics.capture_figure import capture_figure
+
+        return capture_figure(self.messages, self.exchanges)
 
     # -- packets -------------------------------------------------------------------------------------------
 

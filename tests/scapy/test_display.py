@@ -180,6 +180,14 @@ def test_a_list_of_messages_is_a_table_in_a_notebook() -> None:
     assert PacketList([IP()])._repr_html_() is None
 
 
+def test_tables_in_a_notebook_have_its_colours() -> None:
+    """What sets no colour of its own is read in light and in dark."""
+    messages = sniff(offline=str(ROOT / "pcaps/blipmq/qos1.pcap"), session=MqSession, count=3, quiet=True)
+
+    for html in (messages[0]._repr_html_(), messages._repr_html_()):
+        assert "color" not in html and "background" not in html and 'style="text-align:left"' in html
+
+
 def test_lists_inside_a_message_are_laid_out() -> None:
     shown = FlyMQFetchReply(records=[FlyMQRecord(key="a"), FlyMQRecord(key="b")]).show(dump=True)
 

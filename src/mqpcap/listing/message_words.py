@@ -5,7 +5,7 @@ unescaped.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mqpcap.listing.reorder_buffer import Exchange
 from mqpcap.wording import shown
@@ -33,7 +33,7 @@ class LinePart(NamedTuple):
     rank: int = 0
     is_fixed: bool = False
     """Whether it is never shortened, only left out."""
-    keep: int = 0
+    keep: Literal[0, 1, 2] = 0
     """How long it is kept as it is: the parts with 0 are shortened first."""
 
 

@@ -17,7 +17,7 @@ from mqpcap.errors import OutputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 # Stand-ins for colours: in no colour map, and all different.
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
@@ -55,51 +55,70 @@ def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int6
 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        middles_s = (np.arange(len(messages)) + 0.5) * step_s
-        for axes, values, colour, word in ((upper, messages, MESSAGES, "messages"), (lower, errors, ERRORS, "errors")):
-            axes.bar(middles_s, values, step_s, color=colour)
-            axes.set_ylabel(word)
-            axes.set_ylim(0, max(1, int(values.max(initial=0))) * 1.05)
-            axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
-            axes.grid(axis="y")
-            axes.set_axisbelow(True)
-        lower.set_xlabel("seconds since the first message")
-        upper.set_xlim(0, max(len(messages), 1) * step_s)
+        draw_timeline(figure, step_s, messages, errors, (MESSAGES, ERRORS))
         return _svg(figure, "timeline")
+
+
+def draw_timeline(
+    figure: "Figure | SubFigure",
+    step_s: float,
+    messages: NDArray[np.int64],
+    errors: NDArray[np.int64],
+    colours: tuple[str, str],
+) -> None:
+    """Draws bars of messages and, below, of errors into an empty figure."""
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    middles_s = (np.arange(len(messages)) + 0.5) * step_s
+    for axes, values, colour, word in zip(
+        (upper, lower), (messages, errors), colours, ("messages", "errors"), strict=True
+    ):
+        axes.bar(middles_s, values, step_s, color=colour)
+        axes.set_ylabel(word)
+        axes.set_ylim(0, max(1, int(values.max(initial=0))) * 1.05)
+        axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+    lower.set_xlabel("seconds since the first message")
+    upper.set_xlim(0, max(len(messages), 1) * step_s)
 
 
 def latencies(operations: Sequence[tuple[str, Sequence[float]]]) -> str:
     """A line from the median to the largest latency of each operation, on a logarithmic scale.
 
-    some: names, and p50, p95, p99 and the largest in milliseconds.
+    operations: names, and p50, p95, p99 and the largest in milliseconds.
     """
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(operations)), layout="constrained")
-        axes: Axes = figure.subplots()
-        least = 0.001  # a microsecond: a logarithm needs more than nothing
-        for y, (_, values) in enumerate(operations):
-            points = [max(x, least) for x in values]
-            axes.plot([points[0], points[-1]], [y, y], color=LINE, linewidth=2, zorder=1)
-            for x, colour, marker, word in zip(
-                points, (P50, P95, P99, INK), "osD|", ("p50", "p95", "p99", "largest"), strict=True
-            ):
-                axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
-        axes.set_xscale("log")
-        axes.set_xlim(*_decades([x for _, values in operations for x in values], least))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(range(len(operations)), [name for name, _ in operations])
-        axes.set_ylim(len(operations) - 0.5, -0.5)
-        axes.set_xlabel("milliseconds from request to reply")
-        axes.grid(axis="x")
-        axes.set_axisbelow(True)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0)
+        draw_latencies(figure, operations, (LINE, P50, P95, P99, INK))
         return _svg(figure, "latencies")
+
+
+def draw_latencies(
+    figure: "Figure | SubFigure", operations: Sequence[tuple[str, Sequence[float]]], colours: Sequence[str]
+) -> None:
+    """Draws latencies into an empty figure; colours: of the line, p50, p95, p99 and the largest."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes: Axes = figure.subplots()
+    least = 0.001  # a microsecond: a logarithm needs more than nothing
+    for y, (_, values) in enumerate(operations):
+        points = [max(x, least) for x in values]
+        axes.plot([points[0], points[-1]], [y, y], color=colours[0], linewidth=2, zorder=1)
+        for x, colour, marker, word in zip(points, colours[1:], "osD|", ("p50", "p95", "p99", "largest"), strict=True):
+            axes.plot([x], [y], marker, color=colour, markersize=6, label=word if y == 0 else None, zorder=2)
+    axes.set_xscale("log")
+    axes.set_xlim(*_decades([x for _, values in operations for x in values], least))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(operations)), [name for name, _ in operations])
+    axes.set_ylim(len(operations) - 0.5, -0.5)
+    axes.set_xlabel("milliseconds from request to reply")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0)
 
 
 def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
