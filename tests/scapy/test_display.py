@@ -184,8 +184,8 @@ def test_tables_in_a_notebook_have_its_colours() -> None:
     """What sets no colour of its own is read in light and in dark."""
     messages = sniff(offline=str(ROOT / "pcaps/blipmq/qos1.pcap"), session=MqSession, count=3, quiet=True)
 
-    for html in (messages[0]._repr_html_(), messages._repr_html_()):
-        assert "color" not in html and "background" not in html and 'style="text-align:left"' in html
+    for shown in (messages[0]._repr_html_(), messages._repr_html_()):
+        assert "color" not in shown and "background" not in shown and 'style="text-align:left"' in shown
 
 
 def test_lists_inside_a_message_are_laid_out() -> None:
