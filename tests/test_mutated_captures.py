@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from examples import multiplied
 from mutated_captures import (
     PCAPS,
     capture_bytes,
@@ -143,7 +144,7 @@ def test_a_packet_with_a_malformed_ip_header_may_be_the_first(tmp_path: Path) ->
     assert read(capture).connections == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(multiplied(20)))
 def test_a_mutant_obeys_the_laws_in_any_windows(seed: int, tmp_path: Path) -> None:
     rnd = random.Random(seed)
     capture = tmp_path / "capture.pcap"

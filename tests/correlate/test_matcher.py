@@ -13,6 +13,7 @@ from alignments import certain_pairs, with_holes
 from batches import PRINTS, End, Row, batch, closing, correlated, placed
 from blipmq_broker import PUBLISH, TYPES, Frame
 from blipmq_broker import rows as blipmq_rows
+from examples import multiplied
 
 from mqpcap.correlate import Correlation, Watermarks, exchanges, matcher, named_matcher, tcp_order
 from mqpcap.correlate.matcher import RequestMatcher
@@ -359,7 +360,7 @@ def _world_rule(answers_all: str) -> CorrelationRule:
 def test_no_certain_pair_of_random_conversations_is_wrong() -> None:
     """Constant windows of 1, 2, 3 and 8, steady and heavy times, losses, late starts; likely pairs below 0.5 %."""
     counts: Counter[str] = Counter()
-    for seed in range(1500):
+    for seed in range(multiplied(500)):
         world = World(seed)
         script = world.run()
         for (side, offset), (state, other, how) in script.states(world.is_orderly).items():
@@ -369,7 +370,7 @@ def test_no_certain_pair_of_random_conversations_is_wrong() -> None:
             counts[f"{'right' if is_right else 'wrong'} {state}"] += 1
             assert is_right or state == "likely", (seed, offset, other, how)
     print(dict(counts))
-    assert counts["right answered"] > 10_000
+    assert counts["right answered"] > 3000
     assert counts["wrong likely"] <= 0.005 * max(counts["right likely"], 1)
 
 
@@ -394,7 +395,7 @@ def _small_conversation(seed: int) -> Script:
 def test_certain_pairs_are_those_of_all_alignments() -> None:
     """Each alignment of small conversations is tried: no pair is certain that one of them lacks, and few are missed."""
     pairs = missed = 0
-    for seed in range(1200):
+    for seed in range(multiplied(400)):
         script = _small_conversation(seed)
         sides = [
             with_holes([r for r in script.rows if r["direction"] == side], script.sent[side], LENGTH)
@@ -410,7 +411,7 @@ def test_certain_pairs_are_those_of_all_alignments() -> None:
         assert given <= expected, seed
         pairs, missed = pairs + len(expected), missed + len(expected - given)
     print(f"{missed} of {pairs} certain pairs missed")
-    assert pairs > 2000
+    assert pairs > 650
     assert missed <= 0.02 * pairs
 
 

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+NAMES = (
+    "blipmq/qos1", "blipmq/errors", "blipmq/midstream", "flymq/groups", "flymq/fetch", "flymq/login", "fq/session",
+    "fq/errors", "kokaq/go1_session", "msgq/split_session", "msgq/flat_errors", "faults/fq_lost", "faults/flymq_no_syn",
+    "faults/msgq_conflict",
+)  # fmt: skip
 GIVEN: dict[str, dict[str, Any]] = {
     "what_did": {"client": "127.0.0.1"}, "rates": {"window_ns": 250_000_000, "top": 30}, "slowest": {"n": 500},
 }  # fmt: skip
@@ -28,9 +33,9 @@ GIVEN: dict[str, dict[str, Any]] = {
 def engines(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple["SparkSession", Any, Any]]:
-    """A session, a connection and a context with the tables of all sample captures."""
+    """A session, a connection and a context with the tables of some captures, in which each question has an answer."""
     out = tmp_path_factory.mktemp("all") / "tables [1]"  # no glob
-    done = CliRunner().invoke(main, ["export", "-q", str(PCAPS), "--out", str(out)])
+    done = CliRunner().invoke(main, ["export", "-q", *(f"{PCAPS}/{name}.pcap" for name in NAMES), "--out", str(out)])
     assert done.exit_code == 0, done.output
     session, con, context = spark.newSession(), duckdb.connect(), pl.SQLContext()
     for engine in (session, con, context):

@@ -5,6 +5,11 @@ import os
 from hypothesis import settings
 
 
+def multiplied(count: int) -> int:
+    """The count, or the multiple that is asked for."""
+    return count * int(os.environ.get("MQPCAP_EXAMPLES", "1"))
+
+
 def examples(count: int) -> settings:
-    """Settings with the count, or a multiple of it; other settings are those of ``conftest.py``."""
-    return settings(max_examples=count * int(os.environ.get("MQPCAP_EXAMPLES", "1")))
+    """Settings with the count of examples; other settings are those of ``conftest.py``."""
+    return settings(max_examples=multiplied(count))
