@@ -59,21 +59,66 @@ def test_simple_request() -> None:
     }  # fmt: skip
 
 
-def test_numeric_names_as_text() -> None:
-    found = columns(CREATE)
+# Of each frame some columns; None where it has none.
+COLUMNS: dict[str, tuple[bytes, str, dict[str, Any]]] = {
+    "numeric names": (
+        CREATE, "c2s",
+        {"namespace": "42", "queue": "7", "body": b"", "namespace_raw": h("0000002a"), "component_opaque": 10},
+    ),
+    "push": (
+        PUSH, "c2s",
+        {"opaque": 0xCAFE0003, "opcode": 7, "client": 0, "client_name": "ProxyHttp", "namespace": "orders",
+         "queue": "fast", "body": b"hello", "status": None},
+    ),
+    "its answer": (
+        POPPED, "s2c", {"status": 0, "reason": 1, "op_opaque": 0x21, "body": b"hello", "client": None},
+    ),
+    "failure": (
+        FAILED, "s2c",
+        {"status": 1, "reason": 3, "status_name": "Fail", "reason_name": "Exists, NotAllowed or Infra"},
+    ),
+    "go1 push": (
+        GO1_PUSH, "c2s",
+        {"namespace": "42", "queue": "7", "body": b"hello", "trailer": bytes(12), "opaque": 3, "message_type": 1,
+         "rq": 1, "client_name": "QueueService", "ambiguities": []},
+    ),
+    "go1 answer": (GO1_ANSWER, "s2c", {"status": 1, "reason": 1, "status_name": "Success"}),
+    "go1 name of six bytes": (
+        LONG_NAME, "c2s", {"namespace": "42", "queue": "7", "body": b"hello", "namespace_len": 6},
+    ),
+    "go1 name of one byte": (
+        SHORT_NAME, "c2s", {"namespace": "42", "queue": "7", "body": b"hello", "namespace_len": 1},
+    ),
+    "go1 name of no length": (
+        h("20040105 03000000 06030002 02200400 00040000 07000000") + bytes(12), "c2s",
+        {"namespace": None, "queue": "7", "body": b""},
+    ),
+    "go1 value that runs on": (LONG_VALUE, "c2s", {"trailer": bytes(range(4, 16))}),
+    "go1 value and UUID": (LONG_THEN_UUID, "c2s", {"trailer": h("3e3f404142434445464748 49")}),
+    "lean request": (
+        LEAN_CREATE, "c2s",
+        {"opaque": 9, "op_opaque": 0x55, "opcode": 1, "client": 3, "namespace": "42", "queue": "7", "body": b"",
+         "tag": None, "reason": None, "metadata": None, "component_opaque": None, "trailer": None},
+    ),
+    "lean answer": (
+        LEAN_ANSWER, "s2c",
+        {"status": 1, "body": b"42-7", "tag": None, "reason": None, "metadata": None, "component_opaque": None,
+         "trailer": None},
+    ),
+}  # fmt: skip
 
-    assert (found["namespace"], found["queue"], found["body"]) == ("42", "7", b"")
-    assert (found["namespace_raw"], found["component_opaque"]) == (h("0000002a"), 10)
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_a_frame(name: str) -> None:
+    frame, direction, expected = COLUMNS[name]
+
+    found = columns(frame, direction)
+
+    assert {column: found.get(column) for column in expected} == expected
 
 
-def test_push_and_its_answer() -> None:
-    push, popped = columns(PUSH), columns(POPPED, "s2c")
-
-    assert (push["opaque"], push["opcode"], push["client"], push["client_name"]) == (0xCAFE0003, 7, 0, "ProxyHttp")
-    assert (push["namespace"], push["queue"], push["body"]) == ("orders", "fast", b"hello")
-    assert (popped["status"], popped["reason"], popped["op_opaque"], popped["body"]) == (0, 1, 0x21, b"hello")
-    assert "client" not in popped
-    assert "status" not in push
+def test_metadata_of_a_value_that_runs_on_has_its_lengths() -> None:
+    assert [len(e["value"]) for e in columns(LONG_THEN_UUID)["metadata"]] == [44, 16]
 
 
 def test_metadata_with_names() -> None:
@@ -94,50 +139,6 @@ def test_metadata_names_follow_the_numbering() -> None:
     codec = columns(six, numbering="codec", order="msb")
     assert [e["name"] for e in codec["metadata"]] == ["LastModificationTime", None]
     assert columns(LONG_VALUE)["metadata"] == [{"tag": 6, "name": "LastModificationTime", "value": h("00010203")}]
-
-
-def test_failure() -> None:
-    found = columns(FAILED, "s2c")
-
-    assert (found["status"], found["reason"]) == (1, 3)
-    assert (found["status_name"], found["reason_name"]) == ("Fail", "Exists, NotAllowed or Infra")
-
-
-def test_go1_push_and_answer() -> None:
-    push, answer = columns(GO1_PUSH), columns(GO1_ANSWER, "s2c")
-
-    assert (push["namespace"], push["queue"], push["body"], push["trailer"]) == ("42", "7", b"hello", bytes(12))
-    assert (push["opaque"], push["message_type"], push["rq"]) == (3, 1, 1)
-    assert (push["client_name"], push["ambiguities"]) == ("QueueService", [])
-    assert (answer["status"], answer["reason"], answer["status_name"]) == (1, 1, "Success")
-
-
-def test_go1_names_of_other_lengths() -> None:
-    for frame, n in ((LONG_NAME, 6), (SHORT_NAME, 1)):
-        found = columns(frame)
-        assert (found["namespace"], found["queue"], found["body"], found["namespace_len"]) == ("42", "7", b"hello", n)
-
-
-def test_go1_name_of_no_length_is_absent() -> None:
-    found = columns(h("20040105 03000000 06030002 02200400 00040000 07000000") + bytes(12))
-
-    assert "namespace" not in found
-    assert (found["queue"], found["body"]) == ("7", b"")
-
-
-def test_go1_values_that_run_on_stand_in_the_trailer() -> None:
-    assert columns(LONG_VALUE)["trailer"] == bytes(range(4, 16))
-    assert columns(LONG_THEN_UUID)["trailer"] == h("3e3f404142434445464748 49")
-    assert [len(e["value"]) for e in columns(LONG_THEN_UUID)["metadata"]] == [44, 16]
-
-
-def test_lean_request_and_answer() -> None:
-    create, answer = columns(LEAN_CREATE), columns(LEAN_ANSWER, "s2c")
-
-    assert (create["opaque"], create["op_opaque"], create["opcode"], create["client"]) == (9, 0x55, 1, 3)
-    assert (create["namespace"], create["queue"], create["body"]) == ("42", "7", b"")
-    assert (answer["status"], answer["body"]) == (1, b"42-7")
-    assert not {"tag", "reason", "metadata", "component_opaque", "trailer"} & (create.keys() | answer.keys())
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,40 @@ def verdict(*sides: bytes, **about: Any) -> Verdict:
     return claims(opening(*sides, **about)).verdict
 
 
-def test_getlname_flat() -> None:
-    assert row(PROTOCOL, "flat_c2s", GETLNAME_FLAT)[2] == "flat"
-    assert columns("flat_c2s", GETLNAME_FLAT) == {"type": "getlname", "document": '{"type":"getlname"}'}
+# All columns of a frame: layout, bytes, columns.
+COLUMNS: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    "flat getlname": ("flat_c2s", GETLNAME_FLAT, {"type": "getlname", "document": '{"type":"getlname"}'}),
+    "split getlname": (
+        "split_c2s", GETLNAME_SPLIT,
+        {"type": "getlname", "document": '{"header":{"type":"getlname"},"body":null}'},
+    ),
+    "the document's example, corrected": (
+        "flat_c2s", EXAMPLE,
+        {"from": "sender@host", "to": "recipient@host", "seq": "1234",
+         "document": '{"from":"sender@host","to":"recipient@host","seq":"1234",'
+         '"data":{"list":["1","2",null,"this"],"description":"Fun for all"}}'},
+    ),
+    "lname in the body of a split answer": (
+        "split_s2c", split(kinds.message({"type": "getlname"}, True), kinds.message({"lname": "1_1@h"}, True)),
+        {"type": "getlname", "lname": "1_1@h", "msg": '{"lname":"1_1@h"}', "msg_len": 17,
+         "document": '{"header":{"type":"getlname"},"body":{"lname":"1_1@h"}}'},
+    ),
+    "routing keys as text": (
+        "flat_c2s",
+        flat(kinds.encode({"type": "send", "seq": 7, "reply": -1, "to": None, "group": [1, {"a": True}],
+                           "instance": b"\xff"}, True)),
+        {"type": "send", "seq": "7", "reply": "-1", "group": '[1,{"a":true}]', "instance": '{"hex":"ff"}',
+         "document": '{"type":"send","seq":7,"reply":-1,"to":null,"group":[1,{"a":true}],"instance":{"hex":"ff"}}'},
+    ),
+}  # fmt: skip
 
 
-def test_getlname_split() -> None:
-    assert columns("split_c2s", GETLNAME_SPLIT) == {
-        "type": "getlname",
-        "document": '{"header":{"type":"getlname"},"body":null}',
-    }
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_a_frame(name: str) -> None:
+    layout, frame, expected = COLUMNS[name]
+
+    assert columns(layout, frame) == expected
+    assert row(PROTOCOL, layout, frame)[2] == layout.partition("_")[0]
 
 
 def test_the_documents_example_as_printed_is_malformed() -> None:
@@ -112,16 +136,6 @@ def test_the_documents_example_as_printed_is_malformed() -> None:
     found, flaw, _ = row(PROTOCOL, "flat_c2s", EXAMPLE_AS_PRINTED)
 
     assert (found, flaw) == ({"has_stats": False}, Flaw.MALFORMED)
-
-
-def test_the_documents_example_corrected() -> None:
-    assert columns("flat_c2s", EXAMPLE) == {
-        "from": "sender@host",
-        "to": "recipient@host",
-        "seq": "1234",
-        "document": '{"from":"sender@host","to":"recipient@host","seq":"1234",'
-        '"data":{"list":["1","2",null,"this"],"description":"Fun for all"}}',
-    }
 
 
 def test_the_example_is_what_encode_gives() -> None:
@@ -298,18 +312,6 @@ def test_lname_of_the_flat_daemon() -> None:
     assert (found["type"], found["lname"]) == ("getlname", "6b010a94_6b010a94@mqhost")
 
 
-def test_lname_comes_from_the_body_of_a_split_answer() -> None:
-    frame = split(kinds.message({"type": "getlname"}, True), kinds.message({"lname": "1_1@h"}, True))
-
-    assert columns("split_s2c", frame) == {
-        "type": "getlname",
-        "lname": "1_1@h",
-        "msg": '{"lname":"1_1@h"}',
-        "msg_len": 17,
-        "document": '{"header":{"type":"getlname"},"body":{"lname":"1_1@h"}}',
-    }
-
-
 def test_lname_comes_from_the_body_of_a_json_answer() -> None:
     assert (
         columns("json_s2c", split(b'{"type": "getlname"}', b'{"x": {"lname": 2}, "lname": "1_\\u0041"}'))["lname"]
@@ -321,21 +323,6 @@ def test_lname_of_any_other_body_is_no_column() -> None:
     frame = split(kinds.message({"type": "send"}, True), kinds.message({"lname": "x"}, True))
 
     assert "lname" not in columns("split_s2c", frame)
-
-
-def test_routing_keys_as_text() -> None:
-    content = kinds.encode(
-        {"type": "send", "seq": 7, "reply": -1, "to": None, "group": [1, {"a": True}], "instance": b"\xff"}, True
-    )
-
-    assert columns("flat_c2s", flat(content)) == {
-        "type": "send",
-        "seq": "7",
-        "reply": "-1",
-        "group": '[1,{"a":true}]',
-        "instance": '{"hex":"ff"}',
-        "document": '{"type":"send","seq":7,"reply":-1,"to":null,"group":[1,{"a":true}],"instance":{"hex":"ff"}}',
-    }
 
 
 def test_sybtype_fills_subtype() -> None:
