@@ -24,6 +24,7 @@ from scapy.config import conf
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import CookedLinux, Ether
 from scapy.packet import Packet, Padding, Raw, bind_bottom_up, fuzz, split_bottom_up
+from scapy.plist import PacketList
 from scapy.sendrecv import AsyncSniffer, sniff
 from scapy.sessions import TCPSession
 from scapy.utils import rdpcap, wrpcap, wrpcapng
@@ -72,6 +73,7 @@ from mqpcap.scapy.session import MqSession, Seen
 from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
+from mqpcap.tables.output import Dissection
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted((ROOT / "pcaps").glob("*/*.pcap"))
@@ -928,12 +930,17 @@ KEYS = (
 )  # fmt: skip
 
 
+@cache
+def session_and_tables(path: Path) -> tuple[PacketList, Dissection]:
+    """The messages that Scapy's session gives, and the tables of the capture."""
+    (capture,) = captures([str(path)], sys.stdin.buffer).captures
+    return sniff(offline=str(path), session=MqSession(), quiet=True), dissect(capture)
+
+
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_session_agrees_with_the_tables(path: Path) -> None:
-    (capture,) = captures([str(path)], sys.stdin.buffer).captures
-    rows = [r for chunk in dissect(capture).chunks for r in chunk.messages.select(KEYS).to_pylist()]
-
-    found = messages(str(path))
+    found, tables = session_and_tables(path)
+    rows = [r for chunk in tables.chunks for r in chunk.messages.select(KEYS).to_pylist()]
 
     said = [{key: getattr(m.mq, key) for key in KEYS} for m in found]
     order = ("ts_ns", "first_packet", "connection_id", "direction", "stream_offset")
@@ -944,20 +951,22 @@ def test_session_agrees_with_the_tables(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_messages_build_as_they_came_and_from_their_command(path: Path) -> None:
-    for message in messages(str(path)):
+    found, _ = session_and_tables(path)
+
+    for message in found:
         assert bytes(message) == bytes(rebuilt(message)) == message.original
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_pairs_of_a_session_are_the_exchanges(path: Path) -> None:
-    (capture,) = captures([str(path)], sys.stdin.buffer).captures
+    found, tables = session_and_tables(path)
     answered = {
         (r["connection_id"], r["request_offset"], r["reply_offset"])
-        for r in dissect(capture).exchanges.to_pylist()
+        for r in tables.exchanges.to_pylist()
         if r["state"] in ("answered", "likely")
     }
 
-    pairs, left = sniff(offline=str(path), session=MqSession(), quiet=True).sr()
+    pairs, left = found.sr()
 
     assert {(q.mq.connection_id, q.mq.stream_offset, a.mq.stream_offset) for q, a in pairs} == answered
     assert all((q.mq.direction, a.mq.direction) == ("c2s", "s2c") for q, a in pairs)

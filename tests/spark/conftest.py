@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""No second compiler and no threads for garbage: in a minute they cost more than they save."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two slots."""
@@ -29,6 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
         },
