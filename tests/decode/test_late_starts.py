@@ -4,6 +4,7 @@ import random
 import struct
 from collections import Counter
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,12 @@ def said(result: Result, lone_port: int, n: int) -> list[tuple[Any, ...]]:
     return [(*known.get(port, (None, None)), rows.get(port)) for port in range(lone_port, lone_port + n)]
 
 
-@pytest.mark.parametrize("lone_port", [2000, 60000], ids=["below the server's", "above the server's"])
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(("name", "lone_port"), [*zip(SAMPLES, cycle([2000, 60000]), strict=False)])
 def test_one_whole_frame_is_enough_at_a_known_server(name: str, lone_port: int) -> None:
-    """Each kind of message of a sample, alone on a connection of its own before the sample's and after them."""
+    """Each kind of message of a sample, alone on a connection of its own before the sample's and after them.
+
+    Its client's port is below the server's and above it, in turn.
+    """
     header, proof, lone, expected = moved(name, lone_port)
 
     before, after = (read_bytes(timed(header, packets)) for packets in (lone + proof, proof + lone))

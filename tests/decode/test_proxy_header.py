@@ -95,11 +95,10 @@ def plain(protocol: str, port: int) -> Result:
 PROTOCOLS = [name for name in MAKERS if name != "toy"]
 
 
-@pytest.mark.parametrize("size", [7, 1400])
-@pytest.mark.parametrize("with_syn", [True, False])
+@pytest.mark.parametrize(("size", "with_syn"), [(7, True), (1400, False)])
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_messages_behind_a_header_are_read_as_without_it(protocol: str, name: str, with_syn: bool, size: int) -> None:
+def test_messages_behind_a_header_are_read_as_without_it(protocol: str, name: str, size: int, with_syn: bool) -> None:
     """On the protocol's port, and on another one; a header is the first of its stream, with a SYN and without."""
     header, client = HEADERS[name]
     size = max(size, len(header) // 100)

@@ -28,6 +28,7 @@ from blipmq_broker import (
     damaged,
     rows,
 )
+from examples import multiplied
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import dissect
@@ -181,7 +182,7 @@ def test_damaged_conversations_have_no_wrong_pair(seed: int) -> None:
     assert wrong(damaged(Conversation(seed), random.Random(seed + 10**6))) == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(multiplied(10)))
 def test_how_much_comes_at_once_is_nothing(seed: int) -> None:
     talk = Conversation(seed)
     made = damaged(talk, random.Random(seed)) if seed % 2 else Captured(talk.frames, talk.ends())
