@@ -1,10 +1,12 @@
-"""Fingerprints are equal for equal bytes and, whatever the bytes are, hardly ever for others."""
+"""Spans are copied one after the other; fingerprints are equal for equal bytes and hardly ever for others."""
 
 import itertools
 import random
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqpcap.decode import kernels
 
@@ -52,3 +54,20 @@ def test_a_fingerprint_is_never_negative() -> None:
     dice = random.Random(3)
 
     assert min(prints([dice.randbytes(dice.randrange(2000)) for _ in range(200)])) >= 0
+
+
+@given(st.lists(st.none() | st.binary(max_size=3)))
+def test_values_are_gathered_without_space_between_them(values: list[bytes | None]) -> None:
+    """They stand in the source with a byte between them; a row without a value is empty."""
+    there = [k for k, value in enumerate(values) if value is not None]
+    found = [value for value in values if value is not None]
+    start = np.cumsum([0, *(len(value) + 1 for value in found)])[: len(found)]
+    target, offsets = np.zeros(sum(map(len, found)) + 1, np.uint8), np.zeros(len(values) + 1, np.int32)
+
+    kernels.gather(
+        memoryview(b"".join(value + b"?" for value in found)), memoryview(np.array(there, np.int32)), memoryview(start),
+        memoryview(np.array([len(value) for value in found], np.int64)), memoryview(target), memoryview(offsets),
+    )  # fmt: skip
+
+    assert target.tobytes() == b"".join(found) + b"\0"
+    assert offsets.tolist() == np.cumsum([0, *(len(value or b"") for value in values)]).tolist()

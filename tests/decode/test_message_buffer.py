@@ -8,7 +8,15 @@ import pytest
 from numpy.typing import NDArray
 
 from mqpcap.decode.framing import Framer
-from mqpcap.decode.message_buffer import NAMES, NUMBER, ChunkPackets, MessageBuffer, PacketIndex, ScanHits
+from mqpcap.decode.message_buffer import (
+    INITIAL_CAPACITY,
+    NAMES,
+    NUMBER,
+    ChunkPackets,
+    MessageBuffer,
+    PacketIndex,
+    ScanHits,
+)
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tcp.reassembly import Reassembler
@@ -124,3 +132,11 @@ def test_a_framer_that_has_found_messages_survives_pickling() -> None:
 
     assert isinstance(again, Framer)
     assert again.finish(Reassembler().flows) == []
+
+
+def test_messages_that_are_added_one_by_one_make_room() -> None:
+    rows = MessageBuffer()
+    for k in range(2 * INITIAL_CAPACITY + 1):
+        rows.add(dict.fromkeys(NAMES, k))
+
+    assert rows.taken()["gap_before"].tolist() == [*range(2 * INITIAL_CAPACITY + 1)]

@@ -335,7 +335,7 @@ def conversations(draw: st.DrawFn) -> list[Packet]:
     """Packets of one connection: cut, lost, doubled, altered, cut short, out of order, acknowledged; it may wrap."""
     size = draw(st.integers(0, 120))
     body = bytes(draw(st.integers(0, 255)) for _ in range(4)) * 30
-    seq = draw(st.sampled_from([1000, 2**32 - 1, 2**32 - 30, 2**32 - 120, 2**31 - 5]))
+    seq = draw(st.sampled_from([1000, 0, 2**32 - 1, 2**32 - 30, 2**32 - 120, 2**31 - 5]))
     packets: list[tuple[int, Packet]] = []
     count = draw(st.integers(0, 14))
     for i in range(count):
@@ -512,6 +512,16 @@ def test_a_hole_is_given_up_after_an_idle_hour_whatever_else_is_captured(window:
     assert soon.side() == [(0, b"onegaptwo")]
     assert late.side() == [(0, b"one"), (6, b"two")]
     assert late.late() == [(0, 0, 3, 3)]
+
+
+def test_holes_of_every_connection_are_given_up_after_an_idle_hour(window: int) -> None:
+    other = Packet(("10.0.0.3", 1), B, 9, flags=SYN)
+    packets = [other, *HANDSHAKE, a(1000, b"one"), a(1006, b"two"), b(5000, b"one"), b(5006, b"two"), a(1003, b"gap")]
+    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+
+    seen = read(later(timed, HOUR_NS + 9), window)
+
+    assert seen.side(0, 1) == seen.side(1, 1) == [(0, b"one"), (6, b"two")]
 
 
 def test_bytes_sent_again_after_an_idle_hour_are_not_compared(window: int) -> None:
