@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from rows import QUICK_JAVA
 from scapy.layers.inet import TCP
 from scapy.packet import Packet
 from scapy.utils import rdpcap
@@ -289,6 +290,7 @@ def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the interpreter of the tests, whose commands come first on the path."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     notebook = nbformat.read(path, as_version=4)
 
     where = {"metadata": {"path": str(FOLDER)}}

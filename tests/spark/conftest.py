@@ -5,14 +5,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from rows import importable
+from rows import QUICK_JAVA, importable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""No second compiler and no threads for garbage: in a minute they cost more than they save."""
 
 
 @pytest.fixture(scope="session")

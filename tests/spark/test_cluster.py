@@ -16,14 +16,13 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
-from rows import importable, merged, of_export, rotated
+from rows import QUICK_JAVA, importable, merged, of_export, rotated
 
 from mqpcap.spark import session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BUDGET_S = 1200
 
 
@@ -70,7 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     environment = importable(dict(os.environ)) | {
         "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_NO_DAEMONIZE": "1", **session.environment(),
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA, "SPARK_NO_DAEMONIZE": "1", **session.environment(),
     }  # fmt: skip
     started: list[subprocess.Popen[bytes]] = []
 
@@ -131,8 +130,8 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
     events.mkdir()
     settings = {
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}", "spark.eventLog.compress": "false",
-        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.extraJavaOptions": QUICK,
-        "spark.driver.extraJavaOptions": QUICK, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.driver.extraJavaOptions": QUICK_JAVA, "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
         # Two executors before the first task, so that the killed one has work.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.cores.max": "2",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 from click.testing import CliRunner, Result
 from in_process_spark import InProcessSpark
-from rows import Rows, importable, merged, moved, of_export, rotated, schemas
+from rows import QUICK_JAVA, Rows, importable, merged, moved, of_export, rotated, schemas
 
 from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
@@ -461,7 +461,7 @@ def test_command_after_a_killed_one_gives_the_same_rows(
 ) -> None:
     arguments = [str(twenty), "--out", str(tmp_path / "tables"), "--shares", "7"]
     program = [sys.executable, "-m", "mqpcap", "spark", "export", *arguments, "--master", "local[1]"]
-    environment = importable(dict(os.environ))
+    environment = importable(dict(os.environ)) | {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
     running = subprocess.Popen(program, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     until = time.monotonic() + 1200
     while time.monotonic() < until and not [*(tmp_path / ".tables.mqpcap-spark").glob("data/*/*/*.parquet")]:
