@@ -456,6 +456,7 @@ BYTES: list[tuple[Kind, tuple[bytes, ...], int, frozenset[int]]] = [
     (flymq, (b"\xaf\1\x70", b"\xaf\1\x73", b"\xaf\1\x7c"), 7, frozenset()),
     (fq, (b"\xaa\xaa", b"\xaa\0"), 1, frozenset()),
     (fq_data, (b"\xcc\x50",), 3, frozenset()),
+    (fq_data, (b"\xcc\x50\xfa",), 5, frozenset()),
 ]
 
 
