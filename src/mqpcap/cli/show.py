@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,13 +21,76 @@ from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
+    from mqpcap.cli.lines import Lines
+    from mqpcap.listing.filters import Filter
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.time_merge import Write
-    from mqpcap.query import Query
+    from mqpcap.query import MatchTally, Query
 
 ROWS_AT_ONCE = 512
 NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
 """Columns of `messages`; ``ts`` costs more than all the others to bring to Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How messages are written: as lines, JSON objects, values of fields, or bodies alone."""
+
+    as_json: bool
+    verbose: bool
+    as_hex: bool
+    raw_body: bool
+    bodies_to: str | None
+    body_encoding: Encoding | None
+    field_names: tuple[str, ...]
+    header: bool
+    as_csv: bool
+
+    def check(self) -> None:
+        """Raises UsageError if options exclude each other."""
+        has_details, has_values = self.verbose or self.as_hex, bool(self.field_names or self.as_csv)
+        if self.as_json and has_details:
+            raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
+        if has_values and (has_details or (self.as_csv and self.as_json)):
+            raise click.UsageError(
+                "--fields and --csv write values; they go with neither -v nor -x, --csv not with --json"
+            )
+        if self.body_encoding and (not self.as_json or self.field_names):
+            raise click.UsageError("--body-encoding goes with --json, without --fields")
+        has_other = self.as_json or has_details or has_values or bool(self.raw_body and self.bodies_to)
+        if (self.raw_body or self.bodies_to) and has_other:
+            raise click.UsageError("--raw-body and --bodies-to write bodies alone; they go with no other form")
+
+    def field_writer(self) -> FieldWriter | None:
+        """The writer of values, None in another form."""
+        if not self.field_names and not self.as_csv:
+            return None
+        return FieldWriter(self.field_names, self.header, self.as_csv, self.as_json)
+
+    def filter(self, wanted: "Query | None", tally: "MatchTally | None", fields: FieldWriter | None) -> "Filter":
+        """The filter, with the columns that this form needs."""
+        from mqpcap.cli.lines import body_columns
+        from mqpcap.listing.filters import Filter
+        from mqpcap.query import EVERYTHING
+
+        needs_all = self.as_json or self.verbose or self.as_hex or self.raw_body or self.bodies_to is not None
+        columns = fields.reader.columns if fields else None if needs_all else body_columns
+        of_lines = NOT_IN_LINES if self.as_hex else [*NOT_IN_LINES, "frame_len"]
+        return Filter(wanted or EVERYTHING, columns, ["ts"] if fields or self.as_json else of_lines, tally)
+
+    def text(self, lines: "Lines") -> "Callable[[MessageRow], str]":
+        """Makes the text of a message."""
+        from mqpcap.listing.reorder_buffer import json_line
+
+        if self.body_encoding:
+            return partial(_records, encoding=self.body_encoding)
+        return json_line if self.as_json else lines
+
+    def body_writer(self) -> "Callable[[Iterator[MessageRow]], None] | None":
+        """Writes bodies, None in another form."""
+        if self.bodies_to:
+            return BodyFiles(self.bodies_to).write
+        return write_raw if self.raw_body else None
 
 
 @command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
@@ -57,15 +121,6 @@ def show(
     interface: str | None,
     bpf: str | None,
     follow: bool,
-    as_json: bool,
-    verbose: bool,
-    as_hex: bool,
-    raw_body: bool,
-    bodies_to: str | None,
-    body_encoding: "Encoding | None",
-    field_names: tuple[str, ...],
-    header: bool,
-    as_csv: bool,
     time_form: TimeForm,
     utc: bool,
     must_match: bool,
@@ -73,6 +128,7 @@ def show(
     count: int | None,
     wanted: "Query | None",
     choices: Choices,
+    **form_options: Any,
 ) -> None:
     """Show the messages of captures in order of time, one line each.
 
@@ -80,28 +136,17 @@ def show(
     lost (not captured) or unknown. A reply ends with its request's packet. Live input (-i, --follow, a pipe) is shown
     as it arrives.
     """
-    from mqpcap.cli.lines import Lines, body_columns
-    from mqpcap.listing.filters import Filter
-    from mqpcap.listing.reorder_buffer import json_line
+    from mqpcap.cli.lines import Lines
     from mqpcap.listing.time_merge import merge
-    from mqpcap.query import EVERYTHING, MatchTally
+    from mqpcap.query import MatchTally
 
-    if as_json and (verbose or as_hex):
-        raise click.UsageError("--json holds all fields already; it goes with neither -v nor -x")
-    if (field_names or as_csv) and (verbose or as_hex or (as_csv and as_json)):
-        raise click.UsageError("--fields and --csv write values; they go with neither -v nor -x, --csv not with --json")
-    if body_encoding and (not as_json or field_names):
-        raise click.UsageError("--body-encoding goes with --json, without --fields")
-    if (raw_body or bodies_to) and (as_json or verbose or as_hex or field_names or as_csv or (raw_body and bodies_to)):
-        raise click.UsageError("--raw-body and --bodies-to write bodies alone; they go with no other form")
+    form = _Form(**form_options)
+    form.check()
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices, needs_match=must_match)
-    needs_all_columns = as_json or verbose or as_hex or raw_body or bodies_to is not None
     outcome.tally = None if wanted is None else MatchTally(wanted)
-    left_out = ["ts"] if as_json else NOT_IN_LINES if as_hex else [*NOT_IN_LINES, "frame_len"]
-    fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
-    columns = fields.reader.columns if fields else None if needs_all_columns else body_columns
-    only = Filter(wanted or EVERYTHING, columns, ["ts"] if fields else left_out, outcome.tally)
+    fields = form.field_writer()
+    only = form.filter(wanted, outcome.tally, fields)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
@@ -109,16 +154,13 @@ def show(
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
         files = [name for capture in captures for name in capture.files]
-        lines = Lines(outcome, is_utc(time_form, utc), color, verbose, as_hex, times, files)
-        text = fields or (
-            partial(_records, encoding=body_encoding) if body_encoding else json_line if as_json else lines
-        )
+        lines = Lines(outcome, is_utc(time_form, utc), color, form.verbose, form.as_hex, times, files)
+        text = fields or form.text(lines)
         write_heading(text)
-        body_files = BodyFiles(bodies_to) if bodies_to else None
-        write_bodies = body_files.write if body_files else write_raw if raw_body else None
+        write_bodies = form.body_writer()
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             write = _writer(text, count) if write_bodies is None else _limited(write_bodies, count)
-            merge(captures, only, outcome, write, meter, as_hex, end.is_over)
+            merge(captures, only, outcome, write, meter, form.as_hex, end.is_over)
             outcome.is_whole = wanted is None
     if is_live and not choices.quiet:
         sys.stdout.flush()
