@@ -82,10 +82,6 @@ def export(
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
-    from mqpcap.errors import OutputError
-    from mqpcap.parallel_export import write_captures, write_unread
-    from mqpcap.tables.captures import is_no_capture
-    from mqpcap.tables.export import Export
 
     check_sources(inputs, interface, bpf)
     if rotate is not None and interface is None:
@@ -93,8 +89,21 @@ def export(
     outcome = Outcome(replace(choices, wanted=wanted))
     if interface is not None:
         _listened(interface, bpf, Path(out_dir), rotate, outcome)
-        end(outcome)
-    captures = found(inputs, outcome)
+    else:
+        _write_tables(inputs, out_dir, allow_missing, outcome)
+    end(outcome)
+
+
+def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, outcome: Outcome) -> None:
+    """Write the tables of captures, and rows of ``captures`` for files that could not be read."""
+    from pathlib import Path
+
+    from mqpcap.errors import OutputError
+    from mqpcap.parallel_export import write_captures, write_unread
+    from mqpcap.tables.captures import is_no_capture
+    from mqpcap.tables.export import Export
+
+    captures, choices = found(inputs, outcome), outcome.choices
     files = [Path(name) for capture in captures for name in capture.files if name != "-"]
     if not captures:
         end(outcome)
@@ -115,7 +124,6 @@ def export(
         raise
     if not choices.quiet:
         tell(summary, outcome, out_dir)
-    end(outcome)
 
 
 def _check_local(folder: str) -> None:

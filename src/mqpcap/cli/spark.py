@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import exit_code, finish
 from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import plural
+
+if TYPE_CHECKING:
+    from mqpcap.spark.job import JobOutcome
 
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
@@ -54,7 +58,6 @@ def export(
     import logging
 
     from mqpcap.capture import captures
-    from mqpcap.capture.remote import redacted_uri
     from mqpcap.spark import job
     from mqpcap.spark.session import session
     from mqpcap.spark.share import TASK_MEMORY_BYTES
@@ -80,6 +83,16 @@ def export(
         session(master, conf), search.captures, out_dir, options, share_count=shares,
         unread=[*search.unreadable, *search.skipped], is_missing=bool(search.unreadable), allow_missing=allow_missing,
     )  # fmt: skip
+    _tell_result(result, outcome, out_dir)
+    if search.unreadable:
+        click.get_current_context().exit(max(1, exit_code(outcome)))
+    finish(outcome)
+
+
+def _tell_result(result: "JobOutcome", outcome: Outcome, out_dir: str) -> None:
+    """Say on stderr what an export came to; raises the error of a refused one."""
+    from mqpcap.capture.remote import redacted_uri
+
     outcome.flaws.update(result.flaws)
     outcome.problem_bytes.update(result.problem_bytes)
     outcome.notes += result.notes
@@ -87,12 +100,9 @@ def export(
     if result.refusal is not None:
         exit_code(outcome)
         raise result.refusal
-    if result.summary is not None and not choices.quiet:
+    if result.summary is not None and not outcome.choices.quiet:
         tell(result.summary, outcome, redacted_uri(out_dir))
         print_note(plural(result.task_count, "task"))
-    if search.unreadable:
-        click.get_current_context().exit(max(1, exit_code(outcome)))
-    finish(outcome)
 
 
 def _conf(settings: tuple[str, ...]) -> dict[str, str]:
