@@ -157,7 +157,7 @@ class Pipeline:
             pass
 
     def steps(self, window: Window, segments: Segments | None = None) -> Iterator[None]:
-        """``feed`` in steps: pauses each time that many decoded fields were paired.
+        """``feed`` in steps: pauses after each MAX_PAIRED_BYTES of decoded fields.
 
         ``segments``: those of the window, if they are dissected already.
         """
@@ -177,6 +177,7 @@ class Pipeline:
         part_count = max(1, round(size_bytes / self._part_bytes))
         cuts = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)])
         for start, end in pairwise([0, *cuts.tolist(), len(end_bytes)]):
+            # The last part has the time of all packets of the window: those that are not TCP show time passing, too.
             ts_ns = window.ts_ns if end == len(end_bytes) else segments.ts_ns[start:end]
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
@@ -199,7 +200,7 @@ class Pipeline:
         self.assembler.retain(chunks, consumed, wanted)
         message_count = sum(len(part.start) for part in frames)
         if message_count:
-            # A message has at least a byte. Messages that were buffered may come with fewer bytes.
+            # At least a byte for each message: the bytes of messages that were buffered are not in these chunks.
             self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // message_count, PART_MESSAGES)
         self.progress.note_flows(factorize(chunks.flow)[0].tolist())
         self._exclude(chunks.flow)
@@ -234,7 +235,7 @@ class Pipeline:
     # -- rows ----------------------------------------------------------------------------------------------
 
     def _emit_rows(self, messages: Iterator[Decoded]) -> Iterator[None]:
-        """Make rows of messages and pair them; pauses each time that many decoded fields were paired."""
+        """Make rows of messages and pair them; pauses after each MAX_PAIRED_BYTES of decoded fields."""
         batches: dict[str, list[Batch]] = {}
         size_bytes = 0
         next_key = "", AFTER_ALL
@@ -324,7 +325,7 @@ class Pipeline:
         self.assembler.forget(flows)
 
     def finish(self) -> Iterator[None]:
-        """End the capture, in steps as ``steps``."""
+        """End the capture; pauses as ``steps`` does."""
         yield from self._emit_rows(self._last_messages(self.assembler.finish(), None))
         self._close(self.assembler.live, self.assembler.gaps())
         self._emit_in_background(self.pairing.finish())

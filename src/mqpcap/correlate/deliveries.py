@@ -36,7 +36,7 @@ MAX_RUNS = 8
 MAX_DELAY_NS = 200_000_000
 """The longest delay of a reply to a publish, and of a TCP acknowledgement.
 
-Three uses: a delivery waits for publishes that are read later; a publish may be delivered before its reply; a client
+Three uses: a delivery waits for publishes that are read later; a publish may be delivered before its reply. A client
 may have sent bytes before the first message of a late start.
 """
 MAX_WAITING_DELIVERIES = 1 << 17

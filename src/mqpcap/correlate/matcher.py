@@ -6,8 +6,9 @@ Called by: ``tcp_order``. Promise: no wrong `answered` pair.
 
 A pair is certain if every alignment (``alignment``) contains it, and likely if every alignment that keeps an assumption
 (``assumptions``) does. Missing messages take part as phantoms: a hole of the client is some requests, a hole of the
-server some replies, and a start before the capture any number of requests. A place that every alignment passes is an
-*anchor*: requests before it are decided and leave the ring. `src/mqpcap/README.md`, section Pairing, has examples.
+server some replies, and a start before the capture any number of requests. A *place* is an index in the ring of open
+requests: an alignment that ends there has settled all requests below it. A place that every alignment passes is an
+*anchor*: requests below it are decided and leave the ring. `src/mqpcap/README.md`, section Pairing, has examples.
 
 | state | request | reply, one place | several places | no place | hole | anchor | ring full, end |
 |---|---|---|---|---|---|---|---|
@@ -70,14 +71,16 @@ class RequestMatcher(TcpOrder):
 
     ``ring``: requests and phantoms that are not decided.
     ``certain``: the alignment of the replies since the last anchor, without assumptions.
-    ``acknowledged``: requests of the ring that the last reply acknowledged.
+    ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
+    ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
     ``last_phantom``: index of the last phantom, or -1.
     ``state``, ``kinds``: the state of the connection, and the kinds of requests in it, by code.
     ``state_next``: the state after the last certain pair, -1 if it stays.
     ``state_assumed``: the start was not captured, and nothing has shown the state.
     ``awaited``: by code: whether the success of an optional request is a reply.
     ``closed``: the server closes the connection. It does not handle the requests in ``after_close``.
-    ``server_has_hole``: bytes of the server are missing since the last anchor.
+    ``server_has_hole``: bytes of the server are missing since the last anchor. ``is_answered``: a reply was placed.
+    ``has_unpaired``: a reply has no request, so no request is certainly `unanswered`.
     ``was_restarted``: a span was given up, so that captured requests are forgotten.
     """
 
@@ -187,7 +190,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _add_client_hole(self, hole: Request) -> cython.void:
-        """Requests may be missing."""
+        """Put phantoms into the ring for the requests that may be missing."""
         habits = self.tables.habits
         length: cython.longlong = hole.end - hole.offset
         max_count: cython.longlong = length // habits.shortest_bytes
@@ -233,6 +236,7 @@ class RequestMatcher(TcpOrder):
         self.pause_ns = 0
         self._acknowledge(r)
         if c.low == c.high and c.low < self.acknowledged and not c.placed:
+            # The usual case: all requests before are settled, and the next must be answered.
             q = self.ring[c.low]
             if q.kind == _ONE_REPLY and not q.is_unread and c.fits(c.low, r, -1):
                 self._pair(q, r, _ORDER)
@@ -262,7 +266,7 @@ class RequestMatcher(TcpOrder):
         if not c.add(PlacedReply(r, self.acknowledged, named, self._own_from(r))):
             self._give_up_span(self.acknowledged)
             self._acknowledge(r)
-            if not c.add(PlacedReply(r, self.acknowledged, -1, 0)):  # ANY takes it
+            if not c.add(PlacedReply(r, self.acknowledged, -1, 0)):  # the late start accepts any reply
                 self.results.state(r.row, _UNKNOWN)
                 return
         self.reply_count += 1
@@ -321,7 +325,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _add_server_hole(self, hole: Reply) -> cython.void:
-        """Replies may be missing."""
+        """Align phantoms for the replies that may be missing."""
         habits = self.tables.habits
         length: cython.longlong = hole.hole_length
         self.rounds.add_hole()
@@ -603,6 +607,7 @@ class RequestMatcher(TcpOrder):
         if self.state == tables.midstream_state:
             return
         may_get = {RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY}
+        # By code: the kinds in all states. A kind that gets a reply prevails, an optional reply over a certain one.
         kinds = [{*kinds} for kinds in zip(*tables.kind, strict=True)]
         self.kinds = bytes(max(of_code & may_get or of_code) for of_code in kinds)
         accepted = zip(*tables.accepted_replies, strict=True)

@@ -423,6 +423,7 @@ class Detector:
         """The best claim that decides, and whether a protocol waits for more bytes."""
         best: Detection | None = None
         best_rank = 0, False, False
+        """Verdict, whether its own port is used, and whether the client is the client by the ports."""
         waits = False
         off_port: list[Detection] = []
         client_by_port = self._client_by_port(origin)
@@ -449,10 +450,11 @@ class Detector:
             elif verdict is LIKELY:
                 conditional.append(Detection(protocol, claim, client, "peer"))
         if best is not None and best_rank[0] is YES:
-            either = [x for x in off_port if x.protocol is best.protocol]
-            if best_rank[1] or len(either) < 2:
+            orientations = [x for x in off_port if x.protocol is best.protocol]
+            if best_rank[1] or len(orientations) < 2:
                 return best, False
-            conditional += sorted(either, key=lambda x: x.client != client_by_port)
+            # The content fits with either side as the client: its server decides, else the ports.
+            conditional += sorted(orientations, key=lambda x: x.client != client_by_port)
             return None, False
         return (None, True) if waits else (best, False)
 

@@ -149,7 +149,7 @@ class EvidenceCollector:
             is_free = self.evidence_of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
             until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
             if until_ns == held.until_ns and (held.parts[-1].end_ts_ns >= until_ns).all():
-                continue
+                continue  # the side still waits, and all of the new messages are early
             self._unresolved_bytes -= held.size_bytes
             frames = Frames.merged(held.parts)
             is_early = frames.end_ts_ns >= until_ns
@@ -223,7 +223,7 @@ class EvidenceCollector:
         totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
         for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
             if self.evidence_of(int(flows[i])).lookup is not None:
-                continue  # it shows nothing more
+                continue  # its lookup was its last evidence
             buffered = unresolved.get(int(flows[i]), ())
             count, size = sum(len(part.start) for part in buffered), sum(len(part.buffer) for part in buffered)
             if totals[0][i] + count <= MAX_UNRESOLVED_MESSAGES and totals[1][i] + size <= MAX_UNRESOLVED_BYTES:

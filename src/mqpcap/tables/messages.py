@@ -137,9 +137,41 @@ def message_rows(
     from_client: NDArray[np.bool_] = np.asarray(connections.client[index] == frames.side)
     if policy.needs(protocol.envelope.derives) or any(k.op_names is not None for k in connections.facts):
         policy = policy.with_columns(READ_BY_DERIVE)
-    makers: dict[str, Callable[[], pa.Array]] = {
+    columns = _frame_columns(protocol, frames, records, connections, from_client, policy)
+    texts: dict[str, Callable[[], pa.Array]] = {
         "capture": lambda: constant(file_text(capture), n),
         "capture_file": lambda: _file_names(frames.first_file, file_name),
+    }
+    columns |= {name: make() for name, make in texts.items() if policy.needs((name,))}
+    if policy.needs(ENDPOINTS):
+        columns |= _endpoints(connections.flows, index, frames.side)
+    columns |= _operations(protocol, program, frames, records, policy)
+    columns |= _envelope(protocol, columns, records.table, policy)
+    if policy.columns is None:
+        shown = _field_columns(protocol, program, records.table, policy)
+        columns |= {f"f.{name}": array for name, array in shown.items()}
+    columns |= _connection_columns(columns, connections.facts, index)
+    if not policy.show_secrets:
+        columns |= _without_misread_secrets(protocol, columns, records.table)
+    for name in REPEATING & columns.keys():
+        columns[name] = _repeating(columns[name])
+    chunk = _tables(protocol, columns, n, policy)
+    if not pairs_requests:
+        return chunk, None
+    return chunk, _batch(protocol, columns, records.table, frames, from_client, connections)
+
+
+def _frame_columns(
+    protocol: MessageQueue,
+    frames: Frames,
+    records: Records,
+    connections: BatchConnections,
+    from_client: NDArray[np.bool_],
+    policy: RowPolicy,
+) -> dict[str, pa.Array]:
+    """The columns of ``messages`` that framing knows."""
+    index, n = connections.index, len(frames.start)
+    makers: dict[str, Callable[[], pa.Array]] = {
         "connection_id": lambda: pa.array(connections.flows.connection_ids()[index]),
         "direction": lambda: _coded(DIRECTIONS, pa.string(), np.where(from_client, 0, 1)),
         "stream_offset": lambda: pa.array(frames.offset),
@@ -156,19 +188,11 @@ def message_rows(
         "gap_before_bytes": lambda: pa.array(frames.gap_before),
         "resynced": lambda: pa.array(frames.resynced),
     }
-    columns = {name: make() for name, make in makers.items() if policy.needs((name,))}
-    if policy.needs(ENDPOINTS):
-        columns |= _endpoints(connections.flows, index, frames.side)
-    columns |= _operations(protocol, program, frames, records, policy)
-    columns |= _envelope(protocol, columns, records.table, policy)
-    if policy.columns is None:
-        shown = _field_columns(protocol, program, records.table, policy)
-        columns |= {f"f.{name}": array for name, array in shown.items()}
-    columns |= _connection_columns(columns, connections.facts, index)
-    if not policy.show_secrets:
-        columns |= _without_misread_secrets(protocol, columns, records.table)
-    for name in REPEATING & columns.keys():
-        columns[name] = _repeating(columns[name])
+    return {name: make() for name, make in makers.items() if policy.needs((name,))}
+
+
+def _tables(protocol: MessageQueue, columns: Mapping[str, pa.Array], n: int, policy: RowPolicy) -> MessageTables:
+    """The columns as both tables; a column that was not made is null."""
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     schema = pa.schema([field for field in TABLES["messages"] if policy.needs((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
@@ -176,10 +200,7 @@ def message_rows(
     described = protocol_schema(protocol)
     fields_schema = pa.schema([*keys, *(described.field(name).with_type(fields[name].type) for name in fields)])
     fields |= {field.name: columns[field.name] for field in keys}
-    chunk = MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
-    if not pairs_requests:
-        return chunk, None
-    return chunk, _batch(protocol, columns, records.table, frames, from_client, connections)
+    return MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
 
 
 READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")

@@ -545,7 +545,7 @@ class FlowTable:
         if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
-            return 0
+            return 0  # which SYN-ACK counts is open
         if length > 0 and self.is_damaged(q, self._checksum[i]):
             return 0
         if flag & _RST:
@@ -565,9 +565,10 @@ class FlowTable:
             return 0
         if length != self._wire_length[i]:
             return 0
+        # Another connection of the 5-tuple may be meant: an earlier flow, or the newest if this is not it.
         near = _NEAR if self._flows[flow].previous >= 0 or self.stopped_flow != flow else _MAX_HOLE
         if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
-            # It acknowledges bytes far from all known ones.
+            # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
             if length == 0 or near == _NEAR:
                 return 0
             ack = -1
@@ -631,13 +632,8 @@ class FlowTable:
         o: cython.longlong = q ^ 1
         off: cython.longlong
         if self._sides[q].base_seq >= 0:
-            off = _unwrapped(self._seq[i], self._sides[q].base_seq, self._sides[q].next_offset)
-            return (
-                1
-                if off
-                == self._sides[q].next_offset + (1 if self._sides[q].fin_offset == self._sides[q].next_offset else 0)
-                else 0
-            )
+            off = self._sides[q].next_offset + (self._sides[q].fin_offset == self._sides[q].next_offset)
+            return 1 if _unwrapped(self._seq[i], self._sides[q].base_seq, self._sides[q].next_offset) == off else 0
         if not self._flags[i] & _ACK:
             return 1 if self._sides[o].ack < 0 else 0
         if self._sides[o].base_seq < 0:
