@@ -35,7 +35,7 @@ _LIMIT_NOTES = {
     "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
-    "hurried_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
+    "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
 }

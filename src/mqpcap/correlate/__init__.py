@@ -37,7 +37,7 @@ class Correlation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts for notes: skewed clocks, deliveries without a row, and evicted publishes."""
+        """Counts for notes: skewed clocks, and deliveries without a row."""
         clocks = {
             "clock_contradictions": self._exchanges.contradiction_count,
             "clock_difference_ns": self._exchanges.clock_difference_ns,
@@ -46,10 +46,8 @@ class Correlation:
         if deliveries is None:
             return clocks
         return clocks | {
-            "doubtful_deliveries": deliveries.ambiguous_count,
-            "pushed_out": deliveries.evicted_count,
             "missed_deliveries": deliveries.missed_count,
-            "hurried_deliveries": deliveries.early_count,
+            "early_deliveries": deliveries.early_count,
         }
 
     def watch(self, connection_id: int) -> list[Replay]:

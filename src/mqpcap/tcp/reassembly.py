@@ -63,11 +63,11 @@ class Reassembler:
     ``reorder_cap``: holes given up because a limit of bytes or segments was reached.
     ``evicted_open``: connections evicted while open.
     ``uncompared_bytes``: retransmitted bytes whose first copy was no longer stored.
-    ``history_shrunk``: histories dropped to stay below the cap. ``rst_payload_bytes``: payload of RST segments.
+    ``history_shrunk``: histories dropped to stay below the cap.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk", "rst_payload_bytes")
+        words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
         self._table = FlowTable()
         self._gaps = Gaps()
@@ -226,7 +226,6 @@ class Reassembler:
         """Process a RST; it ends the connection only if the other side accepts its sequence number."""
         side_record: SideRecord = self._table.sides[side]
         state = self._handshakes.reset_state(packet, side)
-        self.counts["rst_payload_bytes"] += packet.length
         self._count(packet, side)
         self._table.note_reset(side, packet.flags, packet.ts_ns, packet.ident)
         side_record.rst_seen = 1 if side_record.rst_seen == 1 else state or side_record.rst_seen
