@@ -12,7 +12,6 @@ exchange is final when its state is certain, at the latest when its connection e
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
@@ -27,24 +26,26 @@ from mqpcap.correlate.closings import Closings
 from mqpcap.correlate.progress import ReadingProgress
 from mqpcap.decode.columns import Records
 from mqpcap.decode.decoded_messages import AFTER_ALL, Decoded, MessageDecoder, TimeKey
-from mqpcap.decode.detection import DecodeAs, ProvenServer
 from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
 from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import connections
-from mqpcap.tables.messages import BatchConnections, RowPolicy, fields_read, message_rows
+from mqpcap.tables.messages import BatchConnections, fields_read, message_rows
 from mqpcap.tables.output import Dissection, Emit, Output
 from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
-from mqpcap.tcp.exclusion import ConnectionTest, ExcludedConnections, selected_flows
+from mqpcap.tcp.exclusion import ExcludedConnections, selected_flows
 from mqpcap.tcp.headers import Dissector, Segments
-from mqpcap.tcp.reassembly import MAX_BYTES, Reassembler
+from mqpcap.tcp.reassembly import Reassembler
+
+__all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline", "dissect"]
 
 PART_MESSAGES = 1 << 16
 """Messages processed in one step, estimated from the size of earlier messages. A window with more is split."""
@@ -64,39 +65,6 @@ MAX_DISORDER_NS = 1_000_000_000
 """Reading stops this long after the end of the selected time range, as packets may be out of order."""
 RECORD_BYTES = 16
 """Bytes of a packet's record header in a pcap file, for progress."""
-OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
-"""Tables that cost no work if they are not selected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a dissection."""
-
-    decode_as: tuple[DecodeAs, ...] = ()
-    policy: RowPolicy = field(default_factory=RowPolicy)
-    max_memory_bytes: int = MAX_BYTES
-    servers: frozenset[ProvenServer] = frozenset()
-    """Servers proved by other parts of the same capture."""
-    connections: ConnectionTest | None = None
-    """Selects the connections that have rows, None for all. Other connections are read only as context."""
-    until: Callable[[int], int | None] | None = None
-    """Maps the time of the first packet to the end of the selected time range. Reading ends when all messages that
-    began in it are complete; replies to them may be unread."""
-    optional_tables: frozenset[str] = OPTIONAL_TABLES
-    """The tables of OPTIONAL_TABLES to make."""
-    protocols: frozenset[str] | None = None
-    """The protocols whose messages are decoded, None for all."""
-
-    @property
-    def row_policy(self) -> RowPolicy:
-        """The policy of rows, with the columns that other tables are made from."""
-        policy = self.policy.with_pairing_columns() if self.pairs_requests else self.policy
-        return policy.with_columns(("capture_file",)) if "captures" in self.optional_tables else policy
-
-    @property
-    def pairs_requests(self) -> bool:
-        """Whether replies are paired with requests."""
-        return not self.optional_tables.isdisjoint(("exchanges", "deliveries"))
 
 
 class Pipeline:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.decode.detection import DecodeAs
-    from mqpcap.pipeline import CapturePipeline, Options
+    from mqpcap.options import Options
+    from mqpcap.pipeline import CapturePipeline
     from mqpcap.query import MatchTally, Query
     from mqpcap.tables.output import Output
 
@@ -70,7 +71,7 @@ class Choices:
 
     def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
         """Options of a dissection that shares the memory with others; ``only``: the optional tables to make."""
-        from mqpcap.pipeline import OPTIONAL_TABLES, Options
+        from mqpcap.options import OPTIONAL_TABLES, Options
         from mqpcap.tables.messages import RowPolicy
         from mqpcap.tcp.reassembly import MAX_BYTES
 

@@ -30,7 +30,8 @@ from mqpcap.errors import CaptureError
 from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
-from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
+from mqpcap.options import OPTIONAL_TABLES, Options
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.query import Query, Selection, query
 from mqpcap.reading import checked_choices, checked_protocol

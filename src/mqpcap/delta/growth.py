@@ -27,8 +27,8 @@ from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
 from mqpcap.errors import CaptureError, OutputError, one_line
+from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
-from mqpcap.pipeline import Options
 from mqpcap.reading import Meter, Outcome, background, read
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.output import Emit, Output

@@ -20,7 +20,8 @@ from mqpcap.capture import Capture, Window
 from mqpcap.capture.inputs import InputFile
 from mqpcap.correlate.rules import request_groups
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.options import Options
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.output import Emit

@@ -22,7 +22,8 @@ from mqpcap.capture import Capture, InputWait
 from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, MessageRow, ReorderBuffer
-from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.options import Options
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps
 from mqpcap.tables.output import Output
 

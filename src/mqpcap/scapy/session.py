@@ -33,7 +33,8 @@ from mqpcap.capture import Window
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT, layouts_and_variants, message_bytes
 from mqpcap.listing.packet_locator import CapturedPacket, window_of
-from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Options, Pipeline
+from mqpcap.options import Options
+from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, message_bases

@@ -29,7 +29,7 @@ from mqpcap.capture import Capture
 from mqpcap.decode.detection import ProvenServer
 from mqpcap.decode.shared_facts import SharedFact
 from mqpcap.errors import CaptureError, OutputError, one_line
-from mqpcap.pipeline import Options
+from mqpcap.options import Options
 from mqpcap.spark import partitions, ranges, shuffle, tasks
 from mqpcap.spark.ranges import FileRange
 from mqpcap.spark.session import SparkError

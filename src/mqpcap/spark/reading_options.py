@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, QueryError
-from mqpcap.pipeline import Options
+from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.query.values import integer
 from mqpcap.spark import partitions, schemas, share

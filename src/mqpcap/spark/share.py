@@ -19,7 +19,8 @@ from mqpcap.decode.detection import ProvenServer, ServerProtocol
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.hooks import StageHooks
-from mqpcap.pipeline import CapturePipeline, Options, Pipeline
+from mqpcap.options import Options
+from mqpcap.pipeline import CapturePipeline, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tables.output import Emit, Output

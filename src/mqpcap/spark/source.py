@@ -32,7 +32,7 @@ from pyspark.sql.types import StructField, StructType
 
 from mqpcap.capture import Capture, captures
 from mqpcap.errors import CaptureError, QueryError
-from mqpcap.pipeline import OPTIONAL_TABLES, Options
+from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies

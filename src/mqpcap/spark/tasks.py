@@ -24,7 +24,7 @@ from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import ServerProtocol
 from mqpcap.errors import CaptureError, one_line
 from mqpcap.hooks import StageHooks
-from mqpcap.pipeline import Options
+from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.reading import limit_notes
 from mqpcap.spark import delivery_keys

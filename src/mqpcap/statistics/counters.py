@@ -10,7 +10,8 @@ from mqpcap.capture import Capture, FileFacts
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline
+from mqpcap.options import OPTIONAL_TABLES
+from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import MatchTally, Query, Selection
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, size_bytes
 from mqpcap.tables.output import Output
