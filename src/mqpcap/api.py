@@ -214,7 +214,7 @@ def diff(
 
 
 def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: Any) -> list[Report]:
-    """What each capture is, and how far it can be trusted: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
+    """Kind and quality of each capture: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
 
     ``as_json()`` of each is its entry in ``info --json``.
 
@@ -505,7 +505,7 @@ def extract(
 
 
 def lake(directory: str | os.PathLike[str]) -> "LakeContents":
-    """What a lake of ``export(..., append=directory)`` has: recordings and tables. Raises OutputError if it is none."""
+    """Recordings and tables of a lake that ``export(..., append=directory)`` made. Raises OutputError for another."""
     from mqpcap.delta.contents import lake_contents
 
     return lake_contents(Path(directory))

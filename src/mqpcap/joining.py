@@ -19,7 +19,7 @@ KEY = KEYS[:4]
 
 
 def join(pairs: pa.Table, messages: pa.Table, part: Part | None = None) -> pa.Table:
-    """The rows of ``pairs`` in their order, each with the columns of one of its messages.
+    """The rows of ``pairs`` in their order, each with the columns of its ``part``.
 
     pairs: rows of ``exchanges`` or ``deliveries``. messages: rows of ``messages`` or of a protocol's table.
     part: which message, ``request`` or ``reply``, ``publish`` or ``delivery``; the first of them by default.

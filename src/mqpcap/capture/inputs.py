@@ -148,7 +148,7 @@ def file_of_source(name: str, source: PeekableStream) -> InputFile:
 
 
 def _place(file: InputFile, index: int) -> tuple[str, str]:
-    """Directory and name by which files are grouped; a pipe has a directory of its own."""
+    """Directory and name, which group files; a pipe has a directory of its own."""
     if file.source is not None:
         return f"\0{index}", file.name
     directory, name = os.path.split(file.path)
@@ -158,7 +158,7 @@ def _place(file: InputFile, index: int) -> tuple[str, str]:
 def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan | None:
     """Times of a file's first and last packet, None without a packet or if the file went away.
 
-    Of a large file both ends are read, and the rest only if they are not enough.
+    If a file is large, its ends are read first, and its middle only if they are not enough.
     """
     first_ns = last_ns = None
     try:

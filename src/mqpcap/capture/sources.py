@@ -198,7 +198,7 @@ class _TruncatedStream(Exception):
 
 
 class _Decompressed(PeekableStream):
-    """Plain bytes of a compressed stream; the rest of a piece is buffered."""
+    """Plain bytes of a compressed stream; bytes of a piece that were not asked for are buffered."""
 
     def __init__(self, inner: PeekableStream, compression: str) -> None:
         self.compression = compression

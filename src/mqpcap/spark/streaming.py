@@ -56,7 +56,7 @@ def stream_to_lake(
 
 
 class _Addition:
-    """What a micro-batch does."""
+    """The work of a micro-batch."""
 
     def __init__(
         self, folders: Sequence[str], lake: Path, choices: Choices, permissive: bool, report: Callable[[str], None]

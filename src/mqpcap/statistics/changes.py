@@ -19,7 +19,7 @@ from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
 
 UNTRUSTED_LOSS_PERCENT = 1.0
-"""Loss of a capture from which on its differences may come from the loss."""
+"""If a capture lost this share, its differences may come from the loss."""
 PARTS = {"operations": ("protocol", "op"), "topics": ("protocol", "topic"), "clients": ("protocol", "client", "name")}
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
@@ -158,7 +158,7 @@ def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background) -
 
 
 def new_side(letter: str, name: str, captures: Sequence[Capture]) -> Side:
-    """A side of which nothing is counted yet."""
+    """A side before anything is counted."""
     return Side(letter, name, captures, Total(), {part: by_group(keys, METRICS) for part, keys in PARTS.items()})
 
 

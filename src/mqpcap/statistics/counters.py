@@ -39,7 +39,7 @@ class Counters:
 
     @property
     def columns(self) -> frozenset[str] | None:
-        """The columns of ``messages`` that counters read, None if one of the counters does not name its columns."""
+        """The columns of ``messages`` that counters read, None if a counter does not name its columns."""
         takers = (x for x, _ in self._counters if hasattr(x, "take_messages") or hasattr(x, "take_fields"))
         read = [getattr(x, "columns", None) for x in takers]
         named = [names for names in read if names is not None]

@@ -126,7 +126,7 @@ class PendingReplies:
         self._rows = np.concatenate([self._rows, np.array([places, groups, amounts])], 1)
 
     def pop_matched(self, places: Int64Array) -> tuple[NDArray[np.intp], Int64Array]:
-        """Remove the replies that have one of the keys; returns the positions of these keys, and the amounts."""
+        """Remove the replies with these keys; returns the positions of these keys, and the amounts."""
         positions = pc.index_in(pa.array(self._rows[0]), pa.array(places))
         hit = true_mask(positions.is_valid())
         # A selected reply waits twice: see `Counters`.

@@ -27,7 +27,7 @@ from mqpcap.tables.schemas import NUMBER
 from mqpcap.wording import endpoint, plural
 
 MAX_EMPTY_INTERVALS = 100_000
-"""Intervals from which on empty ones have no row of zeros."""
+"""With this number of intervals, empty intervals have no row of zeros."""
 LATENCY = (
     Column("answered", "answered", "number", is_spare=True),
     Column("likely", "likely", "rare", is_spare=True),
@@ -267,7 +267,7 @@ def of_talkers() -> StatsReport:
 
 
 def of_connections() -> StatsReport:
-    """Connections one by one, the most payload first."""
+    """Single connections, the most payload first."""
     conversations = Conversations()
 
     def place(row: Cells) -> tuple[int, str, int]:

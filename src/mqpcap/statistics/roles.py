@@ -149,7 +149,7 @@ class Consumers:
 
 
 def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
-    """Rows whose operation has one of the roles; each batch of rows is of a single protocol."""
+    """Rows with an operation of these roles; each batch of rows is of a single protocol."""
     if not rows.num_rows:
         return np.zeros(0, np.bool_)
     roles_of_protocol = protocols()[rows["protocol"][0].as_py()].roles

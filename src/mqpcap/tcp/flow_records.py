@@ -114,7 +114,7 @@ class SideRecord(ctypes.Structure):
     rst_seen: Small
     """1: the other side accepted the RST. 2: it is in its window, accepted unless the sender continues."""
     base_known: Small
-    """A handshake shows that no byte is below offset 0; 2 if the other side had emitted bytes by then."""
+    """A handshake shows that no byte is below offset 0; 2 if the other side had emitted bytes before it."""
     has_copies: Small
     """Packets of this side are known to be captured twice."""
     empty_id: Flag

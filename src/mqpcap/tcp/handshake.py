@@ -38,7 +38,7 @@ class PendingSyn(NamedTuple):
     ts_ns: int
     packet_number: int
     packets: int = 0
-    """How often it was captured; so far all are counted at the living connection."""
+    """Its copies, all counted at the living connection until its owner is known."""
     duplicates: int = 0
     last_ts_ns: int = 0
     earlier_ns: int = 0

@@ -669,7 +669,7 @@ The subframes of an aggregated frame, but for the first, are one with an empty k
 
 
 def _subframes(data: bytes) -> Iterator[bytes]:
-    """The subframes of an aggregated frame, from the beginning of one of them on."""
+    """The subframes of an aggregated frame, from any subframe on."""
     start = 0
     for _ in range(MAX_SUBFRAMES):
         if start + 14 > len(data):

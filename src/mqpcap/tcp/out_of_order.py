@@ -419,14 +419,14 @@ class OutOfOrder:
         return int(high) if high <= self._sendable_end(side) else acked
 
     def _acked_end(self, side: int) -> int:
-        """The offset up to which the other side acknowledged bytes, at least that of the next byte in order."""
+        """The end of the bytes that the other side acknowledged, at least the offset of the next byte in order."""
         side_record: SideRecord = self._table.sides[side]
         raw = self._table.sides[side ^ 1].ack
         acked = unwrapped(raw, side_record.base_seq, side_record.next_offset) if raw >= 0 else NO_OFFSET
         return max(int(side_record.next_offset), acked)
 
     def _sendable_end(self, side: int) -> int:
-        """The offset up to which a side may have sent bytes, by the acknowledgements and windows of the other side.
+        """The end of the bytes that a side may have sent, by the acknowledgements and windows of the other side.
 
         Windows are scaled if both SYNs say so; if a SYN is not captured, the limit is MAX_HOLE.
         """
