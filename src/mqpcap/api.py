@@ -22,6 +22,7 @@ import pyarrow as pa
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, QueryError
+from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.explained_messages import (
     ExplainedMessage,
@@ -31,7 +32,14 @@ from mqpcap.listing.explained_messages import (
     explain_captured,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
-from mqpcap.listing.extraction import ExtractSummary, created_file, find_packets, write_packets
+from mqpcap.listing.extraction import (
+    ExtractSummary,
+    Split,
+    created_file,
+    find_packets,
+    split_packets,
+    write_packets,
+)
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.reorder_buffer import MessageRow
@@ -486,22 +494,34 @@ def extract(
     filter: str | Query | None = None,
     *,
     connections: bool = False,
+    anonymise: Anonymisation | bytes | None = None,
+    split: Split | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
     **options: Any,
 ) -> ExtractSummary:
     """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
 
-    connections: whole connections of selected messages. Raises MqpcapError if nothing is selected.
+    connections: whole connections of selected messages. anonymise: a key of 32 bytes, or `Anonymisation`, which says
+    how bodies and names are replaced; equal keys give equal addresses. split: ``"connection"``, ``"topic"`` or a number
+    of bytes; ``out`` is then a new directory with a file for each. Raises MqpcapError if nothing is selected.
     """
+    how = Anonymisation(anonymise) if isinstance(anonymise, bytes) else anonymise
+    if how is not None and len(how.key) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
     if os.path.lexists(out):
         raise OutputError(f"{os.fspath(out)} exists; extract replaces no file")
     inputs = _Inputs(path, checked_choices(**options))
     parts = find_packets(inputs.captures, _query(filter, inputs.captures), connections, inputs.outcome, progress)
-    inputs.finish(notes)
+    inputs.finish(None)
     assert parts is not None
-    with created_file(os.fspath(out)) as file:
-        return write_packets(parts, file, progress)
+    if split is not None:
+        summary = split_packets(parts, os.fspath(out), split, inputs.outcome, progress, how)
+    else:
+        with created_file(os.fspath(out)) as file:
+            summary = write_packets(parts, file, inputs.outcome, progress, how)
+    inputs.finish(notes)
+    return summary
 
 
 def lake(directory: str | os.PathLike[str]) -> "LakeContents":

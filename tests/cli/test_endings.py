@@ -29,7 +29,7 @@ from mqpcap.cli import main
 
 CAPTURE = ROOT / "pcaps/blipmq/qos1.pcap"
 OTHER = ROOT / "pcaps/faults/blipmq_lost.pcap"
-WRITERS = ("export", "extract", "report")
+WRITERS = ("export", "extract", "extract --anonymise", "extract --split", "report")
 """Commands that write files; other commands write to stdout."""
 COMMANDS = {
     "show": ["show", "-q", CAPTURE],
@@ -44,6 +44,8 @@ COMMANDS = {
     "follow --at": ["follow", "-q", CAPTURE, "--at", "12"],
     "stats --list": ["stats", "-q", "--deliveries", "--list", CAPTURE],
     "extract": ["extract", "-q", CAPTURE, "--op", "PUBLISH", "--out", "OUT"],
+    "extract --anonymise": ["extract", "-q", CAPTURE, "--connections", "--anonymise", "--out", "OUT"],
+    "extract --split": ["extract", "-q", CAPTURE, "--split", "connection", "--out", "OUT"],
     "diff": ["diff", "-q", CAPTURE, OTHER],
     "report": ["report", "-q", CAPTURE, "--out", "OUT"],
     "fields": ["fields"],

@@ -17,11 +17,12 @@ MAX_COMMENT_BYTES = 0xFFF0
 class PacketFile:
     """A pcapng file that is being written."""
 
-    def __init__(self, file: BinaryIO, application: str) -> None:
+    def __init__(self, file: BinaryIO, application: str, comment: str | None = None) -> None:
         self._file = file
         self._interfaces: dict[int, int] = {}
         head = struct.pack("<IHHq", _ORDER_MARK, 1, 0, -1)
-        self._block(_SECTION, head + _options([(_APPLICATION, application.encode())]))
+        comments = [] if comment is None else [(_COMMENT, comment.encode())]
+        self._block(_SECTION, head + _options([*comments, (_APPLICATION, application.encode())]))
 
     def write(self, link_type: int, ts_ns: int, data: bytes, wire_len: int, comments: Sequence[str] = ()) -> None:
         """Add a packet: the bytes captured of it, and how many it had."""

@@ -10,14 +10,26 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note
-from mqpcap.cli.options import common_without_bodies, filter_options, utc_option
+from mqpcap.cli.options import byte_count, common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.errors import OutputError
+from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural, size
 
 if TYPE_CHECKING:
+    from mqpcap.listing.anonymisation import BodyForm, NameForm
+    from mqpcap.listing.extraction import Split
     from mqpcap.query import Query
+
+
+def _split(ctx: click.Context, param: click.Parameter, word: str | None) -> "Split | None":
+    """``connection``, ``topic`` or a number of bytes."""
+    if word is None or word in ("connection", "topic"):
+        return word  # type: ignore[return-value]  # of the two
+    size_bytes = byte_count(word)
+    if not size_bytes:
+        raise click.BadParameter(f"{word!r} is neither connection nor topic nor a size like 100MB", ctx, param)
+    return size_bytes
 
 
 @command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
@@ -36,33 +48,70 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Copy all packets of each connection that has a selected message.",
 )
+@click.option(
+    "--split",
+    callback=_split,
+    metavar="connection|topic|SIZE",
+    help="Write a file per connection, topic or size, as 100MB, to the new directory FILE.",
+)
+@click.option(
+    "--anonymise", is_flag=True, help="Replace addresses, bodies, names and secrets, so that it may be shared."
+)
+@click.option(
+    "--key-file", metavar="FILE", type=click.Path(readable=False), help="Anonymise by this key; it is made once."
+)
+@click.option(
+    "--bodies-as", type=click.Choice(["hash", "mask", "keep"]), default="hash", help="Bodies: derived, x, kept."
+)
+@click.option("--names-as", type=click.Choice(["hash", "keep"]), default="hash", help="Topics and other text.")
 @utc_option
 @filter_options
 @common_without_bodies
 def extract(
-    inputs: tuple[str, ...], out_path: str, whole_connections: bool, utc: bool, wanted: "Query | None", choices: Choices
+    inputs: tuple[str, ...],
+    out_path: str,
+    whole_connections: bool,
+    split: "Split | None",
+    anonymise: bool,
+    key_file: str | None,
+    bodies_as: "BodyForm",
+    names_as: "NameForm",
+    utc: bool,
+    wanted: "Query | None",
+    choices: Choices,
 ) -> None:
     """Copy the packets of selected messages to a new capture.
 
     Wireshark opens it; the first packet of each message has a comment that describes it. With --connections the new
-    capture has all packets of these connections; an export of it has the same rows but for packet numbers and file
-    names. Other connections that prove its protocol or carry its login are added. Packets stay as they were
-    captured, passwords included. FILE must not exist. Inputs are read twice.
+    capture has all packets of these connections, and of others that prove its protocol or carry its login. Packets
+    stay as captured, passwords included; with --anonymise only ports, times, lengths, numbers and words of the
+    protocol do, and addresses are mapped by a key. FILE must not exist. Inputs are read twice.
     """
+    from mqpcap.listing.anonymisation import Anonymisation
     from mqpcap.listing.connection_search import read_again
-    from mqpcap.listing.extraction import find_packets, write_packets
+    from mqpcap.listing.extraction import find_packets, split_packets, write_packets
 
     outcome = Outcome(choices)
     captures = found(inputs, outcome)
     read_again(captures)
     if out_path != "-" and os.path.lexists(out_path):
         raise OutputError(f"{out_path} exists; extract replaces no file")
+    if split is not None and out_path == "-":
+        raise click.UsageError("--split writes a directory, not stdout")
+    if not anonymise and (key_file is not None or (bodies_as, names_as) != ("hash", "hash")):
+        raise click.UsageError("--key-file, --bodies-as and --names-as go with --anonymise")
+    how = Anonymisation(_key(key_file, choices.quiet), bodies_as, names_as) if anonymise else None
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
         parts = find_packets(captures, wanted, whole_connections, outcome, meter)
         if parts is None:
             finish(outcome)
-        with new_file(out_path) as file:
-            summary = write_packets(parts, file, meter)
+        if split is not None:
+            summary = split_packets(parts, out_path, split, outcome, meter, how)
+        else:
+            with new_file(out_path) as file:
+                summary = write_packets(parts, file, outcome, meter, how)
+    if how is not None:
+        outcome.notes.append(how.words())
     if not choices.quiet:
         connections = plural(summary.connection_count, "connection")
         print_note(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
@@ -71,6 +120,34 @@ def extract(
             added = plural(summary.context_count, "other connection")
             print_note(f"note: {added} added, by which these are recognised or named")
     finish(outcome)
+
+
+def _key(name: str | None, quiet: bool) -> bytes:
+    """The key in a file, which is made if it does not exist; without a file a new key, which a note tells."""
+    from mqpcap.listing.anonymisation import KEY_BYTES
+
+    if name is None:
+        key = os.urandom(KEY_BYTES)
+        if not quiet:
+            print_note(f"note: the key is {key.hex()}; in a --key-file it gives the same addresses again")
+        return key
+    try:
+        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            key = os.urandom(KEY_BYTES)
+            file.write(key.hex() + "\n")
+            return key
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+    try:
+        with open(name, encoding="ascii") as file:
+            key = bytes.fromhex(file.read(4 * KEY_BYTES))
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise MqpcapError(f"{name} is no key: {2 * KEY_BYTES} hexadecimal digits")
+    return key
 
 
 @contextmanager

@@ -63,16 +63,23 @@ def _bodies(ctx: click.Context, param: click.Parameter, word: str) -> int | None
     return min(int(word), (1 << 31) - 1)
 
 
+def byte_count(word: str) -> int | None:
+    """``512MB``, ``2GiB`` or a number of bytes; None if it is no size."""
+    from mqpcap.query.values import integer
+
+    try:
+        return integer(word.strip().removesuffix("b").removesuffix("B") + "B")
+    except QueryError:
+        return None
+
+
 def _size_bytes(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
     """``512MB``, ``2GiB`` or a number of bytes."""
     if word is None:
         return None
-    from mqpcap.query.values import integer
-
-    try:
-        size_bytes = integer(word.strip().removesuffix("b").removesuffix("B") + "B")
-    except QueryError:
-        raise click.BadParameter(f"{word!r} is no size like 512MB or 2GiB", ctx, param) from None
+    size_bytes = byte_count(word)
+    if size_bytes is None:
+        raise click.BadParameter(f"{word!r} is no size like 512MB or 2GiB", ctx, param)
     if size_bytes < SMALLEST_MEMORY_BYTES:
         raise click.BadParameter(f"{word} is too little; the least is {SMALLEST_MEMORY_BYTES} bytes", ctx, param)
     return size_bytes

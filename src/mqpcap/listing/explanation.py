@@ -6,6 +6,7 @@ a Scapy user gets. Bytes that fit nothing get an answer too.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -373,6 +374,9 @@ class _Walk:
                 return self.array(kind, pkt, depth)
             return self.leaf(kind, pkt, depth)
         except fields.Broken as broken:
+            if isinstance(kind, fields.Sized) and self.offset == start and not self.is_cut:
+                with suppress(fields.Broken):
+                    self.size(kind, pkt, depth)  # the length is there, though its field is not
             raise _Misfit(broken, kind.name, start) from None
 
     def leaf(self, kind: fields.Kind, pkt: object, depth: int) -> object:

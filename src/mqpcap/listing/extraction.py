@@ -8,15 +8,16 @@ took from it, about 30 bytes of memory a packet. The second pass copies the pack
 
 import heapq
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
-from operator import itemgetter
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap import __version__
@@ -25,6 +26,7 @@ from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile
 from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.listing.anonymisation import Anonymisation, AnonymousPackets
 from mqpcap.listing.connection_search import ConnectionSearch, SelectedConnection
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.message_words import content_words
@@ -33,7 +35,7 @@ from mqpcap.reading import Meter, Outcome
 from mqpcap.tables.output import Output
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
-from mqpcap.wording import endpoint
+from mqpcap.wording import endpoint, plural
 
 MAX_COMMENTS = 64
 """Messages that are described in a packet's comment; further messages are counted."""
@@ -42,8 +44,12 @@ COMMENTED_TOGETHER = 256
 _FILE_SHIFT = 48
 """The place of a packet is its number, and from this bit on that of its file."""
 _LEFT_OUT = ("capture", "ts", "end_ts_ns")
-_TakenPacket = tuple[int, int, bytes, int, list[str]]
-"""Time, link type, bytes, length on the wire, comments."""
+_TakenPacket = tuple[int, int, bytes, int, list[str], int]
+"""Time, link type, bytes, length on the wire, comments, place."""
+Split = Literal["connection", "topic"] | int
+"""The content of each file: a connection, a topic, or a number of bytes of packets."""
+MAX_SPLIT_FILES = 500
+"""Files that packets are split into; all of them are open together."""
 _Spans = tuple[Int64Array, Int64Array]
 """Starts and ends of ranges."""
 
@@ -52,14 +58,44 @@ class Extraction:
     """The packets to copy from a capture."""
 
     def __init__(self, capture: Capture, asked: Query, whole_connections: bool) -> None:
-        self._capture, self._asked, self._whole = capture, asked, whole_connections
+        self.capture, self._asked, self._whole = capture, asked, whole_connections
         self._notes = _PacketNotes(whole_connections)
         self._messages: list[pa.Table] = []
+        self._connections: list[SelectedConnection] = []
         self._packets: Int64Array = np.zeros(0, np.int64)
         """The places of packets that are taken."""
         self.message_count = self.connection_count = self.teller_count = 0
         self.note: str | None = None
         """Why nothing was found."""
+
+    def is_taken(self, file: int, packet_numbers: Int64Array) -> NDArray[np.bool_]:
+        """Which packets of a file, by their numbers, are taken."""
+        return np.isin(packet_numbers.astype(np.int64) | file << _FILE_SHIFT, self._packets)
+
+    def groups(self, split: Literal["connection", "topic"]) -> Iterator[tuple[str, Int64Array]]:
+        """The packets of each connection or topic: a name, and the sorted places of packets."""
+        if split == "connection":
+            for connection in self._connections:
+                yield (
+                    f"c{connection.number}",
+                    np.intersect1d(
+                        self._notes.packets_of_connections([connection])
+                        if self._whole
+                        else self._notes.packets_of_messages(self._of("connection_id", connection.id)),
+                        self._packets,
+                    ),
+                )
+            return
+        topics = pa.concat_tables([part.select(["destination"]) for part in self._messages])["destination"].unique()
+        for topic in sorted(topics.to_pylist(), key=str):
+            rows = self._of("destination", topic)
+            yield str(topic), np.unique(self._notes.packets_of_messages(rows))
+
+    def _of(self, column: str, value: object) -> list[pa.Table]:
+        """The selected messages with a value in a column."""
+        columns = [rows[column] for rows in self._messages]
+        masks = [pc.is_null(x) if value is None else pc.fill_null(pc.equal(x, value), False) for x in columns]
+        return [rows.filter(mask) for rows, mask in zip(self._messages, masks, strict=True)]
 
     @property
     def packet_count(self) -> int:
@@ -74,12 +110,12 @@ class Extraction:
             self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
             self.message_count += output.rows.num_rows
 
-        choice = ConnectionSearch(self._capture, self._asked, keep, self._notes.hooks())
+        choice = ConnectionSearch(self.capture, self._asked, keep, self._notes.hooks())
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
         if not (self._messages or (self._whole and connections)):
             return
-        self.connection_count = len(connections)
+        self._connections, self.connection_count = connections, len(connections)
         if self._whole:
             context = choice.context_connections(connections)
             self.teller_count = len(context)
@@ -95,8 +131,8 @@ class Extraction:
         """The packets that are taken, in the order of the capture."""
         if not self.packet_count:
             return
-        comments = _Comments(self._capture, self._messages) if self._messages else None
-        for window in self._capture.windows():
+        comments = _Comments(self.capture, self._messages) if self._messages else None
+        for window in self.capture.windows():
             places = _places(window, window.packet_number)
             taken = np.flatnonzero(np.isin(places, self._packets))
             comment_texts = comments.of(places[taken]) if comments is not None else repeat(list[str]())
@@ -105,6 +141,7 @@ class Extraction:
                 yield (
                     int(window.ts_ns[i]), int(window.link_type[i]),
                     window.buffer[start : start + int(window.caplen[i])].tobytes(), int(window.wirelen[i]), texts,
+                    int(places[i]),
                 )  # fmt: skip
             meter(int(window.caplen.sum()))
 
@@ -142,17 +179,139 @@ def find_packets(
     return None
 
 
-def write_packets(parts: Sequence[Extraction], file: BinaryIO, meter: Meter) -> ExtractSummary:
-    """Write all packets in order of time, those of one capture in its own order."""
-    writer, written_bytes = PacketFile(file, f"mqpcap {__version__}"), 0
-    streams = [part.packets(meter) for part in parts]
-    for ts_ns, link_type, data, wire_len, comments in heapq.merge(*streams, key=itemgetter(0)):
-        writer.write(link_type, ts_ns, data, wire_len, comments)
-        written_bytes += len(data)
-    packets, messages, connections, context = (
-        sum(getattr(part, f"{name}_count") for part in parts) for name in ("packet", "message", "connection", "teller")
+Sink = Callable[[_TakenPacket, int], None]
+"""Takes a packet, and the index of the capture that it is from."""
+
+
+def write_packets(
+    parts: Sequence[Extraction], file: BinaryIO, outcome: Outcome, meter: Meter, how: Anonymisation | None = None
+) -> ExtractSummary:
+    """Write all packets in order of time, those of one capture in its own order; ``how``: anonymised."""
+    writer = _packet_file(file, how)
+    return _write(parts, lambda packet, _: _put(writer, packet), outcome, meter, how)
+
+
+def split_packets(
+    parts: Sequence[Extraction], folder: str, split: Split, outcome: Outcome, meter: Meter,
+    how: Anonymisation | None = None,
+) -> ExtractSummary:  # fmt: skip
+    """Write the packets to several files in a new directory, which goes away where writing fails.
+
+    Raises OutputError if these are more than MAX_SPLIT_FILES. A packet with messages of several topics is in each of
+    their files.
+    """
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+    files = _SplitFiles(folder, how)
+    try:
+        with files.opened:
+            sink = files.by_size(split) if isinstance(split, int) else files.by_group(parts, split)
+            return _write(parts, sink, outcome, meter, how)
+    except BaseException:
+        files.remove()
+        raise
+
+
+def _packet_file(file: BinaryIO, how: Anonymisation | None) -> PacketFile:
+    return PacketFile(file, f"mqpcap {__version__}", None if how is None else how.words())
+
+
+def _put(file: PacketFile, packet: _TakenPacket) -> None:
+    ts_ns, link_type, data, wire_len, comments, _ = packet
+    file.write(link_type, ts_ns, data, wire_len, comments)
+
+
+def _write(
+    parts: Sequence[Extraction], sink: Sink, outcome: Outcome, meter: Meter, how: Anonymisation | None
+) -> ExtractSummary:
+    streams: list[Iterator[tuple[_TakenPacket, int]]] = []
+    unreadable_count = written_bytes = packet_count = 0
+    for number, part in enumerate(parts):
+        packets = part.packets(meter)
+        if how is not None and part.packet_count:
+            anonymous = AnonymousPackets(part.capture, how)
+            anonymous.read(outcome, meter)
+            unreadable_count += anonymous.messages.unreadable_count
+            rows = anonymous.packets(part.is_taken, meter)
+            packets = ((*row[:5], row[6] | row[5] << _FILE_SHIFT) for row in rows)
+        streams.append(zip(packets, repeat(number)))
+    for packet, number in heapq.merge(*streams, key=lambda pair: pair[0][0]):
+        sink(packet, number)
+        written_bytes += len(packet[2])
+        packet_count += 1
+    if unreadable_count:
+        words = plural(unreadable_count, "message keeps only its", "messages keep only their")
+        outcome.notes.append(f"{words} header: the rest cannot be replaced without changing its length")
+    messages, connections, context = (
+        sum(getattr(part, f"{name}_count") for part in parts) for name in ("message", "connection", "teller")
     )
-    return ExtractSummary(packets, written_bytes, messages, connections, context)
+    return ExtractSummary(packet_count, written_bytes, messages, connections, context)
+
+
+class _SplitFiles:
+    """Capture files in a directory that this object has made."""
+
+    def __init__(self, folder: str, how: Anonymisation | None) -> None:
+        self.opened = ExitStack()
+        self._folder, self._how = folder, how
+        self._names: list[str] = []
+
+    def _new(self, name: str) -> PacketFile:
+        if len(self._names) >= MAX_SPLIT_FILES:
+            raise OutputError(f"more than {MAX_SPLIT_FILES} files; choose fewer with a filter, or a larger size")
+        path = os.path.join(self._folder, f"{name}.pcapng")
+        file = self.opened.enter_context(open(path, "xb"))  # noqa: SIM115  # closed by the stack
+        self._names.append(path)
+        return _packet_file(file, self._how)
+
+    def by_size(self, size_bytes: int) -> Sink:
+        """Starts a file whenever the last file has that number of bytes of packets."""
+        left = 0
+        file: PacketFile | None = None
+
+        def write(packet: _TakenPacket, _: int) -> None:
+            nonlocal left, file
+            if file is None or left <= 0:
+                self.opened.close()
+                file, left = self._new(f"{len(self._names) + 1:05d}"), size_bytes
+            _put(file, packet)
+            left -= len(packet[2])
+
+        return write
+
+    def by_group(self, parts: Sequence[Extraction], split: Literal["connection", "topic"]) -> Sink:
+        """A file for each connection or topic."""
+        files: dict[str, PacketFile] = {}
+        groups: list[tuple[int, PacketFile, Int64Array]] = []
+        for number, part in enumerate(parts):
+            for name, places in part.groups(split):
+                if name not in files or split == "connection":
+                    files[name] = self._new(self._file_name(name, len(self._names) + 1, split, len(parts) > 1))
+                groups.append((number, files[name], places))
+
+        def write(packet: _TakenPacket, number: int) -> None:
+            for group, file, places in groups:
+                index = int(np.searchsorted(places, packet[5])) if group == number else len(places)
+                if index < len(places) and places[index] == packet[5]:
+                    _put(file, packet)
+
+        return write
+
+    def _file_name(self, name: str, number: int, split: str, is_numbered: bool) -> str:
+        if split == "connection" and not is_numbered:
+            return name
+        words = "" if self._how is not None else "_" + re.sub(r"[^A-Za-z0-9.-]", "_", name)[:80]
+        return f"{number:03d}{words}"
+
+    def remove(self) -> None:
+        """Remove the files, and the directory if nothing else is in it."""
+        for path in self._names:
+            with suppress(OSError):
+                os.unlink(path)
+        with suppress(OSError):
+            os.rmdir(self._folder)
 
 
 @contextmanager

@@ -773,6 +773,7 @@ PROTOCOL = MessageQueue(
         "has_items": "records IS NOT NULL",
         "compressed": "(flags & 14) <> 0",
     },
+    words=("mode", "message"),
     acknowledgement=Acknowledgement("offset"),
     items="records.offset",
     envelope=Envelope(

@@ -492,6 +492,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     meanings=MEANINGS,
+    words=("message_id", "queue_type", "queue_params", "error_text", "name"),
     details={"sender": "sender"},
     envelope=Envelope(
         destination="exchange",

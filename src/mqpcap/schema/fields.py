@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from ipaddress import IPv4Address
 from types import new_class
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from mqpcap.errors import ProtocolError
 
@@ -524,6 +524,15 @@ class Inside(NamedTuple):
     named: bool
 
 
+class InnerValue(NamedTuple):
+    """A value inside a late kind: ``length`` bytes from ``offset``; name: the column that has it."""
+
+    offset: int
+    length: int
+    name: str
+    form: Literal["text", "number"] = "text"
+
+
 class Late(GreedyBytes):
     """Bytes in a format of the protocol; its ``derive`` makes columns of them.
 
@@ -533,6 +542,10 @@ class Late(GreedyBytes):
     def inside(self, data: bytes) -> Iterator[Inside]:
         """The parts of the bytes."""
         return iter(())
+
+    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
+        """The values that users chose; each may be replaced by another of its length and form."""
+        yield InnerValue(0, len(data), self.name)
 
 
 Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]

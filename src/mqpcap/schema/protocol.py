@@ -328,6 +328,8 @@ class MessageQueue:
     """The content of each column of its table, by name. Units and names of numbers are added."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts that questions ask for (`mqpcap.queries.DETAILS`), each an SQL expression of the columns of its table."""
+    words: tuple[str, ...] = ()
+    """Columns with text or bytes of the protocol's own, or of its programs: nothing in them names users or machines."""
     acknowledgement: Acknowledgement | None = None
     """How clients acknowledge deliveries; None if they do not."""
     items: str = ""

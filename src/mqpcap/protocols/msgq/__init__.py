@@ -609,6 +609,7 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
     meanings=MEANINGS,
+    words=("type", "instance", "seq", "repl", "reply", "subtype", "want_answer"),
     details={"identity": "\"from\" || ':' || seq"},
     envelope=Envelope(
         destination="group",

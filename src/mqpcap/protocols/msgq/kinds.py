@@ -5,21 +5,23 @@ Every protocol is imported for every capture. So this module does without the re
 """
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from mqpcap.schema.fields import Inside, Late
+from mqpcap.schema.fields import InnerValue, Inside, Late
 
 MAGIC = b"Skan"
 ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
 MAX_SHOWN_DEPTH = 32
+_JSON_PAIR = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
 class Tree(Late):
     """A typed tree; a hash given as a dict is written with scalars as text, or with items of their types.
 
-    ``with_magic``: the tree is a message of its own, its magic in front.
+    ``with_magic``: the tree is a message of its own, its magic in front: all of it is ``msg``.
     """
 
     def __init__(self, name: str, *, with_types: bool = False, with_magic: bool = False, **about: Any) -> None:
@@ -45,6 +47,13 @@ class Tree(Late):
         """The pairs of the tree; they stop where none is."""
         return _parts(data, 0, len(data))
 
+    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
+        """The scalars of the tree by their key; keys, too, in ``msg``."""
+        if not self.magic:
+            return _inner_values(data, 0, len(data))
+        is_tree = data.startswith(MAGIC)
+        return _inner_values(data, len(MAGIC), len(data), "msg") if is_tree else iter([InnerValue(0, len(data), "msg")])
+
 
 class Json(Late):
     """A JSON text, which may be given as the value it stands for."""
@@ -52,6 +61,14 @@ class Json(Late):
     def any2i(self, pkt: Any, x: Any) -> Any:
         """The text of an object or a list; other values are kept."""
         return json.dumps(x).encode() if isinstance(x, dict | list) else super().any2i(pkt, x)
+
+    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
+        """The text if it is a body, else the strings in it by their key."""
+        if self.name == "body":
+            yield InnerValue(0, len(data), "msg")
+            return
+        for pair in _JSON_PAIR.finditer(data):
+            yield InnerValue(pair.start(2), len(pair[2]), pair[1].decode("utf-8", "replace"))
 
     def draw(self) -> Any:
         """An object of one word."""
@@ -95,6 +112,28 @@ def _parts(data: bytes, offset: int, end: int, depth: int = 0, is_hash: bool = T
         else:
             value = data[start:stop] if kind != _NULL else None
             yield Inside(item, stop - item, depth, name, value, _TYPES[kind], named=True)
+        offset = stop
+
+
+def _inner_values(
+    data: bytes, offset: int, end: int, name: str = "", depth: int = 0, is_hash: bool = True
+) -> Iterator[InnerValue]:
+    """The scalars between two places, by their key; with a ``name`` all of them, and the keys, under that name."""
+    while offset < end:
+        item = offset + 1 + data[offset] if is_hash else offset
+        head = _head(data, item, end)
+        if head is None:
+            return
+        kind, start, stop = head
+        own_name = name or data[offset + 1 : item].decode("utf-8", "replace")
+        if name and is_hash:
+            yield InnerValue(offset + 1, item - offset - 1, name)
+        if kind in (_HASH, _LIST) and depth <= MAX_SHOWN_DEPTH:
+            yield from _inner_values(data, start, stop, own_name, depth + 1, kind == _HASH)
+        elif data[start : start + len(MAGIC)] == MAGIC and not name:
+            yield from _inner_values(data, start + len(MAGIC), stop, own_name, depth + 1)
+        elif kind not in (_NULL, _BOOL):
+            yield InnerValue(start, stop - start, own_name, "number" if kind in (_INT, _REAL) else "text")
         offset = stop
 
 

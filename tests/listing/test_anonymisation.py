@@ -1,0 +1,156 @@
+"""Anonymised captures: the same messages without addresses, bodies, names and secrets."""
+
+import ipaddress
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.utils import PcapNgReader
+
+import mqpcap
+from mqpcap.listing.anonymisation import AddressMap, Anonymisation, Masker
+from mqpcap.protocols import protocols
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = bytes(range(32))
+SAME = [
+    "direction", "stream_offset", "frame_len", "ts_ns", "end_ts_ns", "src_port", "dst_port", "protocol", "dialect",
+    "op_code", "op", "partition_id", "body_len", "status", "error_code", "flaw", "gap_before_bytes", "resynced",
+]  # fmt: skip
+"""Columns of ``messages`` with neither addresses nor text of users."""
+CAPTURES = [
+    "blipmq/qos1", "fq/session", "fq/peers", "flymq/groups", "flymq/login", "kokaq/doc_session", "msgq/flat_typed",
+    "faults/fq_snapped", "faults/blipmq_lost",
+]  # fmt: skip
+
+
+def anonymised(capture: str, folder: Path, **how: object) -> str:
+    out = str(folder / "out.pcapng")
+    mqpcap.extract(ROOT / "pcaps" / f"{capture}.pcap", out, connections=True, anonymise=Anonymisation(KEY, **how))  # type: ignore[arg-type]  # of both
+    return out
+
+
+def rows(path: str, table: str, columns: list[str]) -> list[tuple[object, ...]]:
+    return sorted((tuple(row.values()) for row in mqpcap.read(path, table).select(columns).to_pylist()), key=str)
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_rows_are_the_same_but_for_what_is_replaced(capture: str, tmp_path: Path) -> None:
+    before, after = str(ROOT / "pcaps" / f"{capture}.pcap"), anonymised(capture, tmp_path)
+
+    assert rows(after, "messages", SAME) == rows(before, "messages", SAME)
+    for table, columns in (
+        ("exchanges", ["op", "state", "how", "request_ts_ns", "reply_ts_ns"]),
+        ("deliveries", ["how", "publish_ts_ns", "deliver_ts_ns"]),
+    ):
+        assert rows(after, table, columns) == rows(before, table, columns)
+
+
+def texts(value: object) -> list[bytes]:
+    """The texts of six bytes and more in a value of a row."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [text for item in inner for text in texts(item)]
+    data = value.encode() if isinstance(value, str) else value
+    return [data] if isinstance(data, bytes) and len(data) >= 6 else []
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_no_text_of_a_user_and_no_address_is_in_the_file(capture: str, tmp_path: Path) -> None:
+    before = ROOT / "pcaps" / f"{capture}.pcap"
+    written = packets(Path(anonymised(capture, tmp_path)).read_bytes(), tmp_path)
+    raw = b"\n".join(bytes(packet[TCP].payload) for packet in written)  # without the comment, which has words of ours
+    own = set(mqpcap.read(str(before)).column_names) | {"op", "dialect", "document", "connection_kind", "status_values"}
+    connections = mqpcap.read(str(before), "connections").to_pylist()
+    addresses = {row[f"{end}_ip"] for row in connections for end in ("client", "server")}
+
+    for name in set(mqpcap.read(str(before))["protocol"].to_pylist()):
+        words = {*protocols()[name].words, *own}
+        for row in mqpcap.read(str(before), name, show_secrets=True).to_pylist():
+            found = [text for column, value in row.items() if column not in words for text in texts(value)]
+            assert [text for text in found if text in raw] == []
+    for address in addresses:
+        assert address.encode() not in raw
+        assert not any(ipaddress.ip_address(address) in ends(packet) for packet in written)
+
+
+def packets(raw: bytes, folder: Path) -> list[IP]:
+    (folder / "copy.pcapng").write_bytes(raw)
+    with PcapNgReader(str(folder / "copy.pcapng")) as reader:
+        return [IP(bytes(packet)) for packet in reader]
+
+
+def ends(packet: IP) -> set[object]:
+    return {ipaddress.ip_address(packet.src), ipaddress.ip_address(packet.dst)}
+
+
+def test_checksums_are_right(tmp_path: Path) -> None:
+    """Scapy computes them anew."""
+    seen = packets(Path(anonymised("fq/session", tmp_path)).read_bytes(), tmp_path)
+
+    for packet in seen:
+        again = packet.copy()
+        del again.chksum, again[TCP].chksum
+        again = IP(bytes(again))
+        assert (again.chksum, again[TCP].chksum) == (packet.chksum, packet[TCP].chksum)
+    assert len(seen) > 100
+
+
+def shared_bits(a: bytes, b: bytes) -> int:
+    differing = int.from_bytes(a) ^ int.from_bytes(b)
+    return 8 * len(a) - differing.bit_length()
+
+
+def test_addresses_share_as_many_first_bits_as_before() -> None:
+    mapped = AddressMap(KEY).mapped
+    for names in (
+        ["10.0.0.1", "10.0.0.2", "10.0.1.1", "10.9.0.1", "192.168.0.1", "127.0.0.1"],
+        ["2001:db8::1", "2001:db8::2", "2001:db8:1::1", "fe80::1"],
+    ):
+        addresses = [ipaddress.ip_address(name).packed for name in names]
+        for a, b in pairwise(addresses):
+            assert shared_bits(mapped(a), mapped(b)) == shared_bits(a, b)
+        assert len({mapped(a) for a in addresses}) == len(addresses)
+    assert AddressMap(KEY).mapped(addresses[0]) == mapped(addresses[0]) != AddressMap(KEY[::-1]).mapped(addresses[0])
+
+
+def test_values_keep_their_length_and_form() -> None:
+    masker = Masker(Anonymisation(KEY))
+    body = b'{"user": "anna", "n": [10, -2.5e3, true, null], "t": "a\\u00e9\\n"}'
+    masked = masker.body(body)
+
+    assert len(masked) == len(body)
+    assert [type(x) for x in json.loads(masked).values()] == [str, list, str]
+    assert b"anna" not in masked
+    assert masker.body(b"hello fq") == masker.body(b"hello fq") != masker.body(b"hello fr")
+    assert masker.body(b"hello fq").isalnum()
+    assert masker.name(b"orders.eu-1") == masker.name(b"orders") + b"." + masker.name(b"eu") + b"-" + masker.name(b"1")
+    assert masker.text(b"no topic orders.eu-1 at 10.0.0.7:9092")[-12:] == b" xx.x.x.x:9092"[-12:]
+    assert b"orders" not in masker.text(b"no topic orders.eu-1")
+    assert Masker(Anonymisation(KEY, "mask")).body(b"hello") == b"xxxxx"
+
+
+def test_bodies_and_names_are_kept_on_request_but_no_secret(tmp_path: Path) -> None:
+    raw = Path(anonymised("fq/session", tmp_path, bodies="keep", names="keep")).read_bytes()
+
+    assert b"hello fq" in raw
+    assert b"events" in raw
+    assert b"watchpw" not in raw
+
+
+def test_compressed_bodies_are_compressed_again(tmp_path: Path) -> None:
+    """Replaced, in gzip streams of the same length; one body of 100 equal letters does not get as short."""
+    before, after = "pcaps/flymq/gzip.pcap", anonymised("flymq/gzip", tmp_path)
+    flaws = [Counter(mqpcap.read(path)["flaw"].to_pylist()) for path in (str(ROOT / before), after)]
+
+    lengths = [mqpcap.read(path)["frame_len"].to_pylist() for path in (str(ROOT / before), after)]
+    assert lengths[0] == lengths[1]
+    assert flaws[1].total() == flaws[0].total()
+    assert (flaws[1] - flaws[0]).total() <= 1
+    values = mqpcap.read(after, "flymq")["value"].to_pylist()
+    assert b"small" not in values
+    assert pa.array(values).null_count < len(values)
