@@ -5,7 +5,8 @@ In: packets that an `Extraction` selected, and a key. Out: packets of raw IP, ma
 No byte of the capture is copied unless it is known to be harmless. Link headers, tunnels, options and packets that are
 not TCP are left out. Addresses are replaced prefix-preserving: if two addresses share their first n bits, so do their
 replacements. The scheme is that of Xu, Fan, Ammar and Moon (Prefix-Preserving IP Address Anonymization, 2002), with
-BLAKE2 in place of AES. The library yacryptopan 1.0.2 was rejected: it needs a library of ciphers for these ten lines. Ports, times, sequence numbers and all lengths stay.
+BLAKE2 in place of AES. The library yacryptopan 1.0.2 was rejected: it needs a library of ciphers for these ten lines.
+Ports, times, sequence numbers and all lengths stay.
 
 Numbers, lengths and the protocol's own words (`MessageQueue.words`) stay in a message. A secret becomes ``*``. A body
 becomes text of the same length that the key derives from it. All other text is a name: so is it, but its punctuation
