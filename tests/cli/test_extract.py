@@ -96,4 +96,4 @@ def test_bodies_cannot_be_left_out_of_packets() -> None:
 
     assert (said.exit_code, said.stdout) == (2, "")
     assert "No such option '--bodies'" in said.stderr
-    assert "--bodies" not in run("extract", "--help").stdout
+    assert "--bodies " not in run("extract", "--help").stdout
