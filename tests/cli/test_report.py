@@ -295,6 +295,24 @@ def test_a_browser_shows_it_and_runs_nothing_of_it(browser: str, tmp_path: Path)
     assert HOSTILE[0] in elements.text
 
 
+@pytest.mark.parametrize("width", [420, 1280])
+def test_no_table_is_clipped(browser: str, width: int, tmp_path: Path) -> None:
+    """A page around the report measures its tables: the report itself runs nothing."""
+    made(tmp_path, SESSION)
+    (tmp_path / "around.html").write_text(
+        f'<iframe src="report.html" style="width:{width}px;height:900px;border:0" onload="measure(this)"></iframe>'
+        "<script>function measure(frame) { const page = frame.contentDocument;"
+        "const wide = [...page.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth);"
+        "document.title = `${page.querySelectorAll('.scroll').length} tables, ${wide.length} clipped, page `"
+        " + (page.documentElement.scrollWidth > page.documentElement.clientWidth ? 'wide' : 'fits'); }</script>"
+    )
+
+    document = opened(browser, tmp_path / "around.html", "--allow-file-access-from-files", "--dump-dom")
+
+    title = re.search("<title>(.*?)</title>", document)
+    assert title and re.fullmatch(r"[5-9] tables, 0 clipped, page fits", title[1])
+
+
 @pytest.mark.parametrize(("scheme", "paper"), [(1, (255, 255, 255)), (0, (13, 17, 23))], ids=["light", "dark"])
 def test_a_browser_draws_it_in_light_and_dark(
     browser: str, scheme: int, paper: tuple[int, int, int], tmp_path: Path

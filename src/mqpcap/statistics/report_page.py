@@ -29,6 +29,8 @@ MOST_LINES = 20
 """Operations in the drawing of latencies."""
 LABEL_LENGTH = 40
 SLOWEST = 20
+LEFT_OUT = ("server_p95_ns", "server_p99_ns", "messages_c2s", "messages_s2c", "state")
+"""Columns of latencies and requests that a page has no room for."""
 
 MARK = "<!doctype html>\n<!-- made by mqpcap report -->\n"
 """How every report begins: only such a file is replaced."""
@@ -66,14 +68,23 @@ p { margin: .3rem 0; }
 figure { margin: 0; overflow-x: auto; }
 svg { width: 100%; min-width: 40rem; height: auto; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left;
+table { border-collapse: collapse; font-size: .92em; }
+th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.word, th.word { white-space: nowrap; }
-td.free { min-width: 10rem; overflow-wrap: anywhere; }
+td.free { min-width: 6.5rem; overflow-wrap: anywhere; }
 figcaption { margin: .2rem 0 .8rem; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+@media (max-width: 40rem) {
+  body { padding: 1rem; }
+  table, tbody { display: block; }
+  thead { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .35rem 0; border-bottom: 1px solid var(--line); }
+  td { border: 0; padding: 0; }
+  td.word, td.number, td.free { white-space: normal; min-width: 0; overflow-wrap: anywhere; }
+  td[data-title]::before { content: attr(data-title) " "; color: var(--soft); }
+}
 </style>
 """
 
@@ -85,6 +96,7 @@ class Page:
         self._name, self._outcome = name, outcome
         self._timeline, self._total = Timeline(), Total()
         self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
+        self._topics = by_group(("protocol", "topic", "op"), ("latency",))
         slowest = of_slowest(SLOWEST)
         self._reports = [
             ("Producers", "Who publishes what.", of_role(Producers())),
@@ -93,7 +105,7 @@ class Page:
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
         self._counters = Counters(self._timeline, self._total)
-        for report in (self._operations, *(report for _, _, report in self._reports)):
+        for report in (self._operations, self._topics, *(report for _, _, report in self._reports)):
             self._counters += report.counters
         self.qualities: list[Report] = []
 
@@ -121,21 +133,27 @@ class Page:
             css_class = " whole" if verdict.startswith("whole") else ""
             yield f'<p class="verdict{css_class}">{escaped(named + verdict)}</p>\n'
         for heading, about, body in self._sections():
+            if not body:
+                continue
             about = f'<p class="soft">{escaped(about)}</p>\n' if about else ""
             yield f"<h2>{escaped(heading)}</h2>\n{about}{body}\n"
         yield f'<p class="soft">Made by mqpcap {escaped(__version__)}. Times are UTC.</p>\n</body>\n</html>\n'
 
     def _sections(self) -> Iterator[tuple[str, str, str]]:
-        """The sections: title, meaning, drawings and tables."""
+        """The sections: title, meaning, drawings and tables; a section without rows is empty."""
         yield "Messages over time", "", self._drawn_timeline()
         about = "From a request to its reply, by operation of the request. Percentiles are values that were measured."
         operations = self._operations.rows()
         about = " ".join([about, *self._operations.notes()])
-        yield "Latencies", about, _drawn_latencies(operations) + table(self._operations.columns, operations)
+        columns = [column for column in self._operations.columns if column.name not in LEFT_OUT]
+        yield "Latencies", about, _drawn_latencies(operations) + table(columns, operations)
+        topics = [row for row in self._topics.rows() if row["answered"] and row["topic"] is not None]
+        columns = [column for column in self._topics.columns if column.name not in LEFT_OUT]
+        yield "Latencies by topic", "Topics, queues and exchanges that requests name.", table(columns, topics)
         for title, about, report in self._reports:
-            columns = with_files(report.columns, self._outcome.file_count)
+            columns = [x for x in with_files(report.columns, self._outcome.file_count) if x.name not in LEFT_OUT]
             yield title, "; ".join([about, *report.notes()]), table(columns, report.rows())
-        columns = [Column("what", "what"), Column("told", "told")]
+        columns = [Column("what", "what"), Column("told", "in this capture")]
         trust = ""
         for quality in self.qualities[:MOST_ROWS]:
             facts = [("capture", ", ".join(x.file for x in quality.files)), *quality.facts(utc=True)]
@@ -145,7 +163,7 @@ class Page:
     def _drawn_timeline(self) -> str:
         step_ns, (messages, errors) = self._timeline.series(MOST_BARS)
         if not len(messages):
-            return "<p>None.</p>"
+            return ""
         caption = f"{int(messages.sum()):,} messages, {int(errors.sum()):,} errors; a bar is {step_ns / 1e6:,g} ms"
         return figure(timeline(step_ns / 1e9, messages, errors), caption)
 
@@ -168,13 +186,18 @@ def escaped(text: object) -> str:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Cells]) -> str:
-    """A table of the first rows; what is left out is counted."""
+    """A table of the first rows, empty without rows; what is left out is counted.
+
+    Each cell names its column: on a narrow screen a row is a paragraph of names and values.
+    """
     columns = shown_columns(columns, rows)
     if not rows:
-        return "<p>None.</p>"
+        return ""
     head = "".join(f"<th{_class(column)}>{escaped(column.title)}</th>" for column in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td{_class(column)}>{_value(column, row)}</td>" for column in columns) + "</tr>\n"
+        "<tr>"
+        + "".join(f"<td{_class(column)}{_title(column)}>{_value(column, row)}</td>" for column in columns)
+        + "</tr>\n"
         for row in rows[:MOST_ROWS]
     )
     more_rows = f'<p class="soft">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
@@ -192,7 +215,12 @@ def _value(column: Column, row: Cells) -> str:
 def _class(column: Column) -> str:
     if column.kind in ("number", "ms"):
         return ' class="number"'
-    return ' class="free"' if column.name in FREE_TEXT else ' class="word"'
+    return ' class="free"' if column.name in FREE_TEXT or column.kind == "clock" else ' class="word"'
+
+
+def _title(column: Column) -> str:
+    """The column's name for narrow screens; facts and their names need none."""
+    return "" if column.name in ("what", "told") else f' data-title="{escaped(column.title)}"'
 
 
 def figure(svg: str, caption: str) -> str:
