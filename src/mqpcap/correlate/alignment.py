@@ -59,7 +59,8 @@ class Alignment:
     """First and last place of the replies since the last anchor, over the requests of a ring.
 
     ``start``: the place of the last anchor, which every alignment passes.
-    ``low``, ``high``: the first and the last place after all replies.
+    ``placed``: the replies since then. ``low``, ``high``: the first and the last place after all of them.
+    ``far``: the last place that is known to be reached from ``high`` without a further reply: see `farthest`.
     ``accepted``: bits of the replies that a request accepts, by its code.
     ``use_ids``: whether a reply that names a captured request answers no phantom before it.
     ``use_publishes``: whether no other client published a message of this client.
