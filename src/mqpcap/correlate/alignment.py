@@ -144,7 +144,7 @@ class Alignment:
         self, p: PlacedReply, earliest: cython.Py_ssize_t, high: cython.Py_ssize_t, x: cython.Py_ssize_t,
         y: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:  # fmt: skip
-        """The last request in first..high likewise."""
+        """The last request in earliest..high likewise."""
         i: cython.Py_ssize_t
         least: cython.Py_ssize_t = max(earliest, high - _MAX_CANDIDATES)
         for i in range(high, least, -1):
