@@ -8,10 +8,10 @@ from plain_english import figures
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "mqpcap"
 MOST = {
     ".": (2.6, 1.3),  # names: the words of the commands, `by`, `at`, `out`
-    "capture": (1.9, 0.4),
+    "capture": (1.5, 0.4),
     "cli": (2.0, 0.1),
-    "correlate": (2.8, 0.1),
-    "decode": (3.0, 0.3),
+    "correlate": (2.3, 0.1),
+    "decode": (2.0, 0.3),
     "delta": (2.0, 0.5),
     "listing": (1.5, 0.2),
     "protocols": (1.1, 0.1),
@@ -20,8 +20,8 @@ MOST = {
     "scapy": (0.0, 0.0),
     "sample_captures": (0.0, 0.0),
     "schema": (1.2, 0.7),
-    "spark": (2.0, 0.1),
-    "statistics": (2.7, 0.5),
+    "spark": (1.5, 0.1),
+    "statistics": (1.5, 0.5),
     "tables": (0.5, 0.7),
     "tcp": (1.0, 0.2),
 }
