@@ -1,6 +1,7 @@
 """Help: each command on one screen, whole sentences, and shared options explained once."""
 
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 
 from mqpcap.cli import main
 from mqpcap.cli.command import COMMON, SELECT
+from mqpcap.sample_captures import samples
 
 SCREEN_LINES = 40
 COMMANDS = [*main.commands, "spark export", ""]
@@ -61,3 +63,11 @@ def test_help_of_a_command_is_its_help() -> None:
     assert said("help", "show") == said("show", "--help")
     assert said("help") == said("--help")
     assert CliRunner().invoke(main, ["help", "nonsense"]).exit_code == 2
+
+
+def test_the_captures_of_all_examples_come_with_the_package(tmp_path: Path) -> None:
+    """After ``mqpcap samples pcaps`` the examples run wherever one is."""
+    written = {path.relative_to(tmp_path).as_posix() for path in map(Path, samples(tmp_path / "pcaps"))}
+    examples = " ".join(said(*name.split(), "--help") for name in COMMANDS)
+
+    assert set(re.findall(r"pcaps/\S+\.pcap", examples)) <= written

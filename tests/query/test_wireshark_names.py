@@ -30,3 +30,22 @@ def test_every_message_of_a_connection_has_its_port() -> None:
 
     assert {tuple(sorted(row.values())) for row in rows} == {(5555, 39290)}
     assert len(rows) == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("blipmq.qos == AtLeastOnce", "blipmq.qos == 1"),
+        ("qos in {atmostonce, 1}", "qos in (0, 1)"),
+        ("fq.bind_flags == permanent", "fq.bind_flags == 272"),
+    ],
+)
+def test_names_of_numbers_are_values_as_in_wireshark(text: str, meaning: str) -> None:
+    """FrameQoS (frame.rs) and FQ_BIND_PERM (fq.h)."""
+    assert query(text).tree == query(meaning).tree
+
+
+def test_a_name_with_a_comma_is_one_value() -> None:
+    (flags,) = (field for field in mqpcap.fields("fq") if field.name == "fq.bind_flags")
+
+    assert all(value.split()[0].isdigit() for value in flags.values)

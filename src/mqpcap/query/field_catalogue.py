@@ -4,6 +4,7 @@ In: the schemas of the tables, whose metadata has meanings, units and values, an
 `Field`. Called by: ``mqpcap fields``, the call ``mqpcap.fields``, and the page FIELDS.md.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -103,7 +104,9 @@ def _of_schema(table: str, schema: pa.Schema, prefix: str = "") -> Iterator[Fiel
         meaning = meaning.removesuffix(f"; in {unit}") if unit else meaning
         name = prefix + field.name
         aliases = [x for x in _aliases(name) if table in {source.table for source in column(x).sources}]
-        listed_values = tuple(values.split(", ")) if values else ()
+        # A name of a number may have commas, as that of two flags: `273 peer, permanent`.
+        between = r", (?=\d+ )" if values and values[0].isdigit() else ", "
+        listed_values = tuple(re.split(between, values)) if values else ()
         type_name, is_taken = _type_name(field.type), _is_taken(table, name)
         yield Field(name, table, type_name, unit, listed_values, meaning, tuple(aliases), is_taken)
         for path, type_ in _leaves(name, field.type):

@@ -12,7 +12,7 @@ from mqpcap.arrays import true_mask
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar, prefilter
 from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked_pattern
-from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column
+from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column, numbers_by_name
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
 from mqpcap.query.wireshark_names import columns_test
@@ -167,9 +167,13 @@ def _condition(test: Comparison, utc: bool) -> Condition:
         raise QueryError(f"{test.name} cannot be asked with {test.relation!r}; it can with {', '.join(relations)}")
     values: dict[ValueKind, tuple[Value, ...]] = {}
     last_error: QueryError | None = None
+    numbers = numbers_by_name(tested)
     for kind in kinds:
+        words = test.values
+        if kind is ValueKind.INTEGER:
+            words = tuple(numbers.get(word.lower(), word) if isinstance(word, str) else word for word in words)
         try:
-            values[kind] = tuple(_value(word, kind, test.relation, utc) for word in test.values)
+            values[kind] = tuple(_value(word, kind, test.relation, utc) for word in words)
         except QueryError as error:
             last_error = error
     if not values and last_error is not None:

@@ -156,6 +156,19 @@ def _path(program: Program, i: int) -> tuple[str, ...]:
     return parent_path if column.name == "item" and parent_path else (*parent_path, column.name)
 
 
+@cache
+def numbers_by_name(column: FilterColumn) -> Mapping[str, str]:
+    """The numbers that have a name, by the name in lower case: ``{"atleastonce": "1"}`` of ``blipmq.qos``."""
+    return {
+        name.lower(): str(number)
+        for source in column.sources
+        if source.table in protocols()
+        for field in compiled(protocols()[source.table]).columns
+        if (field.name,) == source.path
+        for number, name in field.names
+    }
+
+
 def names() -> list[str]:
     """All names that a filter may use."""
     return sorted({*_common_columns(), *_protocol_fields()})
