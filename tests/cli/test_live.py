@@ -476,3 +476,107 @@ def test_an_interface_is_the_only_input() -> None:
     assert run("show", "-i", "lo", QOS1).exit_code == 2
     assert run("show", "-f", "tcp", QOS1).exit_code == 2
     assert run("show").exit_code == 2
+
+
+@listens
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_counts_are_written_again_while_packets_come(ending: signal.Signals) -> None:
+    """In a pipe rows after their time, at last those of all messages."""
+    with Broker() as broker:
+        stats = subprocess.Popen(
+            [*COMMAND, "stats", *map(str, on_loopback(broker)), "--every", "1s", "--by", "op", "--metric", "count"],
+            cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until_listening(stats.pid)
+        broker.ask(5)
+        assert stats.stdout is not None
+        said = []
+        while not any(one.startswith("PING") for one in said):
+            said.append(stats.stdout.readline())
+        stats.send_signal(ending)
+        rest, stderr = stats.communicate(timeout=PATIENCE_S)
+
+    last = (rest if "PING" in rest else "".join(said)).split("-- ")[-1]
+    counts = {words[0]: words[1] for words in map(str.split, last.splitlines()[2:])}
+    assert (stats.returncode, counts["PING"], counts["PONG"]) == (0, "3", "3"), stderr
+    assert re.match(r"-- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", said[0])
+
+
+@listens
+def test_counts_on_a_terminal_stand_over_the_last_ones() -> None:
+    with Broker() as broker:
+        child, terminal = pty.fork()
+        if child == 0:
+            os.chdir(ROOT)
+            words = ["stats", *map(str, on_loopback(broker)), "--every", "1s"]
+            os.execvpe(sys.executable, [*COMMAND, *words], environment(TERM="xterm"))
+        until_listening(child)
+        broker.ask(5)
+        said = b""
+        while b"PING" not in said:
+            said += os.read(terminal, 65536)
+        os.write(terminal, b"\x03")
+        with suppress(OSError):
+            while more := os.read(terminal, 65536):
+                said += more
+        os.close(terminal)
+        _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"\x1b[H\x1b[2J" in said
+    assert b"Traceback" not in said
+
+
+@listens
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_ring_keeps_its_newest_files_and_deletes_no_other(ending: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "ring"
+    with Broker() as broker:
+        options = ["-i", "lo", "-f", f"tcp port {broker.port}", "--ring", "3x2kB", "--out", str(out)]
+        extract = subprocess.Popen(
+            [*COMMAND, "extract", *options], cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        until_listening(extract.pid)
+        broker.ask(5)
+        while not finished(out):
+            time.sleep(0.05)
+        foreign = out / "00002_foreign.pcapng"
+        foreign.write_text("by hand")
+        broker.ask(200)
+        while len(names := sorted(one.name for one in finished(out))) < 4 or names[0].startswith("00001"):
+            time.sleep(0.05)
+        extract.send_signal(ending)
+        _, stderr = extract.communicate(timeout=PATIENCE_S)
+
+    assert extract.returncode == 0, stderr
+    assert foreign.read_text() == "by hand"
+    kept = [one for one in finished(out) if one != foreign]
+    numbers = [int(one.name[:5]) for one in kept]
+    assert numbers == list(range(numbers[-1] - 2, numbers[-1] + 1))
+    assert all(one.stat().st_size < 8000 for one in kept)
+    assert re.search(rf"{out}: \d+ packets in {numbers[-1]} files; the newest 3 are kept", stderr)
+
+
+def test_ring_wants_an_interface_and_a_new_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for options, words in (
+        (["-i", "lo", "--out", "x"], "-i and --ring go together"),
+        ([QOS1, "--ring", "2x1MB", "--out", "x"], "-i and --ring go together"),
+        (["-i", "lo", "--ring", "many", "--out", "x"], "is no ring like 10x100MB"),
+        (["-i", "lo", "--ring", "2x1MB", "--op", "PING", "--out", "x"], "--ring keeps all packets"),
+        (["-i", "lo", QOS1, "--ring", "2x1MB", "--out", "x"], "goes with no INPUT"),
+    ):
+        said = run("extract", *options, cwd=tmp_path)
+        assert (said.exit_code, said.stdout) == (2, "")
+        assert words in said.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+    if may_listen() is None:
+        said = run("extract", "-i", "lo", "--ring", "2x1MB", "--out", tmp_path / "mine")
+        assert (said.exit_code, "mine cannot be made" in said.stderr) == (1, True)
+
+
+def test_counts_come_again_only_from_an_interface() -> None:
+    said = run("stats", "--every", "5s", QOS1)
+
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "--every goes with -i" in said.stderr

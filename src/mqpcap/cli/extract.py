@@ -1,15 +1,17 @@
 """``mqpcap extract``: the packets of selected messages, or of their connections, as a capture of their own."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
 from mqpcap.cli.options import byte_count, common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.errors import MqpcapError, OutputError
@@ -32,8 +34,21 @@ def _split(ctx: click.Context, param: click.Parameter, word: str | None) -> "Spl
     return size_bytes
 
 
+def _ring(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[int, int] | None:
+    """``10x100MB``: the number of files, and the bytes of each."""
+    if word is None:
+        return None
+    count, _, size_word = word.lower().partition("x")
+    size_bytes = byte_count(size_word)
+    if not (count.isascii() and count.isdecimal() and int(count) and size_bytes):
+        raise click.BadParameter(f"{word!r} is no ring like 10x100MB", ctx, param)
+    return int(count), size_bytes
+
+
 @command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
+@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
+@interface_options
+@click.option("--ring", callback=_ring, metavar="NxSIZE", help="With -i: keep the newest, as 10x100MB.")
 @click.option(
     "--out",
     "out_path",
@@ -52,11 +67,9 @@ def _split(ctx: click.Context, param: click.Parameter, word: str | None) -> "Spl
     "--split",
     callback=_split,
     metavar="connection|topic|SIZE",
-    help="Write a file per connection, topic or size, as 100MB, to the new directory FILE.",
+    help="Write several files to FILE, a directory.",
 )
-@click.option(
-    "--anonymise", is_flag=True, help="Replace addresses, bodies, names and secrets, so that it may be shared."
-)
+@click.option("--anonymise", is_flag=True, help="Replace addresses, bodies, names and secrets.")
 @click.option(
     "--key-file", metavar="FILE", type=click.Path(readable=False), help="Anonymise by this key; it is made once."
 )
@@ -69,6 +82,9 @@ def _split(ctx: click.Context, param: click.Parameter, word: str | None) -> "Spl
 @common_without_bodies
 def extract(
     inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    ring: tuple[int, int] | None,
     out_path: str,
     whole_connections: bool,
     split: "Split | None",
@@ -82,16 +98,23 @@ def extract(
 ) -> None:
     """Copy the packets of selected messages to a new capture.
 
-    Wireshark opens it; the first packet of each message has a comment that describes it. With --connections the new
-    capture has all packets of these connections, and of others that prove its protocol or carry its login. Packets
-    stay as captured, passwords included; with --anonymise only ports, times, lengths, numbers and words of the
-    protocol do, and addresses are mapped by a key. FILE must not exist. Inputs are read twice.
+    Wireshark opens it; the first packet of each message has a comment that describes it. With --connections it has
+    their connections whole, and those that prove their protocol or carry their login. Packets stay as captured,
+    passwords included; with --anonymise only ports, times, lengths, numbers and words of the protocol do. Inputs are
+    read twice.
     """
     from mqpcap.listing.anonymisation import Anonymisation
     from mqpcap.listing.connection_search import read_again
     from mqpcap.listing.extraction import find_packets, split_packets, write_packets
 
+    check_sources(inputs, interface, bpf)
+    if (interface is None) != (ring is None):
+        raise click.UsageError("-i and --ring go together")
     outcome = Outcome(choices)
+    if interface is not None and ring is not None:
+        if whole_connections or split is not None or anonymise or wanted is not None:
+            raise click.UsageError("--ring keeps all packets; -f selects them")
+        _listen(interface, bpf, out_path, ring, outcome)
     captures = found(inputs, outcome)
     read_again(captures)
     if out_path != "-" and os.path.lexists(out_path):
@@ -119,6 +142,27 @@ def extract(
         if summary.context_count:
             added = plural(summary.context_count, "other connection")
             print_note(f"note: {added} added, by which these are recognised or named")
+    finish(outcome)
+
+
+def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int], outcome: Outcome) -> NoReturn:
+    """Write the packets of an interface to a ring of files until SIGINT or SIGTERM."""
+    from mqpcap import __version__
+    from mqpcap.capture import InputWait
+    from mqpcap.capture.ring import Ring
+
+    end = EndOfInput(signal.SIGINT, signal.SIGTERM)
+    with end, listening(interface, bpf, outcome) as listener:
+        files = Ring(folder, *ring, f"mqpcap {__version__}")
+        end.tell(listener.stop)
+        capture = listener.capture()
+        capture.wait = InputWait(lambda: None, end.is_over)
+        with closing(files):
+            for window in capture.windows():
+                files.write(window)
+    if not outcome.choices.quiet:
+        counts = f"{plural(files.packet_count, 'packet')} in {plural(files.file_count, 'file')}"
+        print_note(f"{folder}: {counts}; the newest {ring[0]} are kept")
     finish(outcome)
 
 

@@ -151,6 +151,33 @@ def opened(
         yield found(inputs, outcome)
 
 
+class Renewal:
+    """Writes counts again and again while packets come: on a terminal over the last ones, else after their time."""
+
+    def __init__(self, every_s: int | None, form: str, write: Callable[[], None]) -> None:
+        self._every_s, self._form, self._write = every_s, form, write
+        self._next_s = time.monotonic() + (every_s or 0)
+        self._is_terminal = sys.stdout.isatty()
+
+    def tick(self) -> None:
+        """Write if it is time; called whenever packets came, and while none come."""
+        if self._every_s is None or time.monotonic() < self._next_s:
+            return
+        self._next_s += self._every_s * (1 + int((time.monotonic() - self._next_s) // self._every_s))
+        self.finish()
+        self._write()
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Make place for other counts."""
+        if self._every_s is None:
+            return
+        if self._is_terminal:
+            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")
+        elif self._form == "text":
+            sys.stdout.write(f"-- {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n")
+
+
 def summary(outcome: Outcome, captures: "Sequence[Capture]") -> str:
     """Numbers of packets and messages, in one line."""
     packets = sum(facts.packet_count for capture in captures for facts in capture.facts)

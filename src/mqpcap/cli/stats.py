@@ -1,5 +1,6 @@
 """``mqpcap stats``: messages, bytes, errors and latencies, counted by what one asks for."""
 
+import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
-from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, utc_option
+from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, opened
+from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, period_s, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.reading import Choices, Outcome, size_bytes
-from mqpcap.statistics.report_columns import with_files
+from mqpcap.statistics.report_columns import Cells, with_files
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
@@ -66,7 +68,9 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 
 
 @command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
+@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
+@interface_options
+@click.option("--every", "every_s", callback=period_s, metavar="TIME", help="With -i: write counts again every 5s.")
 @click.option("--by", "key_names", callback=_key_names, metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
 @click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
@@ -75,7 +79,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
               help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
 @click.option("--reverse", is_flag=True, help="Sort the other way round.")
-@click.option("--having", metavar="TEST", help="Write only rows that match, as 'errors > 0 and p95 > 5ms'.")
+@click.option("--having", metavar="TEST", help="Write only rows that match, as 'p95 > 5ms'.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Write only the first N rows.")
 @click.option("--producers", is_flag=True, help="Count what each client publishes, by topic.")
 @click.option("--consumers", is_flag=True, help="Count what each client requests and receives.")
@@ -108,6 +112,9 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @common
 def stats(
     inputs: tuple[str, ...],
+    interface: str | None,
+    bpf: str | None,
+    every_s: int | None,
     key_names: tuple[str, ...],
     metrics: tuple[str, ...],
     interval_ns: int | None,
@@ -126,11 +133,8 @@ def stats(
     choices: Choices,
     **asking: bool,
 ) -> None:
-    """Count messages, bytes, errors and latencies of captures.
-
-    A message counts in the group of its own columns, an error and a latency in the group of their request. Bytes are
-    those of messages. A percentile marked ~ is from a histogram, less than 1% off.
-    """
+    """Count messages, bytes, errors and latencies; a percentile with ~ is less than 1% off."""
+    from mqpcap.capture import InputWait
     from mqpcap.cli.bars import grouped
     from mqpcap.statistics.chosen_rows import checked, chosen
     from mqpcap.statistics.counters import count_captures
@@ -153,18 +157,40 @@ def stats(
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
         with misuse_of(option):
             checked(report.columns, *words)
+    check_sources(inputs, interface, bpf)
+    if every_s is not None and (interface is None or interval_ns is not None):
+        raise click.UsageError("--every goes with -i, without --interval")
     outcome = Outcome(choices, needs_match=must_match)
-    captures = found(inputs, outcome)
-    with metered(size_bytes(captures), choices.quiet) as meter:
-        count_captures(captures, outcome, report.counters, meter, wanted)
-    rows = chosen(report.columns, report.rows(), having, sort, reverse)
     form = form or ("tsv" if field_names else "text")
-    columns = chosen_columns(report.columns, field_names)  # making rows may add a column of bars
-    write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
+
+    def counted() -> Sequence[Cells]:
+        return chosen(report.columns, report.rows(), having, sort, reverse)
+
+    def write_rows(rows: Sequence[Cells]) -> None:
+        columns = chosen_columns(report.columns, field_names)  # making rows may add a column of bars
+        write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
+
+    if interface is None:
+        captures = found(inputs, outcome)
+        with metered(size_bytes(captures), choices.quiet) as meter:
+            count_captures(captures, outcome, report.counters, meter, wanted)
+    else:
+        end = EndOfInput(signal.SIGINT, signal.SIGTERM)
+        renewal = Renewal(every_s, form, lambda: write_rows(counted()))
+        with end, opened((), interface, bpf, False, end, outcome) as captures:
+            captures[0].wait = InputWait(renewal.tick, end.is_over)
+            count_captures(captures, outcome, report.counters, _ignore, wanted, renewal.tick)
+        renewal.finish()
+    rows = counted()
+    write_rows(rows)
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *report.notes()]
     finish(outcome)
+
+
+def _ignore(read_bytes: int) -> None:
+    """No progress is shown."""
 
 
 def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None) -> None:

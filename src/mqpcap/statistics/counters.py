@@ -13,7 +13,7 @@ from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.options import OPTIONAL_TABLES
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import MatchTally, Query, Selection
-from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, read, size_bytes
+from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, size_bytes, steps
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
 
@@ -109,9 +109,17 @@ def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipe
 
 
 def count_captures(
-    captures: Sequence[Capture], outcome: Outcome, counters: Counters, meter: Meter, wanted: Query | None = None
+    captures: Sequence[Capture],
+    outcome: Outcome,
+    counters: Counters,
+    meter: Meter,
+    wanted: Query | None = None,
+    tick: Callable[[], None] | None = None,
 ) -> None:
-    """Have captures counted, one after the other; only what is wanted of them."""
+    """Have captures counted, one after the other; only what is wanted of them.
+
+    tick: called after each window of packets.
+    """
     take: Callable[[Output], None] = counters.take
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
@@ -134,5 +142,7 @@ def count_captures(
             pipeline = CapturePipeline(capture, options, noted, worker, hooks)
             if outcome.tally is not None:
                 take = selected_counts(outcome.tally, counters, pipeline)
-            read(pipeline, outcome, meter)
+            for _ in steps(pipeline, outcome, meter):
+                if tick is not None:
+                    tick()
             counters.end_of_capture(capture.facts)
