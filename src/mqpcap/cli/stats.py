@@ -133,7 +133,7 @@ def stats(
     choices: Choices,
     **asking: bool,
 ) -> None:
-    """Count messages, bytes, errors and latencies; a percentile with ~ is less than 1% off."""
+    """Count messages, bytes, errors and latencies of captures. Percentiles with ~ are less than 1% off."""
     from mqpcap.capture import InputWait
     from mqpcap.cli.bars import grouped
     from mqpcap.statistics.chosen_rows import checked, chosen
@@ -177,9 +177,9 @@ def stats(
     else:
         end = EndOfInput(signal.SIGINT, signal.SIGTERM)
         renewal = Renewal(every_s, form, lambda: write_rows(counted()))
-        with end, opened((), interface, bpf, False, end, outcome) as captures:
-            captures[0].wait = InputWait(renewal.tick, end.is_over)
-            count_captures(captures, outcome, report.counters, _ignore, wanted, renewal.tick)
+        with end, opened((), interface, bpf, False, end, outcome) as listened:
+            listened[0].wait = InputWait(renewal.tick, end.is_over)
+            count_captures(listened, outcome, report.counters, _ignore, wanted, renewal.tick)
         renewal.finish()
     rows = counted()
     write_rows(rows)
