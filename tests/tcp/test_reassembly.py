@@ -513,12 +513,14 @@ def test_a_hole_is_given_up_after_an_idle_hour_whatever_else_is_captured(window:
     assert late.late() == [(0, 0, 3, 3)]
 
 
-def test_holes_of_every_connection_are_given_up_after_an_idle_hour(window: int) -> None:
+def test_holes_of_every_side_are_given_up_after_an_idle_hour(window: int) -> None:
     other = Packet(("10.0.0.3", 1), B, 9, flags=SYN)
-    packets = [other, *HANDSHAKE, a(1000, b"one"), a(1006, b"two"), b(5000, b"one"), b(5006, b"two"), a(1003, b"gap")]
-    timed = [replace(p, ts_ns=10**18 + i) for i, p in enumerate(packets)]
+    early = [other, *HANDSHAKE, a(1000, b"one"), a(1006, b"two"), b(5000, b"one"), b(5006, b"two")]
+    late = [a(1003, b"gap"), b(5003, b"gap")]
+    times = [*range(len(early)), HOUR_NS + 20, HOUR_NS + 21]
+    packets = [replace(packet, ts_ns=10**18 + time) for packet, time in zip([*early, *late], times, strict=True)]
 
-    seen = read(later(timed, HOUR_NS + 9), window)
+    seen = read(packets, window)
 
     assert seen.side(0, 1) == seen.side(1, 1) == [(0, b"one"), (6, b"two")]
 
