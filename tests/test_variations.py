@@ -22,7 +22,7 @@ from mqpcap.decode import columns
 from mqpcap.pipeline import Options, Pipeline, dissect
 from mqpcap.tables.output import Dissection
 
-FIRST_PACKETS = 40
+FIRST_PACKETS = 30
 """Packets of a capture that are read."""
 CAPTURES = [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(PCAPS.glob("*/*.pcap"))]
 Rows = dict[str, Counter[str]]

@@ -31,7 +31,7 @@ SECRETS = {
 def test_no_command_shows_a_secret_unasked(name: str, tmp_path: Path) -> None:
     assert any(secret in (ROOT / name).read_bytes() for secret in SECRETS[name])
     packets = sorted({int(str(row["first_packet"])) for row in objects(run("show", "-q", "--json", name))
-                      if "auth" in str(row["op"]).lower()})[:3]  # fmt: skip
+                      if "auth" in str(row["op"]).lower()})[:1]  # fmt: skip
     said = [
         run("show", "-q", "-v", "-x", name).stdout,
         run("show", "-q", "--json", name).stdout,

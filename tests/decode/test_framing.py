@@ -22,6 +22,7 @@ from torture import (
     toy_message,
 )
 
+from mqpcap.capture import windows
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.pipeline import Options
 
@@ -113,6 +114,20 @@ def test_a_hole_of_whole_messages_is_bridged_by_a_search() -> None:
 
     assert spans(result) == [(0, 24, None), (72, 24, None), (96, 24, None)]
     assert [(m["resynced"], m["gap_before_bytes"]) for m in result.messages] == [(False, 0), (True, 48), (False, 0)]
+
+
+def test_bytes_are_missing_before_one_message_only_whenever_the_next_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Message 1 is lost and given up; message 4 comes in a window of its own."""
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    acks = [Segment(b"", 5001, START + 96, ACK, from_server=True)] * 40
+    segments = [*OPEN, *sent(FIVE[:24]), *sent(FIVE[48:96], at=48), *acks, *sent(FIVE[96:], at=96)]
+
+    result = toy(segments)
+
+    assert [m["stream_offset"] for m in result.messages] == [0, 48, 72, 96]
+    assert [(m["resynced"], m["gap_before_bytes"]) for m in result.messages] == [
+        (False, 0), (True, 24), (False, 0), (False, 0),
+    ]  # fmt: skip
 
 
 def test_the_end_of_the_stream_cuts_a_message() -> None:

@@ -555,7 +555,7 @@ def rebuilt(message: Packet) -> Packet:
     return made
 
 
-@examples(80)
+@examples(40)
 @given(data=st.data())
 def test_any_bytes_build_as_they_came(data: st.DataObject) -> None:
     """Bytes changed, cut, put in and appended: alone, under another class, in a packet."""
