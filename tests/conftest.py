@@ -16,6 +16,7 @@ ROOT = TESTS.parent
 SLOW = frozenset(
     {
         "capture/test_windows.py",
+        "cli/test_ask.py",
         "cli/test_bodies.py",
         "cli/test_commands.py",
         "cli/test_completion.py",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from running import lines_on_terminal
 
 import mqpcap
 from mqpcap.cli import main
@@ -97,3 +98,11 @@ def test_protocol_without_an_answer_is_named() -> None:
     assert mqpcap.ask("backlog", PCAPS / "msgq" / "flat_session.pcap", notes=notes).num_rows == 0
     assert notes == ["msgq keeps no messages, so it has no backlog"]
     assert "note: fq has no acknowledgements of messages" in run("ask", "acks", PCAPS / "fq" / "session.pcap").stderr
+
+
+@pytest.mark.parametrize("words", [["ask"], ["ask", "slowest", "pcaps/blipmq/qos1.pcap"]], ids=" ".join)
+def test_answers_fit_a_terminal(words: list[str]) -> None:
+    lines = lines_on_terminal(80, *words)
+
+    assert len(lines) > 10
+    assert max(map(len, lines)) <= 80

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from running import ROOT, run
+from running import ROOT, lines_on_terminal, run
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 CORE = "pcaps/flymq/core.pcap"
@@ -102,3 +102,7 @@ def test_a_connection_that_is_not_ours_is_told_so() -> None:
     said = run("follow", "-u", "pcaps/flymq/tls.pcap", "--connection", "c1").stdout
 
     assert "encrypted (TLS)" in said.splitlines()[0]
+
+
+def test_the_heading_fits_a_terminal() -> None:
+    assert max(map(len, lines_on_terminal(80, "follow", "-q", "pcaps/blipmq/qos1.pcap", "c1")[:4])) <= 80

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import print_note, put
+from mqpcap.cli.console import print_note, put, wrapped
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def ask(
 
     if question is None:
         for name, text in queries.questions().items():
-            put(f"{name:<20} {text}")
+            put(wrapped(f"{name:<20} {text}", sys.stdout, 21))
         return
     try:
         text = queries.statement(question)
@@ -69,22 +69,26 @@ def ask(
 
     notes: list[str] = []
     answer = asked(question, directory, notes=notes, **parameters)
-    write([_column(field) for field in answer.schema], answer.to_pylist(), form or "text", utc)
+    columns = [_column(field, i) for i, field in enumerate(answer.schema)]
+    write(columns, answer.to_pylist(), form or "text", utc)
     sys.stdout.flush()
     for note in notes:
         print_note(f"note: {note}")
 
 
-def _column(field: "pa.Field") -> "Column":
-    """A column as people read it: times as clock times, counts with separators, ids and ports as they are."""
+def _column(field: "pa.Field", index: int) -> "Column":
+    """A column as people read it: times as clock times, counts with separators, ids and ports as they are.
+
+    Columns beyond the first are left out, the last one first, where a terminal has no room for all.
+    """
     import pyarrow as pa
 
     from mqpcap.statistics.report_columns import Column
 
-    title = field.name.replace("_", " ")
+    title, is_spare = field.name.replace("_", " "), index > 0
     if field.name.endswith("ts_ns") or field.name == "window_start_ns":
-        return Column(field.name, title.removesuffix(" ns"), "clock")
+        return Column(field.name, title.removesuffix(" ns"), "clock", is_spare)
     if field.name.endswith(("_id", "_port", "_code", "_offset", "_packet")):
-        return Column(field.name, title, "plain")
+        return Column(field.name, title, "plain", is_spare)
     is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    return Column(field.name, title, "number" if is_number else "text")
+    return Column(field.name, title, "number" if is_number else "text", is_spare)

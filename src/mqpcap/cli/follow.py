@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import coloured, metered, width_of
+from mqpcap.cli.console import coloured, metered, width_of, wrapped
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.options import common, filter_options, misuse_of, packet_name, utc_option
 from mqpcap.cli.reading import finish, found
@@ -216,7 +216,7 @@ class Conversation:
         spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
         yield self._paint("bold", f"{self.connection.end('client')} -> {self.connection.end('server')}  {spoken}")
         count_words = f"{counts[0]} from the client, {counts[1]} from the server"
-        yield f"c{self.connection.number}, connection {self.connection.id}; {count_words}"
+        yield wrapped(f"c{self.connection.number}, connection {self.connection.id}; {count_words}", sys.stdout)
         yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"
         missing = sum(int(str(row[f"missing_bytes_{d}"])) for d in ("c2s", "s2c"))
         if missing:
