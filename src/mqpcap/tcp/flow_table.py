@@ -549,14 +549,7 @@ class FlowTable:
         if length > 0 and self.is_damaged(q, self._checksum[i]):
             return 0
         if flag & _RST:
-            if length > 0 or self._is_exact_reset(i, q) == 0:
-                return 0
-            self.note_reset(q, flag, self._ts_ns[i], self._ident[i])
-            self._sides[q].rst_seen = 1
-            self._flows[flow].is_closed = 1
-            self.stop_comparing(flow)
-            self._count(flow, q, self._ts_ns[i])
-            return 1
+            return self._fast_reset(i, flow, q)
         if flag & _SYN:
             seq = (seq + 1) & _MASK_32
             if self._apply_syn(i, flow, q, seq) == 0:
@@ -594,17 +587,38 @@ class FlowTable:
         self.note_checksum(q, self._checksum[i])
         self.note_window(q, self._window[i])
         if flag & _FIN and self._sides[q].fin_offset == _NO_OFFSET:
-            off += length
-            self._sides[q].fin_offset = off
-            self._sides[q].fin_ack = ack
-            self._see(q, off)
-            if off == self._sides[q].next_offset:
-                self._end(q)
+            self._note_fin(q, off + length, ack)
         if ack >= 0:
             self.acknowledge(q, ack)
             if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
                 self.close(flow)
         return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _fast_reset(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
+        """Process a RST of a side; 0 if it needs the slow path."""
+        if self._length[i] > 0 or self._is_exact_reset(i, q) == 0:
+            return 0
+        self.note_reset(q, self._flags[i], self._ts_ns[i], self._ident[i])
+        self._sides[q].rst_seen = 1
+        self._flows[flow].is_closed = 1
+        self.stop_comparing(flow)
+        self._count(flow, q, self._ts_ns[i])
+        return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _note_fin(self, q: cython.longlong, off: cython.longlong, ack: cython.longlong) -> cython.longlong:
+        """Note the FIN of a side at a stream offset; ack: the acknowledgement number of its packet."""
+        self._sides[q].fin_offset = off
+        self._sides[q].fin_ack = ack
+        self._see(q, off)
+        if off == self._sides[q].next_offset:
+            self._end(q)
+        return 0
 
     @cython.cfunc
     @cython.nogil
