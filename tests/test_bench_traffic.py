@@ -41,6 +41,16 @@ def test_hard_shapes_decode_to_the_last_message(make: Callable[[Path], int], tmp
     assert {m["flaw"] for m in result.messages} == {None}
 
 
+def test_no_connection_of_foreign_traffic_is_taken_for_ours(tmp_path: Path) -> None:
+    count = traffic.foreign(tmp_path / "x.pcap", 200_000)
+
+    result = read(tmp_path / "x.pcap")
+
+    assert count > len(traffic.FOREIGN)
+    assert [connection["protocol"] for connection in result.connections] == [None] * count
+    assert broken_laws(result) == []
+
+
 @pytest.mark.tshark
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark")
 def test_mqtt_has_the_same_publishes(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Bulk shapes, one per protocol, on a handful of connections with full segments: ``publishes`` (small BlipMQ messages,
 the shape most quoted), ``flymq_fetches`` (replies that are lists), ``fq_messages`` (full frames), ``msgq_typed``
 (trees of typed values), ``kokaq_pushes`` (metadata), and ``mqtt_publishes``, the first as MQTT. Hard shapes: ``large``
-sends messages of many megabytes, ``short`` connections of one message each. ``sessions`` repeats a captured session
+sends messages of many megabytes, ``short`` connections of one message each, ``foreign`` connections of protocols that
+are not ours. ``sessions`` repeats a captured session
 of any protocol between ever new addresses. Each returns how many messages, or sessions, it wrote; as a program:
 ``python traffic.py MAKER CAPTURE NUMBER...``.
 """
@@ -299,6 +300,75 @@ def short(path: Path, flow_count: int) -> int:
     return capture.end()
 
 
+def foreign(path: Path, size_bytes: int) -> int:
+    """Connections of foreign protocols, each with EXCHANGES requests and replies; returns how many connections."""
+    capture, flow, written = _Capture(path), 0, 0
+    while written < size_bytes:
+        capture.port, hello, exchange = FOREIGN[flow % len(FOREIGN)]
+        capture.open(flow)
+        messages = [hello, *(exchange(k) for k in range(flow, flow + EXCHANGES))]
+        for request, reply in messages:
+            capture.say(flow, True, request)
+            capture.say(flow, False, reply)
+            written += len(request) + len(reply)
+        capture.close(flow)
+        flow += 1
+    capture.end()
+    return flow
+
+
+EXCHANGES = 20
+"""Requests of a foreign connection, after its greeting."""
+
+
+def _http(k: int) -> tuple[bytes, bytes]:
+    body = b"<p>%d</p>" % k + TEXT * (k % 12)
+    request = b"GET /orders/%d HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\n\r\n" % k
+    return request, b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def _tls(k: int) -> tuple[bytes, bytes]:
+    noise = np.random.default_rng(k).bytes(200 + 2500 * (k & 1))
+    return b"\x17\3\3" + _short16(noise[:200]), b"\x17\3\3" + _short16(noise)
+
+
+def _dns(k: int) -> tuple[bytes, bytes]:
+    question = b"\4host\7example\0\0\1\0\1"
+    answer = b"\xc0\x0c\0\1\0\1\0\0\1\x2c\0\4\xc0\0\2" + bytes([k & 255])
+    ask = struct.pack(">6H", k & 0xFFFF, 0x0100, 1, 0, 0, 0) + question
+    return _short16(ask), _short16(struct.pack(">6H", k & 0xFFFF, 0x8180, 1, 1, 0, 0) + question + answer)
+
+
+def _modbus(k: int) -> tuple[bytes, bytes]:
+    count = 1 + k % 100
+    ask = struct.pack(">HHHBBHH", k & 0xFFFF, 0, 6, 1, 3, k & 0xFF, count)
+    return ask, struct.pack(">HHHBBB", k & 0xFFFF, 0, 3 + 2 * count, 1, 3, 2 * count) + bytes(2 * count)
+
+
+def _thrift(k: int) -> tuple[bytes, bytes]:
+    """Framed binary calls, on the port that is kokaq's, too."""
+    name = struct.pack(">I", 8) + b"getOrder"
+    call = b"\x80\1\0\1" + name + struct.pack(">I", k) + b"\x08\0\1" + struct.pack(">I", k) + b"\0"
+    value = b"\x0b\0\0" + struct.pack(">I", len(_text(k))) + _text(k) + b"\0"
+    reply = b"\x80\1\0\2" + name + struct.pack(">I", k) + value
+    return struct.pack(">I", len(call)) + call, struct.pack(">I", len(reply)) + reply
+
+
+_HELLO = b"\3\3" + bytes(range(32)) + b"\0\0\2\x13\1\1\0"
+FOREIGN: list[tuple[int, tuple[bytes, bytes], Callable[[int], tuple[bytes, bytes]]]] = [
+    (80, _http(0), _http),
+    (
+        443,
+        (b"\x16\3\1" + _short16(b"\1\0" + _short16(_HELLO)), b"\x16\3\3" + _short16(b"\2\0" + _short16(_HELLO))),
+        _tls,
+    ),
+    (53, _dns(0), _dns),
+    (502, _modbus(0), _modbus),
+    (9090, _thrift(0), _thrift),
+]
+"""Port, greeting and exchanges of foreign protocols."""
+
+
 def sessions(path: Path, template: Path, size_bytes: int) -> int:
     """A captured session (pcap, Ethernet, IPv4) again and again; returns how often."""
     session, places, times_us = _template(template)
@@ -349,7 +419,8 @@ def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
 MAKERS = {
     x.__name__: x
     for x in (
-        publishes, mqtt_publishes, flymq_fetches, fq_messages, msgq_typed, kokaq_pushes, large, short, sessions,
+        publishes, mqtt_publishes, flymq_fetches, fq_messages, msgq_typed, kokaq_pushes, large, short, foreign,
+        sessions,
     )
 }  # fmt: skip
 
