@@ -12,14 +12,14 @@ The hard part: the result must not depend on windows or Spark shares. Protocols 
 stream alone determines, and a proved server counts from the capture time of its proof on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mqpcap.decode import foreign_protocols
-from mqpcap.decode.message_buffer import LENGTH, OFFSET, TS_NS
+from mqpcap.decode.message_buffer import LENGTH, OFFSET, ORDER, TS_NS
 from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
@@ -334,9 +334,7 @@ class Detector:
 
     def detect(self, pending: PendingDetection, origin: FlowOrigin, new: Sequence[StreamChunk]) -> Detection | None:
         """The detection after these chunks; None if still undecided, and then the chunks are buffered."""
-        # In the order of the input.
-        for _, i, k in sorted((x.order(k), i, k) for i, x in enumerate(new) for k in range(len(x.packets))):
-            chunk = new[i]
+        for chunk, k in _in_order_of_capture(new):
             pending.ts_ns = chunk.packets.value(TS_NS, k)
             side = pending.sides[chunk.side]
             was_closed = side.is_closed
@@ -391,7 +389,7 @@ class Detector:
         pending: PendingDetection | None = None,
     ) -> Detection | None:
         """The detection by the first bytes of the sides, and by buffered bytes after a gap."""
-        if any(x.is_header_cut for x in openings):
+        if openings[0].is_header_cut or openings[1].is_header_cut:
             return None
         detection = self._detection_after_header(origin, openings, conditional, final, pending)
         proxied = openings[0].proxied or openings[1].proxied
@@ -427,7 +425,7 @@ class Detector:
         waits = False
         off_port: list[Detection] = []
         client_by_port = self._client_by_port(origin)
-        is_proxied = any(x.proxied for x in openings)
+        is_proxied = bool(openings[0].proxied or openings[1].proxied)
         for candidate in self._candidates(origin):
             protocol, client, on_port, forced = candidate
             if is_proxied and openings[client].proxied is None:
@@ -542,6 +540,13 @@ def _limit(servers: dict[ServerProtocol, Any]) -> None:
     """Drop the oldest servers above the limit."""
     while len(servers) > MAX_SERVERS:
         del servers[next(iter(servers))]
+
+
+def _in_order_of_capture(chunks: Sequence[StreamChunk]) -> Iterator[tuple[StreamChunk, int]]:
+    """The packets of chunks in the order of the input, each as its chunk and its number in it."""
+    packets = [(chunk, k) for chunk in chunks for k in range(len(chunk.packets))]
+    order = np.concatenate([chunk.packets.array()[ORDER] for chunk in chunks])
+    return map(packets.__getitem__, np.argsort(order, kind="stable").tolist())
 
 
 def _next_ask_bytes(seen_bytes: int) -> int:

@@ -121,7 +121,10 @@ def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
 
     def moved(chunk: StreamChunk) -> StreamChunk:
         packets = ChunkPackets(index, chunk.packets.first_index() - first_index, len(chunk.packets))
-        return replace(chunk, buffer=buffer, start=chunk.start - first_chunk.start, packets=packets)
+        return StreamChunk(
+            chunk.side, buffer, chunk.start - first_chunk.start, chunk.length, chunk.offset, packets, chunk.is_last,
+            chunk.ended, chunk.start_known,
+        )  # fmt: skip
 
     return [moved(chunk) for chunk in new if chunk.length or chunk.is_last]
 
