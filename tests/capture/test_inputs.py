@@ -132,3 +132,13 @@ def test_windows_of_a_chain_say_their_file(tmp_path):
         (file, [1, 2]) for file in range(3)
     ]
     assert [facts.packet_count for facts in capture.facts] == [2, 2, 2]
+
+
+def test_braces_are_alternatives_unless_a_file_has_that_name(tmp_path: Path) -> None:
+    for k, name in enumerate(("a1.pcap", "b1.pcap", "c{1,2}.pcap")):
+        (tmp_path / name).write_bytes(pcap([(k, b"abc")]))
+
+    found = captures([f"{tmp_path}/{{a,b,d}}{{1,1}}.pcap", f"{tmp_path}/c{{1,2}}.pcap"])
+
+    assert [Path(c.files[0]).name for c in found.captures] == ["a1.pcap", "b1.pcap", "c{1,2}.pcap"]
+    assert found.unreadable == [(f"{tmp_path}/d1.pcap", "no such file")] * 2

@@ -1,5 +1,7 @@
 """``spark.read.format("mqpcap")`` gives the rows of the local dissection."""
 
+import contextlib
+import io
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -88,11 +90,10 @@ def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None
 
 
 @pytest.mark.parametrize("options", [
-    {"bodies": "none"}, {"pushdown": "true"}, {"shares": "3"},
+    {"bodies": "none"}, {"shares": "3"},
 ])  # fmt: skip
 def test_options_change_nothing_that_is_found(spark: "SparkSession", options: dict[str, str]) -> None:
     """json_session tells some of its deliveries by their bodies alone, whether a row shows them or not."""
-    register(spark)
     names = [str(PCAPS / name) for name in (*SAMPLES, "msgq/json_session.pcap")]
     expected = local(names)
 
@@ -115,14 +116,25 @@ def test_columns_that_are_chosen_change_no_delivery(spark: "SparkSession") -> No
 @pytest.fixture(scope="module")
 def plain(spark: "SparkSession") -> "DataFrame":
     """Messages read without conditions, once for all that are asked of them."""
-    return spark.read.format("mqpcap").load([str(PCAPS / name) for name in SAMPLES]).cache()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")  # as Spark has it
+    frame = spark.read.format("mqpcap").load([str(PCAPS / name) for name in SAMPLES])
+    assert "PushedFilters" not in explained(frame.where("op = 'message'"))
+    return frame.cache()
+
+
+def explained(frame: "DataFrame") -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain("formatted")
+    return shown.getvalue()
 
 
 @pytest.mark.parametrize("condition", [
     "ts_ns >= {mid}", "ts < timestamp'{mid_text}'", "dst_port = 8765 and op = 'message'", "protocol in ('fq', 'msgq')",
-    "src_ip = '127.0.0.1' and protocol = 'flymq'",
+    "src_ip = '127.0.0.1' and protocol = 'flymq'", "status is not null and frame_len <= 60",
+    "op > 'm' and ts_ns < {mid}", "flaw is null and not (dst_port = 8765)",
 ])  # fmt: skip
-def test_pushdown_changes_no_row(spark: "SparkSession", plain: "DataFrame", condition: str) -> None:
+def test_filters_that_are_taken_change_no_row(spark: "SparkSession", plain: "DataFrame", condition: str) -> None:
     register(spark)
     names = [str(PCAPS / name) for name in SAMPLES]
     times: list[Any] = sorted(row.ts_ns for row in plain.select("ts_ns").collect())
@@ -130,8 +142,10 @@ def test_pushdown_changes_no_row(spark: "SparkSession", plain: "DataFrame", cond
     text = datetime.fromtimestamp(middle // 1000 / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
     where = condition.format(mid=middle, mid_text=text)
 
-    pushed = rows(spark.read.format("mqpcap").option("pushdown", "true").load(names).where(where), "messages")
+    frame = spark.read.format("mqpcap").load(names).where(where)
+    pushed = rows(frame, "messages")
 
+    assert "PushedFilters: [" in explained(frame)
     assert pushed == rows(plain.where(where), "messages")
     assert 0 < len(pushed) < len(times)
 
@@ -187,7 +201,7 @@ def test_missing_path_among_several_is_an_error(spark: "SparkSession", tmp_path:
 
 
 def test_file_that_is_no_capture_is_an_error_unless_permissive(spark: "SparkSession", tmp_path: Path) -> None:
-    """Named or matched by a glob; a stranger in a directory is left out, and a capture cut short has its rows."""
+    """Named or matched by a glob, and also one that is cut short; a stranger in a directory is left out."""
     whole = (PCAPS / "flymq/core.pcap").read_bytes()
     (tmp_path / "short.pcap").write_bytes(whole[:-7])
     (tmp_path / "zeros.pcap").write_bytes(bytes(64))
@@ -197,9 +211,27 @@ def test_file_that_is_no_capture_is_an_error_unless_permissive(spark: "SparkSess
         with pytest.raises(Exception, match=r"zeros\.pcap: not a capture: .*mode=permissive reads what can be read"):
             source.load(names).count()
         assert rows(spark.read.format("mqpcap").option("mode", "PERMISSIVE").load(names), "messages") == expected
-    assert rows(source.load(str(tmp_path)), "messages") == expected
+    with pytest.raises(Exception, match=r"short\.pcap: at byte \d+, .*mode=permissive reads the packets before"):
+        spark.read.format("mqpcap").load(str(tmp_path)).count()
+    assert rows(spark.read.format("mqpcap").option("mode", "permissive").load(str(tmp_path)), "messages") == expected
     with pytest.raises(Exception, match="none of the inputs can be read"):
         spark.read.format("mqpcap").option("mode", "permissive").load(str(tmp_path / "zeros.pcap")).count()
+
+
+def test_braces_are_alternatives(spark: "SparkSession") -> None:
+    frame = spark.read.format("mqpcap").load(f"{PCAPS}/flymq/{{core,fetch}}.pcap")
+
+    assert rows(frame, "messages") == local([f"{PCAPS}/flymq/{name}.pcap" for name in ("core", "fetch")])["messages"]
+
+
+def test_table_of_the_catalog_is_refused_with_what_would_do(spark: "SparkSession") -> None:
+    """Spark 4.3 gives a Python source none of the table's options."""
+    spark.sql(f"create table stored using mqpcap options (path '{PCAPS}/flymq/core.pcap', table 'exchanges')")
+    try:
+        with pytest.raises(Exception, match=r"no path: .*CREATE TEMPORARY VIEW name USING mqpcap OPTIONS"):
+            spark.table("stored").count()
+    finally:
+        spark.sql("drop table stored")
 
 
 def test_file_in_a_directory_that_cannot_be_opened_is_no_stranger(

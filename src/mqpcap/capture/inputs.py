@@ -24,6 +24,8 @@ from mqpcap.errors import CaptureError
 
 STDIN = "-"
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_BRACES = re.compile(r"([^{}]*)\{([^{}]*,[^{}]*)\}(.*)")
+"""A name with alternatives, as Hadoop's globs and shells write them: ``day{1,2}.pcap``."""
 
 
 @dataclass(slots=True)
@@ -202,7 +204,10 @@ class InputSearch:
 
     def add(self, name: str) -> None:
         """One input as the user wrote it."""
-        if name == STDIN:
+        if (parts := _BRACES.fullmatch(name)) and not os.path.lexists(name):
+            for alternative in parts[2].split(","):
+                self.add(parts[1] + alternative + parts[3])
+        elif name == STDIN:
             self._add_stdin()
         elif is_remote(name):
             from mqpcap.capture.remote import add_remote  # file systems are loaded for URIs only

@@ -19,6 +19,12 @@ from mqpcap.wording import plural
 if TYPE_CHECKING:
     from mqpcap.spark.job import JobOutcome
 
+_CHEAP = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""The rows of a job are few and large: code for them costs more CPU to compile than it saves (measured)."""
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
 
@@ -64,7 +70,7 @@ def export(
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     shows_progress = not choices.quiet and sys.stderr.isatty()
-    conf = {"spark.ui.showConsoleProgress": str(shows_progress).lower(), **_conf(settings)}
+    conf = {**_CHEAP, "spark.ui.showConsoleProgress": str(shows_progress).lower(), **_conf(settings)}
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)

@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes ``mqpcap`` a format of this session, and enables its option ``pushdown``."""
+    """Makes ``mqpcap`` a format of this session, whose filters it gets."""
     from mqpcap.spark.source import CaptureSource
 
     spark.dataSource.register(CaptureSource)

@@ -90,7 +90,10 @@ def named_inputs(options: Mapping[str, str]) -> list[str]:
             return [str(path) for path in paths]
     if options.get("path"):
         return [options["path"]]
-    raise CaptureError('no path: load("captures") or option("paths", \'["a.pcap", "b.pcap"]\')')
+    raise CaptureError(
+        'no path: load("captures"), option("paths", \'["a.pcap", "b.pcap"]\'), or in SQL '
+        "CREATE TEMPORARY VIEW name USING mqpcap OPTIONS (path 'captures'); CREATE TABLE does not pass options on"
+    )
 
 
 def check_readable(unreadable: Sequence[tuple[str, str]], permissive: bool) -> None:

@@ -15,7 +15,7 @@ from mqpcap.query.values import integer
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
 
-OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "pushdown", "shares")
+OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "shares")
 OPTION_NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
 """Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
@@ -31,7 +31,6 @@ class Reading:
     options: Options
     columns: tuple[str, ...] | None
     permissive: bool
-    pushdown: bool
     share_count: int | None
 
 
@@ -53,7 +52,7 @@ def reading(given: Mapping[str, str]) -> Reading:
     return Reading(
         tuple(partitions.named_inputs(options)), table,
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
-        _flag(options, "pushdown"), max(1, _number(options, "shares")) if "shares" in options else None,
+        max(1, _number(options, "shares")) if "shares" in options else None,
     )  # fmt: skip
 
 

@@ -21,6 +21,10 @@ RESULT = -1
 """The target of a row that is a result for the driver."""
 
 
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Spark copies a row some eight times, which costs more than to compress it once (measured)."""
+
+
 class Row(NamedTuple):
     """A row that task number ``task`` made for partition ``target``, which gets its rows by ``major`` and ``minor``."""
 
@@ -39,7 +43,7 @@ def result_row(task: int, value: object) -> Row:
 def table_bytes(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
     """The content of a row that is a table."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
         writer.write(rows)
     return sink.getvalue()
 

@@ -4,17 +4,19 @@ A partition is a capture, a share of a large capture, or several small captures.
 it, and Spark gets Arrow batches. Rows are those of the export, whatever the partitions.
 
 README.md in this directory lists the options. A file that disappears while it is read is an error in every mode.
-A schema of your own selects columns by name, in its order. ``pushdown`` needs
-``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` sets.
+A schema of your own selects columns by name, in its order. Filters are taken where Spark gives them to Python sources:
+``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` and `mqpcap.spark.session` set.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,6 +26,8 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -34,7 +38,7 @@ from mqpcap.capture import Capture, captures
 from mqpcap.errors import CaptureError, QueryError
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, FilterInput, Moment, Query, of_tree
+from mqpcap.query import Comparison, Moment, Query, of_tree
 from mqpcap.query.filter_columns import bodies
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.spark.partitions import WorkUnit
@@ -75,20 +79,40 @@ class CaptureSource(DataSource):
         return spark_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of captures; with option ``pushdown``, a reader that takes filters."""
+        """A reader of captures."""
         asked = reading(self.options)
         check_columns(asked.table, schema.fieldNames())
-        return (FilteringReader if asked.pushdown else CaptureReader)(asked, schema)
+        return CaptureReader(asked, schema)
+
+
+class _PushFilters:
+    """The reader's method that takes filters, which Spark takes for the base class's own.
+
+    Spark refuses a reader with a method of its own while filters are off, which is its default.
+    """
+
+    def __init__(self, reader: "CaptureReader") -> None:
+        self.reader, self.__func__ = reader, DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterator[Filter]:
+        return self.reader.take_filters(filters)
 
 
 class CaptureReader(DataSourceReader):
     """Reads one table of captures."""
+
+    @property
+    def pushFilters(self) -> _PushFilters:
+        """Takes filters, if Spark gives some."""
+        return _PushFilters(self)
 
     def __init__(self, asked: Reading, schema: StructType) -> None:
         self.asked = asked
         self.schema = schema
         self.needs = share.table_needs(asked.table)
         self.query: Query | None = None
+        self.mask: pc.Expression | None = None
+        """The filters that Spark does not apply itself."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """A partition per unit of work; raises CaptureError as `partitions.check_readable` does, before any work."""
@@ -129,6 +153,8 @@ class CaptureReader(DataSourceReader):
                     tables_read = self._rows(self._share(unit, capture, options, knowledge))
             for rows in tables_read:
                 yield from schemas.batches(rows, schema)
+            if capture.notes and not self.asked.permissive:
+                raise CaptureError(f"{capture.notes[0]}; option mode=permissive reads the packets before")
 
     def _share(
         self, unit: WorkUnit, capture: Capture, options: Options, knowledge: SharedKnowledge | None = None
@@ -137,10 +163,7 @@ class CaptureReader(DataSourceReader):
 
     def _rows(self, share_pipeline: Share) -> Iterator[pa.Table]:
         for rows in share_pipeline.rows(self.asked.table):
-            if self.query is None or self.asked.table == "connections":
-                yield rows
-            else:
-                yield rows.filter(self.query.mask(FilterInput(self.asked.table, rows, rows)))
+            yield rows if self.mask is None else rows.filter(self.mask)
 
     def _policy(self) -> RowPolicy:
         """The policy of the options; without bodies if no selected column has one."""
@@ -148,24 +171,22 @@ class CaptureReader(DataSourceReader):
         held = {path[0] for path, _ in bodies(table)} if table in protocols() else set()
         return replace(policy, bodies=0) if held.isdisjoint(self.schema.fieldNames()) else policy
 
-
-class FilteringReader(CaptureReader):
-    """A reader that applies filters to packets.
-
-    Spark gets all filters back and applies them, too. Here they only save work.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Returns every filter to Spark; also uses those that it understands."""
-        names = _ENDS if self.asked.table == "connections" else _ENDS | {"ts", "ts_ns", "op", "protocol"}
-        if self.asked.table in ("messages", "connections", *protocols()):
-            columns = KEYS if self.asked.table in protocols() else schemas.table_schema(self.asked.table).names
-            for test in (
-                test for spark_filter in filters for test in _tests(spark_filter, names.intersection(columns))
-            ):
-                with suppress(QueryError):
-                    self._select(test)
-        yield from filters
+    def take_filters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Takes the filters that it can apply exactly, and returns all others; ends and times also spare work."""
+        table = self.asked.table
+        schema = schemas.table_schema(table)
+        names = _ENDS if table == "connections" else _ENDS | {"ts", "ts_ns", "op", "protocol"}
+        columns = KEYS if table in protocols() else schema.names
+        for spark_filter in filters:
+            expression = _expression(spark_filter, schema)
+            if expression is None:
+                yield spark_filter
+                continue
+            self.mask = expression if self.mask is None else self.mask & expression
+            if table in ("messages", "connections", *protocols()):
+                for test in _tests(spark_filter, names.intersection(columns)):
+                    with suppress(QueryError):
+                        self._select(test)
 
     def _select(self, test: Comparison) -> None:
         self.query = of_tree(test) if self.query is None else self.query & of_tree(test)
@@ -184,6 +205,29 @@ _RELATIONS: dict[type, str] = {
     EqualTo: "==", In: "in", GreaterThan: ">=", GreaterThanOrEqual: ">=", LessThan: "<=", LessThanOrEqual: "<=",
 }  # fmt: skip
 """By filter of Spark: the relation that all rows it selects fulfil."""
+
+
+_COMPARE: dict[type, Callable[[pc.Expression, Any], pc.Expression]] = {
+    EqualTo: operator.eq, GreaterThan: operator.gt, GreaterThanOrEqual: operator.ge, LessThan: operator.lt,
+    LessThanOrEqual: operator.le, In: pc.Expression.isin,
+}  # fmt: skip
+
+
+def _expression(spark_filter: Filter, schema: pa.Schema) -> pc.Expression | None:
+    """The filter for Arrow; None if the column or the kind of filter is not for it."""
+    path: tuple[str, ...] = getattr(spark_filter, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names or pa.types.is_nested(schema.field(path[0]).type):
+        return None
+    field, kind = pc.field(path[0]), schema.field(path[0]).type
+    if isinstance(spark_filter, IsNull | IsNotNull):
+        return field.is_null() if isinstance(spark_filter, IsNull) else field.is_valid()
+    if type(spark_filter) not in _COMPARE or (value := spark_filter.value) is None:
+        return None
+    try:
+        operand = pa.array(value, kind) if isinstance(spark_filter, In) else pa.scalar(value, kind)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    return _COMPARE[type(spark_filter)](field, operand)
 
 
 def _tests(spark_filter: Filter, names: Collection[str]) -> Iterator[Comparison]:
