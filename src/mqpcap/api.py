@@ -193,6 +193,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> pa.Table:
 def diff(
     before: Paths,
     after: Paths,
+    filter: str | Query | None = None,
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
@@ -200,6 +201,7 @@ def diff(
 ) -> Comparison:
     """Operations, errors, latencies, topics and clients of two captures, compared.
 
+    filter: the messages to compare; all of them judge how far a side can be trusted.
     ``result.parts["operations"]`` has a `Change` for each operation; ``result.as_json()`` is the object of ``--json``.
 
     >>> import mqpcap
@@ -212,7 +214,7 @@ def diff(
     for letter, name, each in zip("AB", (before, after), inputs, strict=True):
         side = new_side(letter, name if isinstance(name, str) else str(name), each.captures)
         with background(choices, size_bytes(each.captures)) as worker:
-            count_side(side, each.outcome, progress, worker)
+            count_side(side, each.outcome, progress, worker, _query(filter, each.captures))
         each.finish(notes)
         sides.append(side)
     comparison = compared(sides)

@@ -163,3 +163,20 @@ def test_fail_on_slower_by_a_percentage() -> None:
     assert [x.key for x in comparison.failures("slower", 20.0)] == [{"op": "POLL"}]
     assert not comparison.failures("slower", 30.0)
     assert not comparison.failures("faster", 1.0)
+
+
+def test_only_selected_messages_are_compared() -> None:
+    """PRODUCE: 18 messages in A and 50 in B, as `show --op PRODUCE` counts; nothing else is gone or new."""
+    pair = ("pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap")
+    told = json.loads(run("-q", "--json", "--all", "--op", "PRODUCE", *pair).stdout)
+
+    assert [(x["op"], x["a"]["messages"], x["b"]["messages"]) for x in told["operations"]] == [("PRODUCE", 18, 50)]
+    assert (told["a"]["messages"], told["b"]["messages"]) == (18, 50)
+    assert told["b"]["verdicts"] == json.loads(run("-q", "--json", *pair).stdout)["b"]["verdicts"]
+
+
+def test_filter_that_selects_nothing_is_a_note() -> None:
+    said = run("--op", "NONE", "pcaps/flymq/core.pcap", "pcaps/flymq/fetch.pcap")
+
+    assert said.exit_code == 0
+    assert "note: 0 of 158 messages match; operations here: CONSUME" in said.stderr

@@ -19,8 +19,10 @@ import pytest
 import running
 from known import pings, truth
 from rows import rotated
-from running import COMMAND, ROOT, Ended, environment
+from running import COMMAND, ROOT, Ended, environment, objects
+from torture import ACK, SYN, Segment, pcap
 
+import mqpcap
 from mqpcap.capture import captures
 from mqpcap.cli.rows import write
 from mqpcap.pipeline import CapturePipeline, Options
@@ -481,3 +483,31 @@ def test_the_example_of_the_help_runs() -> None:
     words = run("--help").stdout.split("Example: mqpcap stats ")[1].split()
 
     assert run("-q", *words).exit_code == 0
+
+
+def test_talkers_by_host_and_by_port_are_sums_of_connections(tmp_path: Path) -> None:
+    """Two hosts, of which each sends: sums by hand over the table of connections."""
+    capture = tmp_path / "two.pcap"
+    segments = [Segment(b"", 99, 0, SYN), Segment(b"", 499, 100, SYN | ACK, True)]
+    segments += [Segment(b"GET / HTTP/1.1\r\n\r\n", 100, 500)]
+    segments += [Segment(b"HTTP/1.1 200 OK\r\n\r\n", 500, 118, from_server=True)]
+    capture.write_bytes(pcap(segments, 8080))
+    peers = "pcaps/fq/peers.pcap"
+
+    hosts = {row["host"]: row for row in objects(run("--talkers", "--by", "host", "--json", "-q", capture))}
+    ports = objects(run("--talkers", "--by", "port", "--json", "-q", peers))
+    (itself,) = objects(run("--talkers", "--by", "host", "--json", "-q", peers))
+
+    sizes = {host: (row["connections"], row["bytes_sent"], row["bytes_received"]) for host, row in hosts.items()}
+    assert sizes == {"10.0.0.1": (1, 18, 19), "10.0.0.2": (1, 19, 18)}
+    connections = mqpcap.read(str(ROOT / peers), "connections").to_pylist()
+    assert {(row.get("protocol"), row["port"]): row["bytes_c2s"] for row in ports} == {
+        key: sum(row["bytes_c2s"] for row in connections if (row["protocol"], row["server_port"]) == key)
+        for key in {(row["protocol"], row["server_port"]) for row in connections}
+    }
+    assert itself["connections"] == len(connections)
+
+
+def test_hosts_and_ports_are_groups_of_talkers_alone() -> None:
+    assert "--by host goes with --talkers" in run("--by", "host", "pcaps/fq/peers.pcap").stderr
+    assert "it does not go with --by" in run("--talkers", "--by", "op", "pcaps/fq/peers.pcap").stderr

@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note, put
-from mqpcap.cli.options import common
+from mqpcap.cli.options import common, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import write
 from mqpcap.reading import Choices, Outcome, background, size_bytes
@@ -18,6 +18,7 @@ from mqpcap.statistics.report_columns import Cells, Column, cell
 from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
+    from mqpcap.query import Query
     from mqpcap.statistics.changes import Change
     from mqpcap.statistics.timeline import Total
 
@@ -51,10 +52,12 @@ def _failures(
               help="Exit 1 if there is such a change: new, gone, more, fewer, slower, faster or fails; slower:20% "
                    "is any operation whose median or 95th percentile grew by 20 % (repeatable).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object, with times in nanoseconds.")
+@utc_option
+@filter_options
 @common
 def diff(
     before_path: str, after_path: str, every: bool, fail_on: "Sequence[tuple[str, float | None]]", as_json: bool,
-    choices: Choices,
+    utc: bool, wanted: "Query | None", choices: Choices,
 ) -> None:  # fmt: skip
     """Compare captures: what is new, gone, slower or fails.
 
@@ -75,7 +78,7 @@ def diff(
     total_bytes = size_bytes([x for side in sides for x in side.captures])
     with metered(total_bytes, choices.quiet) as meter, background(choices, total_bytes) as worker:
         for side in sides:
-            count_side(side, outcome, meter, worker)
+            count_side(side, outcome, meter, worker, wanted)
     if outcome.unreadable and not all(side.total.messages for side in sides):
         finish(outcome)  # half of a comparison would say that all is gone
     comparison = compared(sides)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 DEFAULT_BY = ("protocol", "op")
+TALKERS_BY = (("host",), ("port",))
+"""Other groups of --talkers."""
 MAX_NAMES = 4
 """Names to group by."""
 
@@ -43,6 +45,8 @@ def _key_names(ctx: click.Context, param: click.Parameter, word: str | None) -> 
     """Up to four names: words of BY in any case, or names that filters know."""
     words = [] if word is None else [name.strip() for name in word.split(",")]
     names = tuple(dict.fromkeys(name.lower() if name.lower() in BY else name for name in words))
+    if names in TALKERS_BY:
+        return names
     if len(names) > MAX_NAMES:
         raise click.BadParameter(f"{len(names)} names; the most are {MAX_NAMES}", ctx, param)
     if not set(names) <= set(BY):
@@ -94,7 +98,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
     is_flag=True,
     help="List connections, with bytes and losses of each side.",
 )
-@click.option("--talkers", is_flag=True, help="List pairs of hosts, of any protocol.")
+@click.option("--talkers", is_flag=True, help="List pairs of hosts; --by host or port sums.")
 @click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
 @click.option(
@@ -199,5 +203,9 @@ def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[s
         raise click.UsageError(f"--{several[0]} and --{several[1]} exclude each other")
     if several and (metrics or interval_ns is not None):
         raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
+    if key_names in TALKERS_BY and several != ["talkers"]:
+        raise click.UsageError(f"--by {key_names[0]} goes with --talkers")
+    if several == ["talkers"] and key_names in TALKERS_BY:
+        return
     if several and several[0] not in ("producers", "consumers") and key_names:
         raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")

@@ -5,18 +5,21 @@ A group is slower if its median or its 95th percentile is at least ``SLOWER_RATI
 if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture
-from mqpcap.reading import Meter, Outcome
+from mqpcap.query import MatchTally, Query
+from mqpcap.reading import Meter, Outcome, first_packet_ns
 from mqpcap.statistics.capture_quality import Report, report_of
-from mqpcap.statistics.counters import Counters
+from mqpcap.statistics.counters import Counters, selected_counts
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group
 from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
+from mqpcap.tables.output import Output
 
 UNTRUSTED_LOSS_PERCENT = 1.0
 """If a capture lost this share, its differences may come from the loss."""
@@ -147,11 +150,17 @@ class Side:
         return [verdict for verdict in verdicts if verdict.startswith("with care")]
 
 
-def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background) -> None:
-    """Read the captures of a side."""
+def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background, wanted: Query | None = None) -> None:
+    """Read the captures of a side; only selected messages are counted, but all of them judge its quality."""
     counters = sum((x.counters for x in side.reports.values()), Counters(side.total))
+    take: Callable[[Output], None] = counters.take
+    if wanted is not None and outcome.tally is None:
+        outcome.tally = MatchTally(wanted)
     for capture in side.captures:
-        quality = report_of(capture, outcome, meter, worker, counters.take, counters.optional_tables)
+        if outcome.tally is not None:
+            first_ns = first_packet_ns([capture]) or 0
+            take = selected_counts(outcome.tally, counters, partial(int, first_ns))
+        quality = report_of(capture, outcome, meter, worker, take, counters.optional_tables)
         counters.end_of_capture(capture.facts)
         if quality is not None:
             side.qualities.append(quality)

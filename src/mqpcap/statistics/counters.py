@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -86,8 +87,11 @@ class Counters:
                 counter.take_files(files)
 
 
-def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipeline) -> Callable[[Output], None]:
-    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
+def selected_counts(tally: MatchTally, counters: Counters, first_ns: Callable[[], int]) -> Callable[[Output], None]:
+    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages.
+
+    first_ns: the time of the capture's first packet.
+    """
     drop_unused_columns = Filter(tally.query, counters.field_columns).drop_unused_columns
     pairs = "exchanges" in counters.optional_tables
 
@@ -98,14 +102,17 @@ def selected_counts(tally: MatchTally, counters: Counters, pipeline: CapturePipe
     selection = Selection(tally.query, count, MAX_PENDING_MESSAGES, MAX_ASKING_BYTES)
 
     def take(output: Output) -> None:
-        first_ns = pipeline.first_ns or 0
         if output.table == "messages" and pairs:
             counters.count("unfiltered", output.rows)
-        tally.look(output, first_ns)
+        tally.look(output, first_ns())
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
-            selection.add(drop_unused_columns(output), first_ns)
+            selection.add(drop_unused_columns(output), first_ns())
 
     return take
+
+
+def _first_ns(pipeline: CapturePipeline) -> int:
+    return pipeline.first_ns or 0
 
 
 def count_captures(
@@ -141,7 +148,7 @@ def count_captures(
             hooks = counters.hooks() if outcome.tally is None else NUMBERED
             pipeline = CapturePipeline(capture, options, noted, worker, hooks)
             if outcome.tally is not None:
-                take = selected_counts(outcome.tally, counters, pipeline)
+                take = selected_counts(outcome.tally, counters, partial(_first_ns, pipeline))
             for _ in steps(pipeline, outcome, meter):
                 if tick is not None:
                     tick()

@@ -50,6 +50,12 @@ def text(name: str, rows: pa.Table) -> Coded:
     return Coded(codes_of(array).astype(np.int64), [*array.dictionary.to_pylist(), None])
 
 
+def _number(name: str, rows: pa.Table) -> Coded:
+    """A column of numbers."""
+    both, codes = factorize(rows[name].to_numpy().astype(np.int64))
+    return Coded(codes, both.tolist())
+
+
 def _with_port(ip: Coded, port: NDArray[np.integer]) -> Coded:
     both, place = factorize(ip.code * 65536 + port)
     return Coded(place, [endpoint(ip.values[number // 65536], number % 65536) for number in both.tolist()])
@@ -99,3 +105,5 @@ OF_EXCHANGES: Columns = _ALIKE | {
     "how": partial(text, "how"),
 }
 """Columns to group rows of ``exchanges``, ``deliveries`` and ``connections`` by; no table has all of them."""
+OF_CONNECTIONS: Columns = {**OF_EXCHANGES, "port": partial(_number, "server_port")}
+"""Further columns to group rows of ``connections`` by."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from mqpcap.capture import FileFacts
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
-from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
+from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_keys, reply_keys, stream_keys
 from mqpcap.tables.schemas import EXCHANGES, NUMBER
@@ -327,17 +328,39 @@ class Conversations:
         return {**row, **rates, "duration_ns": duration_ns}
 
 
+class Hosts:
+    """Connections and payload bytes by host, sent and received, in whichever role."""
+
+    names = ("connections", "messages_sent", "messages_received", "bytes_sent", "bytes_received")
+
+    def __init__(self) -> None:
+        self.sums = Sums(("host",), self.names)
+
+    def take_connections(self, rows: pa.Table) -> None:
+        """Count rows of ``connections``, for both hosts."""
+        for end, sent, received in (("client", "c2s", "s2c"), ("server", "s2c", "c2s")):
+            groups = self.sums.groups({"host": partial(text, f"{end}_ip")}, rows)
+            is_new = np.ones(rows.num_rows, np.int64)
+            if end == "server":  # a connection of a host with itself counts once
+                clients, servers = (rows[f"{x}_ip"].cast(pa.string()) for x in ("client", "server"))
+                is_new = pc.not_equal(clients, servers).to_numpy().astype(np.int64)
+            self.sums.add("connections", groups, is_new)
+            for name, side in (("sent", sent), ("received", received)):
+                self.sums.add(f"messages_{name}", groups, rows[f"messages_{side}"].to_numpy())
+                self.sums.add(f"bytes_{name}", groups, rows[f"bytes_{side}"].to_numpy())
+
+
 class Talkers:
     """Connections, messages and payload bytes by client, server and protocol, also of foreign protocols."""
 
     names = ("connections", *(f"{what}_{side}" for what in ("messages", "bytes") for side in ("c2s", "s2c")))
 
-    def __init__(self) -> None:
-        self.sums = Sums(("protocol", "client", "server"), self.names)
+    def __init__(self, key_names: tuple[str, ...] = ("protocol", "client", "server")) -> None:
+        self.sums = Sums(key_names, self.names)
 
     def take_connections(self, rows: pa.Table) -> None:
         """Count rows of ``connections``."""
-        groups = self.sums.groups(OF_EXCHANGES, rows)
+        groups = self.sums.groups(OF_CONNECTIONS, rows)
         self.sums.add("connections", groups)
         for name in self.names[1:]:
             self.sums.add(name, groups, rows[name].to_numpy())

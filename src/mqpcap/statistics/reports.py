@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mqpcap.schema.protocol import DIRECTIONS
@@ -19,7 +20,7 @@ from mqpcap.statistics.groups import (
 )
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.latencies import LatencySummary
-from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Slowest, Talkers
+from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Hosts, Slowest, Talkers
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
@@ -85,7 +86,7 @@ def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsRe
         "producers": lambda: of_role(Producers(key_names or WHO)),
         "consumers": lambda: of_role(Consumers(key_names or WHO)),
         "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
-        "talkers": of_talkers, "connections": of_connections, "delivery_list": of_delivery_list,
+        "talkers": lambda: of_talkers(key_names), "connections": of_connections, "delivery_list": of_delivery_list,
     }  # fmt: skip
     return reports[asked]()
 
@@ -181,7 +182,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
 
 
 def _of_sums(
-    counter: Producers | Consumers | Talkers | DeliveriesByTopic | Delays,
+    counter: Producers | Consumers | Talkers | Hosts | DeliveriesByTopic | Delays,
     columns: Sequence[Column],
     sort_names: Sequence[str],
     extra_cells: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
@@ -251,19 +252,26 @@ def of_slowest(max_rows: int) -> StatsReport:
     return StatsReport(Counters(slowest, likely), columns, rows, noted=likely)
 
 
-def of_talkers() -> StatsReport:
-    """Traffic by client and server, the most payload first."""
-    columns = (
+def of_talkers(key_names: Sequence[str] = ()) -> StatsReport:
+    """Traffic by client and server, or by host or port; the most payload first."""
+    if tuple(key_names) == ("host",):
+        names = ("sent", "received")
+        columns = [Column("connections", "connections", "number", is_spare=True)]
+        columns += [Column(f"messages_{name}", f"messages {name}", "number", is_spare=True) for name in names]
+        columns += [Column(f"bytes_{name}", f"bytes {name}", "number") for name in names]
+        return _of_sums(Hosts(), columns, ["payload"], partial(_payload, names))
+    columns = [
         Column("connections", "connections", "number", is_spare=True),
         Column("messages_c2s", "messages ->", "number", is_spare=True),
         Column("messages_s2c", "messages <-", "number", is_spare=True),
         Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
-    )  # fmt: skip
+    ]  # fmt: skip
+    keys = ("protocol", "port") if tuple(key_names) == ("port",) else ("protocol", "client", "server")
+    return _of_sums(Talkers(keys), columns, ["payload"], partial(_payload, DIRECTIONS))
 
-    def more(rows: Sequence[Cells]) -> Iterator[Cells]:
-        return ({"payload": number(row, "bytes_c2s") + number(row, "bytes_s2c")} for row in rows)
 
-    return _of_sums(Talkers(), columns, ["payload"], more)
+def _payload(names: Sequence[str], rows: Sequence[Cells]) -> Iterator[Cells]:
+    return ({"payload": sum(number(row, f"bytes_{name}") for name in names)} for row in rows)
 
 
 def of_connections() -> StatsReport:
