@@ -23,7 +23,7 @@ def counts_of(protocol: str) -> Counter[tuple[str, str]]:
     """How many pairs were found in the captures of a protocol, by way and state."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in sorted((PCAPS / protocol).glob("*.pcap")):
-        for (name, way, what), count in measured(path, 1, 1, (*WAYS, *OTHER_WAYS)).items():
+        for (name, way, what), count in measured(path, 2, 1, (*WAYS, *OTHER_WAYS)).items():
             if name == protocol:
                 counts[way, what] += count
     return counts
