@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import PcapNgReader
+from torture import ACK, SYN, Segment, pcap
 
 import mqpcap
 from mqpcap.listing.anonymisation import AddressMap, Anonymisation, Masker
@@ -154,3 +155,26 @@ def test_compressed_bodies_are_compressed_again(tmp_path: Path) -> None:
     values = mqpcap.read(after, "flymq")["value"].to_pylist()
     assert b"small" not in values
     assert pa.array(values).null_count < len(values)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc6\x33\x64\x14\xc8\x22\x15\xb3",
+    ],
+)
+def test_a_proxy_header_names_no_client_any_more(header: bytes, tmp_path: Path) -> None:
+    """HELLO and its ACK behind a header of version 1 or 2: 203.0.113.9 is cb 00 71 09."""
+    hello, ack = bytes.fromhex("0000000b0100000000000000010001"), bytes.fromhex("00000011050000000000000001" + 16 * "0")
+    segments = [Segment(b"", 99, 0, SYN), Segment(b"", 499, 100, SYN | ACK, True), Segment(header + hello, 100, 500)]
+    segments += [Segment(ack, 500, 100 + len(header + hello), from_server=True)]
+    before, after = tmp_path / "before.pcap", tmp_path / "after.pcapng"
+    before.write_bytes(pcap(segments, 5555))
+    mqpcap.extract(before, after, connections=True, anonymise=KEY)
+
+    assert rows(str(after), "messages", SAME) == rows(str(before), "messages", SAME) != []
+    assert mqpcap.read(str(before), "connections")["proxied_ip"].to_pylist() == ["203.0.113.9"]
+    assert mqpcap.read(str(after), "connections")["proxied_ip"].to_pylist() == [None]
+    assert b"203.0.113.9" not in after.read_bytes()
+    assert b"\xcb\0\x71\x09" not in after.read_bytes()

@@ -28,10 +28,13 @@ from functools import cache, lru_cache
 from typing import BinaryIO, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
+from mqpcap.decode.proxy_header import MAX_LINE_BYTES
+from mqpcap.decode.proxy_header import REASON as PROXY_REASON
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.explanation import FieldItem, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
@@ -306,6 +309,12 @@ def _mask_secrets(result: bytearray, spans: Sequence[tuple[int, int]]) -> None:
         result[start:stop] = b"*" * max(stop - start, 0)
 
 
+def _proxy_line(length: int) -> bytes:
+    """A PROXY header of a length that names no client; x if no header is as long."""
+    line = b"PROXY UNKNOWN ".ljust(length - 2, b"x") + b"\r\n" if length > 15 else b"PROXY UNKNOWN\r\n"
+    return line if len(line) == length <= MAX_LINE_BYTES else b"x" * length
+
+
 def _gzip(data: bytes, length: int) -> bytes | None:
     """A gzip stream of a length: the name of a file in its header fills it. None if it would be longer."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -357,18 +366,25 @@ class AnonymousPackets:
         read(CapturePipeline(self._capture, options, self._take, hooks=hooks), Outcome(outcome.choices), meter)
 
     def _take(self, output: Output) -> None:
+        if output.table == "problems":
+            for row in output.rows.filter(pc.equal(output.rows["reason"], PROXY_REASON)).to_pylist():
+                self._add(row["connection_id"], row["direction"], row["stream_offset"], _proxy_line(row["length"]))
         if output.fields is None or output.protocol is None:
             return
         for start in range(0, output.rows.num_rows, 1024):
             rows, values = output.rows.slice(start, 1024).to_pylist(), output.fields.slice(start, 1024).to_pylist()
             for message, own_fields in zip(rows, values, strict=True):
                 data = self.messages.masked(MessageRow(0, output.protocol, message, own_fields))
-                side = self._sides.setdefault((message["connection_id"], message["direction"]), _MaskedSide())
-                side.starts.append(message["stream_offset"])
-                side.lengths.append(len(data))
-                side.positions.append(self._position)
-                self._file.write(data)
-                self._position += len(data)
+                self._add(message["connection_id"], message["direction"], message["stream_offset"], data)
+
+    def _add(self, connection_id: int, direction: str, offset: int, data: bytes) -> None:
+        """Bytes that replace those of a stream."""
+        side = self._sides.setdefault((connection_id, direction), _MaskedSide())
+        side.starts.append(offset)
+        side.lengths.append(len(data))
+        side.positions.append(self._position)
+        self._file.write(data)
+        self._position += len(data)
 
     def _take_ended(self, ended: EndedConnections) -> None:
         columns, (keys, bases) = ended.flows.columns(ended.numbers), ended.flows.anchors(ended.numbers)
