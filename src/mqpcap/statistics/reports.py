@@ -32,9 +32,9 @@ MAX_EMPTY_INTERVALS = 100_000
 LATENCY = (
     Column("answered", "answered", "number", is_spare=True),
     Column("likely", "likely", "rare", is_spare=True),
-    Column("latency_p50_ns", "p50 ms", "ms", is_spare=True),
+    Column("latency_p50_ns", "p50 ms", "ms"),
     Column("latency_p95_ns", "p95 ms", "ms"),
-    Column("latency_p99_ns", "p99 ms", "ms"),
+    Column("latency_p99_ns", "p99 ms", "ms", is_spare=True),
     Column("latency_max_ns", "max ms", "ms", is_spare=True),
     Column("latency_exact", "", "flag"),
 )
