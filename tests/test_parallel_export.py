@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rows import rotated
 
 from mqpcap import parallel_export as groups
 from mqpcap.capture import captures, windows
@@ -124,3 +125,20 @@ def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatc
         groups.written(found, Outcome(Choices(jobs=2)), tables, lambda n: None)
         tables.commit()
     assert not os.listdir(tmp_path)
+
+
+def test_file_that_begins_inside_connections_of_a_file_beside_it_is_noted(tmp_path: Path) -> None:
+    """Two connections in four files; the whole folder and the first file need no note."""
+    (tmp_path / "in").mkdir()
+    files = rotated(PCAPS / "fq/session.pcap", tmp_path / "in", 4)
+
+    def notes(*names: Path) -> list[str]:
+        outcome = Outcome(Choices())
+        with Export(tmp_path / "out") as tables:
+            groups.write_captures(captures([*map(str, names)]).captures, outcome, tables, lambda size_bytes: None)
+        return [note for note in outcome.notes if "begins inside" in note]
+
+    assert notes(files[2]) == [
+        f"{files[2]}: begins inside 2 connections, and {files[1]} lies beside it; name the folder, or use --append"
+    ]
+    assert notes(files[0]) == notes(tmp_path / "in") == []

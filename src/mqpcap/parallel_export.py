@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mqpcap.errors import MqpcapError
 from mqpcap.reading import Choices, Meter, Outcome, background, read, size_bytes
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -56,6 +57,8 @@ class TableWriter(Protocol):
 
 def row_writer(outcome: Outcome, tables: TableWriter) -> "Emit":
     """A function that writes the rows of any table, and looks at them for the outcome."""
+    import pyarrow.compute as pc
+
     from mqpcap.tables.parquet import DATES
 
     def write(output: "Output") -> None:
@@ -65,9 +68,29 @@ def row_writer(outcome: Outcome, tables: TableWriter) -> "Emit":
         elif output.table == "problems":
             for row in output.rows.select(["kind", "length"]).to_pylist():
                 outcome.problem_bytes[row["kind"]] += row["length"]
+        elif output.table == "connections":
+            rows = output.rows.filter(~pc.field("syn_seen") & pc.field("protocol").is_valid())
+            if rows.num_rows:
+                outcome.started_inside[rows["capture"][0].as_py()] += rows.num_rows
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
     return write
+
+
+def note_neighbours(captures: "Sequence[Capture]", outcome: Outcome) -> None:
+    """Note the captures that begin inside connections of a file beside them that was not read."""
+    from mqpcap.arrays import file_text
+    from mqpcap.capture.inputs import earlier_neighbour
+
+    read_files = {name for capture in captures for name in capture.files}
+    for capture in captures:
+        name = capture.files[0]
+        count = outcome.started_inside[file_text(name)]
+        if count and (neighbour := earlier_neighbour(name)) not in (None, *read_files):
+            outcome.notes.append(
+                f"{name}: begins inside {plural(count, 'connection')}, and {neighbour} lies beside it; "
+                "name the folder, or use --append"
+            )
 
 
 def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
@@ -127,10 +150,11 @@ def write_captures(
     groups = grouped(captures)
     if len(groups) == 1:
         written(groups[0], outcome, tables, meter)
-        return
-    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, prepare):
-        outcome.add(group_outcome)
-        tables.adopt_all(folder)
+    else:
+        for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, prepare):
+            outcome.add(group_outcome)
+            tables.adopt_all(folder)
+    note_neighbours(captures, outcome)
 
 
 def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:

@@ -161,6 +161,8 @@ class Outcome:
     """Captures with packets that an export read."""
     problem_bytes: Counter[str] = field(default_factory=Counter)
     """In an export, by kind."""
+    started_inside: Counter[str] = field(default_factory=Counter)
+    """In an export, by capture: connections of a supported protocol without their SYN."""
     tally: "MatchTally | None" = None
     """Matches of the filter."""
     read_as: Counter[int] = field(default_factory=Counter)
@@ -172,6 +174,7 @@ class Outcome:
         self.dissected_count += part.dissected_count
         self.flaws += part.flaws
         self.problem_bytes += part.problem_bytes
+        self.started_inside += part.started_inside
         self.notes += part.notes
         self.unreadable += part.unreadable
         if part.tally is not None:

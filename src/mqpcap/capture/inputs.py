@@ -13,8 +13,10 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
+from itertools import count, islice
 from typing import BinaryIO, cast
 
 from mqpcap.capture import boundaries, file_sets
@@ -24,6 +26,8 @@ from mqpcap.errors import CaptureError
 
 STDIN = "-"
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+MAX_NEIGHBOURS = 65_536
+"""Names of a folder that are looked at for the file before a named one."""
 _BRACES = re.compile(r"([^{}]*)\{([^{}]*,[^{}]*)\}(.*)")
 """A name with alternatives, as Hadoop's globs and shells write them: ``day{1,2}.pcap``."""
 
@@ -180,6 +184,23 @@ def span(name: str, opened: Callable[[], PeekableStream]) -> file_sets.TimeSpan 
     finally:
         source.close()
     return None if first_ns is None or last_ns is None else (first_ns, last_ns)
+
+
+def earlier_neighbour(name: str) -> str | None:
+    """The file of the same set and folder that ends before this file begins; None if there is none."""
+    folder, own_name = os.path.split(name)
+    rotated = file_sets.rotated_name(own_name)
+    earlier: list[tuple[tuple[str, ...], int, str]] = []
+    with suppress(OSError):
+        for file_name in islice(os.listdir(folder or "."), MAX_NEIGHBOURS):
+            key, times, counter = astuple(file_sets.rotated_name(file_name))
+            if key == rotated.key and (times, counter) < (rotated.times, rotated.counter):
+                earlier.append((times, counter, file_name))
+    if not earlier:
+        return None
+    place = os.path.join(folder, max(earlier)[2])
+    before, own_times = span(place, partial(open_path, place)), span(name, partial(open_path, name))
+    return place if before is not None and own_times is not None and before[1] <= own_times[0] else None
 
 
 class InputSearch:
