@@ -168,7 +168,7 @@ def test_job_survives_a_worker_killed_with_its_executor(cluster: Cluster, tmp_pa
     redone = [
         e for e in ended
         if e["Event"] == "SparkListenerTaskEnd" and (e["Stage ID"], e["Task Info"]["Index"]) in again
-        and e["Task Info"]["Attempt"] > 0 and e["Task End Reason"]["Reason"] == "Success"
+        and e["Task Info"]["Attempt"] + e["Stage Attempt ID"] > 0 and e["Task End Reason"]["Reason"] == "Success"
     ]  # fmt: skip
     assert {(e["Stage ID"], e["Task Info"]["Index"]) for e in redone} == again
 

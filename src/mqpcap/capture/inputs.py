@@ -199,8 +199,8 @@ def earlier_neighbour(name: str) -> str | None:
     if not earlier:
         return None
     place = os.path.join(folder, max(earlier)[2])
-    before, own_times = span(place, partial(open_path, place)), span(name, partial(open_path, name))
-    return place if before is not None and own_times is not None and before[1] <= own_times[0] else None
+    its_times, own_times = span(place, partial(open_path, place)), span(name, partial(open_path, name))
+    return place if its_times is not None and own_times is not None and its_times[1] <= own_times[0] else None
 
 
 class InputSearch:
