@@ -36,7 +36,7 @@ def extracted(path: Path | str, asked: Query, out: Path, whole: bool) -> Extract
     made = Extraction(capture, asked, whole)
     made.find(Outcome(Choices()), lambda count: None)
     file = io.BytesIO()
-    write_packets([made], file, lambda count: None)
+    write_packets([made], file, Outcome(Choices()), lambda count: None)
     out.write_bytes(file.getvalue())
     return made
 
