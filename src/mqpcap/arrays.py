@@ -77,6 +77,22 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks)
 
 
+def drop_unused_values(table: pa.Table) -> pa.Table:
+    """The table with only those values in its dictionaries that its rows have.
+
+    >>> table = pa.table({"x": pa.array(["a", "b", None, "b"]).dictionary_encode()})
+    >>> drop_unused_values(table.slice(1))["x"].chunk(0).dictionary.to_pylist()
+    ['b']
+    """
+    for i, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            codes, values = single_array(column).indices, single_array(column).dictionary
+            used = pc.unique(codes.drop_null())
+            column = pa.DictionaryArray.from_arrays(pc.index_in(codes, used), values.take(used))
+            table = table.set_column(i, table.field(i), column)
+    return table
+
+
 def with_list_values(lists: pa.ListArray, items: pa.Array) -> pa.ListArray:
     """Lists of the same lengths with other values: ``items`` replace ``lists.flatten()``.
 

@@ -58,3 +58,15 @@ def test_all_rows_as_they_stand_are_the_same_object() -> None:
     assert whole.taken(np.arange(2)) is whole
     assert whole.taken(np.array([1, 0])).flow.tolist() == [2, 1]
     assert Batch.joined([whole]) is whole
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1), st.integers(0, 30))
+def test_the_rows_that_wait_for_the_next_step_have_only_their_own_texts(ops: list[str], place: int) -> None:
+    """Else the texts of all steps so far are copied in each step."""
+    rows = placed([{"connection": 1, "direction": "c2s", "op": op, "ts_ns": i} for i, op in enumerate(ops)])
+    whole = batch(rows, {}, {})
+    coded = whole.table.set_column(0, "op", whole.table["op"].combine_chunks().dictionary_encode())
+    before, later = replace(whole, table=coded).split(place, 0, 0)
+
+    assert before.table["op"].to_pylist() + later.table["op"].to_pylist() == ops
+    assert sorted(later.table["op"].combine_chunks().dictionary.to_pylist()) == sorted({*ops[place:]})

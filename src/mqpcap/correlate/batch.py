@@ -17,14 +17,14 @@ A reply ``r`` may answer a request ``q`` only if ``q.offset + q.length <= r.firs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ColumnBatch, Int64Array, factorize, is_sorted
+from mqpcap.arrays import ColumnBatch, Int64Array, drop_unused_values, factorize, is_sorted
 
 KEPT = (
     "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",
@@ -75,11 +75,15 @@ class Batch(ColumnBatch):
         return len(self.flow)
 
     def split(self, ts_ns: int, packet: int, offset: int) -> "tuple[Batch, Batch]":
-        """The messages before a place in the order of time, packet and stream offset; and those from it on."""
+        """The messages before a place in the order of time, packet and stream offset; and those from it on.
+
+        The latter have only their own texts, so that texts do not add up from step to step.
+        """
         packets = self.table["first_packet"].to_numpy()
         is_later = (self.offset >= offset) & (packets == packet) | (packets > packet)
         is_later = (self.ts_ns > ts_ns) | (self.ts_ns == ts_ns) & is_later
-        return self.taken(np.flatnonzero(~is_later)), self.taken(np.flatnonzero(is_later))
+        later = self.taken(np.flatnonzero(is_later))
+        return self.taken(np.flatnonzero(~is_later)), replace(later, table=drop_unused_values(later.table))
 
     @cached_property
     def by_side(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
