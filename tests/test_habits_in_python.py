@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from mqpcap.scapy import BlipMQ
+
 ROOT = Path(__file__).resolve().parents[1]
 TRUTH = json.loads((ROOT / "tests/truth/blipmq/qos1.truth.json").read_text())
 EVENTS = [event for connection in TRUTH["connections"] for event in connection["events"]]
@@ -192,7 +194,9 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("habit", [*SCAPY, *ANALYST])
-def test_a_habit_works(habit: str, names: dict[str, Any]) -> None:
+def test_a_habit_works(habit: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Scapy's split_layers also drops the layer's own port.
+    monkeypatch.setattr(BlipMQ, "_overload_fields", BlipMQ._overload_fields.copy())
     lines, expected = (SCAPY | ANALYST)[habit]
     *before, last = lines.split("\n")
 

@@ -256,7 +256,7 @@ def add_a_protocol() -> list[str]:
             exchanges.append((op, client, offset, offsets["s2c"], int((packet.time - time) * 10**9), "answered"))
             offsets["s2c"] += len(raw)
     return [
-        "verdict nothing ours: connections are 1 Kafka connections 1: 1 not ours messages none; 0 found by search"
+        "verdict nothing ours: connections are 1 Kafka connections 1 of other protocols"
         " connection client server speaks as messages errors community id",
         shown(rows, columns=["direction", "op", "client_name", "correlation_id", "body_len", "flaw"]),
         "problems: 0",

@@ -26,7 +26,7 @@ from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
 from mqpcap.capture import Capture, captures
 from mqpcap.capture.inputs import InputFile
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, let_go
 from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
@@ -140,7 +140,7 @@ class _Copy:
 
     def __init__(self, source: Any) -> None:
         self._file = tempfile.NamedTemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # open as long as this object
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, let_go, self._file)
         self.path: str = self._file.name
         name = getattr(source, "name", None)
         self.name = name if isinstance(name, str) else "<bytes>"

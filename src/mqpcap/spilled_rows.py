@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from mqpcap.errors import let_go
+
 
 class SpilledRows:
     """The rows of one table.
@@ -32,7 +34,7 @@ class SpilledRows:
         """Adds rows; their columns must be those of the schema."""
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="mqpcap-rows-")  # noqa: SIM115 - as long as this lives
-            weakref.finalize(self, self._file.close)
+            weakref.finalize(self, let_go, self._file)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
         self._writer.write_table(rows)
 

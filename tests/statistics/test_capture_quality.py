@@ -27,7 +27,7 @@ def test_the_name_of_a_connection_is_the_first_that_it_had() -> None:
 
 def report(packets: int, dropped: int | None, **sums: int) -> Report:
     """A report of one file with so many packets."""
-    made = Report([FileFacts("a", "pcap", "little", None, 1000, 0, (1,), (), packets, 0, 0, 0, None, dropped)])
+    made = Report([FileFacts("a", "pcap", "little", None, 1000, 0, (1,), (), packets, 0, 0, None, dropped)])
     made.sums.update(sums)
     return made
 

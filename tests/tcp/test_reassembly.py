@@ -479,6 +479,16 @@ def test_conflicts_are_the_bytes_that_differ_from_their_first_copy(packets: list
     assert seen.flows[0].retransmitted[side] == again
 
 
+def test_a_conflict_before_the_first_captured_byte_has_its_place_in_the_stream() -> None:
+    """The connection began before the capture, and the second packet is before the first: its byte is offset 0."""
+    bodies = [(1001, b"ab"), (1000, b"Xa"), (1000, b"Ya"), (1003, b"cd"), (1004, b"Zd")]
+    packets = [Packet(A, B, seq, 5000, ACK, body) for seq, body in bodies]
+
+    seen = read(packets, 100)
+
+    assert [row[2:4] for row in seen.conflicts()] == [(0, 1), (4, 1)]
+
+
 @examples(50)
 @given(
     data=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**32 - 1), st.integers(0, 31), st.binary(max_size=9)))

@@ -12,6 +12,7 @@ import click
 
 from mqpcap import __version__
 from mqpcap.cli.ask import ask
+from mqpcap.cli.command import Group
 from mqpcap.cli.command import help as help_command
 from mqpcap.cli.console import print_note
 from mqpcap.cli.diff import diff
@@ -42,7 +43,7 @@ from mqpcap.errors import MqpcapError
 from mqpcap.wording import error_line
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group whose failures are one line on stderr, never a traceback."""
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -71,10 +72,6 @@ class Commands(click.Group):
         if args and args[0] not in self.commands and os.path.exists(args[0]):
             raise click.UsageError(f"a command comes first: mqpcap show {args[0]}, or mqpcap info {args[0]}")
         return super().resolve_command(ctx, args)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, each on a line that can be copied."""
-        formatter.write(f"\n{self.epilog}\n")
 
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""

@@ -28,7 +28,20 @@ LEAST_SHARED = 4
 """A section of names is not worth its lines below this count of options."""
 
 
-class Command(click.Command):
+class WithExamples(click.Command):
+    """A command or a group whose help ends with examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, each on a line that can be copied."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}\n")
+
+
+class Group(WithExamples, click.Group):
+    """A group of commands."""
+
+
+class Command(WithExamples):
     """A command of mqpcap."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -48,11 +61,6 @@ class Command(click.Command):
         for word, section in sections.items():
             formatter.write(f"\n{SHARED[word][0]} (explained by mqpcap help {word}):\n")
             _write_names(ctx, formatter, section)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, each on a line that can be copied."""
-        if self.epilog:
-            formatter.write(f"\n{self.epilog}\n")
 
 
 command = functools.partial(click.command, cls=Command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqpcap.cli.command import Command
+from mqpcap.cli.command import Command, Group
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note
 from mqpcap.cli.export import tell
@@ -28,7 +28,7 @@ _CHEAP = {
 EXAMPLE = "Example: mqpcap spark export pcaps --out tables --master 'local[2]'"
 
 
-@click.group(epilog=EXAMPLE)
+@click.group(cls=Group, epilog=EXAMPLE)
 def spark() -> None:
     """Do the work of export with Spark."""
 

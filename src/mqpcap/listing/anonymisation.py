@@ -35,6 +35,7 @@ from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.decode.proxy_header import MAX_LINE_BYTES
 from mqpcap.decode.proxy_header import REASON as PROXY_REASON
+from mqpcap.errors import let_go
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.explanation import FieldItem, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
@@ -355,7 +356,7 @@ class AnonymousPackets:
         self._connections: dict[int, list[tuple[int, int, tuple[_Side, ...]]]] = {}
         """By key of segments: first and last time, and both sides."""
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # as long as this object
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, let_go, self._file)
         self._position = 0
 
     def read(self, outcome: Outcome, meter: Meter) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import PeekableStream, plain_bytes
-from mqpcap.errors import CaptureError
+from mqpcap.errors import CaptureError, let_go
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.extra_columns import WITH_LAYOUTS
 from mqpcap.schema.protocol import DIRECTIONS
@@ -241,7 +241,7 @@ class PacketLocator:
         while piece := source.read(COPY_BYTES):
             unpacked.write(piece)
         source.close()
-        weakref.finalize(self, unpacked.close)
+        weakref.finalize(self, let_go, unpacked)
         self._unpacked[file] = unpacked
         return _plain_bytes(unpacked)
 

@@ -154,9 +154,16 @@ class History:
         return rows[max(bisect_right(offsets, low) - 1, 0) : bisect_left(offsets, high)]
 
     def compare(
-        self, packet: Segment, side: int, offset: int, original_body: bytes, copied_body: bytes, is_copy: bool = False
+        self,
+        packet: Segment,
+        side: int,
+        offset: int,
+        original_body: bytes,
+        copied_body: bytes,
+        is_copy: bool = False,
+        conflicts: list[StreamRange] | None = None,
     ) -> bool:
-        """Count bytes that came twice, and record conflicts; whether they are equal."""
+        """Count bytes that came twice, and add conflicts to a list (None: ``conflicts``); whether they are equal."""
         side_record: SideRecord = self._table.sides[side]
         if original_body == copied_body:
             side_record.retransmitted += 0 if is_copy else len(copied_body)
@@ -172,7 +179,8 @@ class History:
             del lows[CONFLICT_ROWS:], highs[CONFLICT_ROWS:]
         for low, high in zip(lows, highs, strict=True):
             span = side >> 1, side & 1, offset + low, high - low
-            self.conflicts.append(StreamRange(*span, packet.ts_ns, False, packet.packet_number))
+            conflict = StreamRange(*span, packet.ts_ns, False, packet.packet_number)
+            (self.conflicts if conflicts is None else conflicts).append(conflict)
         return False
 
     def remember(self, pieces: NDArray[np.void], runs: NDArray[np.int64], buffer: NDArray[np.uint8]) -> None:

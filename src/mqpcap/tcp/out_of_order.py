@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import NamedTuple
 
+from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.flow_records import NO_OFFSET, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import MAX_HOLE, FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
@@ -65,6 +66,7 @@ class ReorderQueue:
     ``acks``: (packet count of the connection, acknowledged offset), in order.
     ``settled``: the offset that was acknowledged SETTLE_PACKETS packets ago.
     ``start_unknown``: offset 0 is not fixed yet. ``lowest``: the lowest offset captured until then.
+    ``conflicts``: conflicts that were found until then.
     ``opened_at``, ``since_ns``: packet count of the connection, and capture time, when the queue was opened.
     """
 
@@ -72,6 +74,7 @@ class ReorderQueue:
         "acks",
         "buffered",
         "bytes",
+        "conflicts",
         "last_ack",
         "lowest",
         "opened_at",
@@ -90,6 +93,7 @@ class ReorderQueue:
         self.settled = NO_OFFSET
         self.start_unknown = start_unknown
         self.lowest = 0
+        self.conflicts: list[StreamRange] = []
         self.opened_at, self.since_ns = opened_at, since_ns
 
     def add_snapped(self, low: int, high: int) -> None:
@@ -190,7 +194,9 @@ class OutOfOrder:
         original = Original(old.offset, len(old.body), old.ident, old.ts_ns)
         is_copy = self._history.is_copy(packet, side, new.offset, original)
         old_body, new_body = old.part(low, high).body, new.part(low, high).body
-        is_copy &= self._history.compare(packet, side, low, old_body, new_body, is_copy)
+        queue = self.queues[side]
+        conflicts = queue.conflicts if queue.start_unknown else self._history.conflicts
+        is_copy &= self._history.compare(packet, side, low, old_body, new_body, is_copy, conflicts)
         if is_copy:
             side_record.has_copies = 1
             side_record.duplicates += (new.offset, new.end) == (low, high)
@@ -305,6 +311,10 @@ class OutOfOrder:
             side_record.fin_offset -= delta
         queue.rebase(delta)
         queue.start_unknown = False
+        # Other connections may have left the table since: the index of this one may be another.
+        placed = (row._replace(flow=side >> 1, offset=row.offset - delta) for row in queue.conflicts)
+        self._history.conflicts.extend(placed)
+        queue.conflicts = []
         first_ack = self._table.sides[side ^ 1].first_ack
         side_record.acked_from = NO_OFFSET if first_ack < 0 else ahead(first_ack, side_record.base_seq)
 
