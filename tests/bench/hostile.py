@@ -637,7 +637,7 @@ def written(shape: Shape, n: int, folder: Path) -> Path:
     path.mkdir()
     for k, parts in enumerate(capture.files):
         # Only names that differ in a counter are one recording.
-        name = f"part{k}" if capture.are_rotated else str(k).translate(str.maketrans("0123456789", "abcdefghij"))
+        name = f"part_{k:05}" if capture.are_rotated else str(k).translate(str.maketrans("0123456789", "abcdefghij"))
         (path / f"{name}.pcap").write_bytes(b"".join(parts))
     return path
 

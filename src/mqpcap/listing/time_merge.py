@@ -84,7 +84,7 @@ class Source:
                         self._flush_unresolved()
                     self.until_ns = self.buffer.release_before_ns(now_ns, is_live)
                     yield
-        self.until_ns = _END
+        self.until_ns, self._pipeline = _END, None  # there may be thousands of captures
         if self.buffer.dropped_count:
             outcome.notes.append(
                 f"{self.capture.files[0]}: {self.buffer.dropped_count:,} requests waited too long for their answers"
