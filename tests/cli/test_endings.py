@@ -163,7 +163,7 @@ def ended_by(number: signal.Signals, name: str, place: Place) -> None:
     """At any moment after the process can hear it."""
     when_s = random.Random(time.time_ns()).uniform(0, 0.8)
     command = place.start(name, stdin=subprocess.PIPE)
-    while not caught(command.pid):
+    while not caught(command.pid) and command.poll() is None:  # a short command may have ended
         time.sleep(0.005)
     time.sleep(when_s)
     command.send_signal(number)

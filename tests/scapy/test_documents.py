@@ -1,6 +1,6 @@
 """Every message of every document in Scapy: built from values, read alone and in TCP.
 
-The documents are those in ``../shared/spec``; the bytes were made by hand from their tables, or are the upstream
+The documents are those of the five protocols; the bytes were made by hand from their tables, or are the upstream
 encoders' (``tests/vectors/flymq.json``) where a document names an operation and no layout. ``python
 tests/scapy/test_documents.py`` prints what is covered.
 """
