@@ -493,6 +493,7 @@ def test_counts_are_written_again_while_packets_come(ending: signal.Signals) -> 
         said = []
         while not any(one.startswith("PING") for one in said):
             said.append(stats.stdout.readline())
+            assert said[-1], "stats has ended"
         stats.send_signal(ending)
         rest, stderr = stats.communicate(timeout=PATIENCE_S)
 
@@ -539,11 +540,13 @@ def test_a_ring_keeps_its_newest_files_and_deletes_no_other(ending: signal.Signa
         until_listening(extract.pid)
         broker.ask(5)
         while not finished(out):
+            assert extract.poll() is None
             time.sleep(0.05)
         foreign = out / "00002_foreign.pcapng"
         foreign.write_text("by hand")
         broker.ask(200)
         while len(names := sorted(one.name for one in finished(out))) < 4 or names[0].startswith("00001"):
+            assert extract.poll() is None
             time.sleep(0.05)
         extract.send_signal(ending)
         _, stderr = extract.communicate(timeout=PATIENCE_S)
