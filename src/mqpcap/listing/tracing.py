@@ -9,7 +9,7 @@ deliveries. A packet is searched for in a pass of its own, which ends there.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.requests import Acknowledgement
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.json_lines import Json
-from mqpcap.tables.message_keys import NO_KEY, message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.message_keys import NO_KEY, message_key, message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import DELIVERIES, EXCHANGES, plain
 
@@ -37,7 +37,12 @@ MAX_TRACES = 100
 """Published messages that are traced if an id is not unique."""
 MAX_DELIVERIES = 10_000
 """Deliveries that are traced."""
-_PAIR = ("connection_id", "request_direction", "request_offset", "reply_offset", "status")
+_PAIRS = pa.schema(
+    [
+        plain(EXCHANGES).field(name)
+        for name in ("connection_id", "request_direction", "request_offset", "reply_offset", "status")
+    ]
+)
 Key = tuple[int, str, int]
 """Connection, direction and stream offset of a message."""
 
@@ -162,13 +167,6 @@ def _ns(row: MessageRow) -> int:
     return int(str(row.message["ts_ns"]))
 
 
-def _number(key: Key) -> int:
-    """The key as `message_keys` has it."""
-    connection_id, direction, offset = key
-    row = {"connection_id": [connection_id], "direction": [direction], "stream_offset": [offset]}
-    return int(message_keys(pa.table(row))[0])
-
-
 def _tags(rule: Acknowledgement, fields: pa.Table) -> pa.Array:
     """The tag of each delivery as text, null if none is due."""
     tags = pc.coalesce(*(fields[name].cast(pa.string()) for name in rule.tag))
@@ -188,8 +186,8 @@ class _Links:
         self._deliveries: set[int] = set()
         """Named messages that are deliveries."""
         self._rows = SpilledRows(plain(DELIVERIES))
-        self.pairs = SpilledRows(pa.schema([plain(EXCHANGES).field(name) for name in _PAIR]))
-        self._named = {_number(key) for key in names.keys}
+        self.pairs = SpilledRows(_PAIRS)
+        self._named = {message_key(*key) for key in names.keys}
         self._acknowledged: dict[Key, int] = {}
         """By named acknowledgement the last delivery that it may acknowledge."""
 
@@ -209,12 +207,12 @@ class _Links:
     def _take_pairs(self, rows: pa.Table) -> None:
         """Record pairs; a named reply names its request, too."""
         rows = rows.filter(pc.and_(rows["request_offset"].is_valid(), rows["reply_offset"].is_valid()))
-        pairs = rows.select(list(_PAIR)).cast(pa.schema([plain(EXCHANGES).field(name) for name in _PAIR]))
+        pairs = rows.select(_PAIRS.names).cast(_PAIRS)
         self.pairs.append(pairs)
         for pair in pairs.filter(pa.array(np.isin(reply_keys(rows), list(self._named)))).to_pylist():
             if pair["request_direction"] == "c2s":
                 key = pair["connection_id"], "c2s", pair["request_offset"]
-                self._publishes[_number(key)] = key  # if it is none, it has no delivery
+                self._publishes[message_key(*key)] = key  # if it is none, it has no delivery
 
     def _take_messages(self, protocol: str, rows: pa.Table, fields: pa.Table) -> None:
         roles = protocols()[protocol].roles
@@ -260,7 +258,7 @@ class _Links:
             is_named |= true_mask(pc.equal(rows["key"], self._names.id))
         for row in rows.filter(pa.array(is_named)).slice(0, MAX_DELIVERIES).to_pylist():
             key = row["publish_connection_id"], "c2s", row["publish_offset"]
-            self._publishes[_number(key)] = key
+            self._publishes[message_key(*key)] = key
         kept = {number: self._publishes[number] for number in list(self._publishes)[:MAX_TRACES]}
         traced = rows.filter(pa.array(np.isin(published, list(kept)))).sort_by("deliver_ts_ns")
         return kept, traced.slice(0, MAX_DELIVERIES), self._miss(bool(named_deliveries))
@@ -281,8 +279,11 @@ class _TraceSearch(MessageSearch):
     def __init__(self, number: int, publishes: Mapping[int, Key], deliveries: pa.Table, pairs: pa.Table) -> None:
         super().__init__(number)
         self._publishes, self._deliveries = publishes, deliveries.to_pylist()
-        keys = [(row["deliver_connection_id"], "s2c", row["deliver_offset"]) for row in self._deliveries]
-        self._delivered = {_number(key): key for key in dict.fromkeys(keys)}
+        self._delivered: dict[int, list[dict[str, Any]]] = {}
+        """By delivered message its rows of ``deliveries``."""
+        for row in self._deliveries:
+            number = message_key(row["deliver_connection_id"], "s2c", row["deliver_offset"])
+            self._delivered.setdefault(number, []).append(row)
         self._positions: dict[int, list[tuple[object, int]]] = {}
         """By delivery the topic, partition and offset of each traced message in it."""
         polls = pairs.filter(pa.array(np.isin(reply_keys(pairs), list(self._delivered))))
@@ -292,7 +293,7 @@ class _TraceSearch(MessageSearch):
         self._scopes: dict[int, object] = {}
         """By request its scope."""
         self._wanted = np.array([*publishes, *self._delivered, *self._polls.values()], np.int64)
-        self._connections = pa.array({key[0] for key in self._delivered.values()}, pa.int64())
+        self._connections = pa.array({row["deliver_connection_id"] for row in self._deliveries}, pa.int64())
         self._due: dict[int, object] = {}
         """Deliveries that are to be acknowledged, with their tags."""
         self._open: dict[int, list[int]] = {}
@@ -351,10 +352,7 @@ class _TraceSearch(MessageSearch):
         return self._scopes.get(self._polls.get(delivery, NO_KEY))
 
     def _offsets_in(self, delivery: int) -> list[tuple[object, int]]:
-        keys = [
-            (row["destination"], *row["key"].rpartition(":")[::2]) for row in self._deliveries
-            if (row["deliver_connection_id"], "s2c", row["deliver_offset"]) == self._delivered[delivery]
-        ]  # fmt: skip
+        keys = [(row["destination"], *row["key"].rpartition(":")[::2]) for row in self._delivered[delivery]]
         return [((destination, int(partition)), int(offset)) for destination, partition, offset in keys]
 
     def _is_over(self) -> bool:
@@ -368,7 +366,7 @@ class _TraceSearch(MessageSearch):
         for row in self._deliveries:
             publish = row["publish_connection_id"], "c2s", row["publish_offset"]
             key = row["deliver_connection_id"], "s2c", row["deliver_offset"]
-            number = _number(key)
+            number = message_key(*key)
             scope = self._scope(number)
             consumer = publish, (key[0] if scope is None else (scope, self._due.get(number)))
             acknowledgement = self._acknowledged.get(number)

@@ -1,5 +1,6 @@
 """Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.message_keys import message_keys, reply_keys, stream_keys
+from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
 from mqpcap.tables.schemas import EXCHANGES, NUMBER
 from mqpcap.wording import endpoint, plural
 
@@ -232,8 +233,9 @@ class DeliveryList:
         self._open: list[dict[str, Any]] = []
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
-        self._indexed: list[Int64Array] = []
+        self._indexed: deque[Int64Array] = deque()
         """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
+        self._indexed_count = 0
         self._connections: dict[int, tuple[str, str, str]] = {}
         """By connection_id its name, client and server."""
 
@@ -246,16 +248,17 @@ class DeliveryList:
         kept = from_client & is_in(rows["op"], *roles.publish)
         kept |= ~from_client & is_in(rows["op"], *roles.deliver, *roles.poll)
         self._indexed.append(np.array([message_keys(rows)[kept], rows["first_packet"].to_numpy()[kept]]))
-        while sum(part.shape[1] for part in self._indexed[1:]) > MAX_INDEXED:
-            del self._indexed[0]
+        self._indexed_count += int(kept.sum())
+        while self._indexed_count - self._indexed[0].shape[1] > MAX_INDEXED:
+            self._indexed_count -= self._indexed.popleft().shape[1]
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Keep rows of ``deliveries``."""
-        room = max(MAX_LISTED - len(self._rows) - len(self._open), 0)
+        capacity = max(MAX_LISTED - len(self._rows) - len(self._open), 0)
         again = self._repeats.mask(rows).tolist()
-        kept = zip(rows.slice(0, room).to_pylist(), again, strict=False)
+        kept = zip(rows.slice(0, capacity).to_pylist(), again, strict=False)
         self._open += [{**row, "again": int(is_again)} for row, is_again in kept]
-        self.dropped_count += max(rows.num_rows - room, 0)
+        self.dropped_count += max(rows.num_rows - capacity, 0)
 
     def take_connections(self, rows: pa.Table) -> None:
         """Record the ends of connections."""
@@ -269,14 +272,11 @@ class DeliveryList:
         order = np.argsort(keys, kind="stable")
         keys, packets = keys[order], packets[order]
         for row in self._open:
-            for end, direction in (("publish", False), ("deliver", True)):
+            for end, direction in (("publish", "c2s"), ("deliver", "s2c")):
                 connection_id = row[f"{end}_connection_id"]
-                key = stream_keys(
-                    pa.chunked_array([[connection_id]]), pa.chunked_array([[row[f"{end}_offset"]]]),
-                    np.array([direction]),
-                )  # fmt: skip
-                i = int(np.searchsorted(keys, key[0]))
-                packet = int(packets[i]) if i < len(keys) and keys[i] == key[0] else None
+                key = message_key(connection_id, direction, row[f"{end}_offset"])
+                i = int(np.searchsorted(keys, key))
+                packet = int(packets[i]) if i < len(keys) and keys[i] == key else None
                 name, client, server = self._connections.get(connection_id, (None, None, None))
                 row |= {f"{end}_packet": packet, f"{end}_connection": name, f"{end}_client": client, "server": server}
                 if packet is not None and len(files) > 1:
@@ -284,7 +284,8 @@ class DeliveryList:
             row.setdefault("publish_file", row["capture"])
             row["deliver_file"] = None if row.get("deliver_file") == row["publish_file"] else row.get("deliver_file")
         self._rows += self._open
-        self._open, self._indexed, self._connections = [], [], {}
+        self._open, self._indexed, self._connections = [], deque(), {}
+        self._indexed_count = 0
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows, not sorted."""
