@@ -3,9 +3,12 @@
 One section, times in nanoseconds, an interface for each link type.
 """
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import BinaryIO
+
+from mqpcap.errors import OutputError
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _COMMENT, _APPLICATION, _RESOLUTION = 1, 4, 9
@@ -36,6 +39,14 @@ class PacketFile:
     def _block(self, kind: int, body: bytes) -> None:
         length = struct.pack("<I", len(body) + 12)
         self._file.write(struct.pack("<I", kind) + length + body + length)
+
+
+def new_folder(name: str) -> None:
+    """Make a directory for files of packets; raises OutputError if it exists or cannot be made."""
+    try:
+        os.mkdir(name)
+    except OSError as error:
+        raise OutputError(f"{name} cannot be made: {error.strerror}") from error
 
 
 def _options(options: Sequence[tuple[int, bytes]]) -> bytes:

@@ -10,19 +10,15 @@ import time
 from contextlib import suppress
 from typing import BinaryIO
 
-from mqpcap.capture.pcapng import PacketFile
+from mqpcap.capture.pcapng import PacketFile, new_folder
 from mqpcap.capture.windows import Window
-from mqpcap.errors import OutputError
 
 
 class Ring:
     """A ring of ``count`` files of about ``size_bytes`` each in a directory, which must not exist."""
 
     def __init__(self, folder: str, count: int, size_bytes: int, application: str) -> None:
-        try:
-            os.mkdir(folder)
-        except OSError as error:
-            raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+        new_folder(folder)
         self.packet_count = self.file_count = 0
         self._folder, self._count, self._size_bytes, self._application = folder, count, size_bytes, application
         self._paths: list[tuple[str, tuple[int, int]]] = []

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mqpcap import __version__
 from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
-from mqpcap.capture.pcapng import PacketFile
+from mqpcap.capture.pcapng import PacketFile, new_folder
 from mqpcap.errors import MqpcapError, OutputError
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.anonymisation import Anonymisation, AnonymousPackets
@@ -70,21 +70,17 @@ class Extraction:
 
     def is_taken(self, file: int, packet_numbers: Int64Array) -> NDArray[np.bool_]:
         """Which packets of a file, by their numbers, are taken."""
-        return np.isin(packet_numbers.astype(np.int64) | file << _FILE_SHIFT, self._packets)
+        return np.isin(_places(file, packet_numbers), self._packets)
 
     def groups(self, split: Literal["connection", "topic"]) -> Iterator[tuple[str, Int64Array]]:
         """The packets of each connection or topic: a name, and the sorted places of packets."""
         if split == "connection":
             for connection in self._connections:
-                yield (
-                    f"c{connection.number}",
-                    np.intersect1d(
-                        self._notes.packets_of_connections([connection])
-                        if self._whole
-                        else self._notes.packets_of_messages(self._of("connection_id", connection.id)),
-                        self._packets,
-                    ),
-                )
+                if self._whole:
+                    places = self._notes.packets_of_connections([connection])
+                else:
+                    places = self._notes.packets_of_messages(self._of("connection_id", connection.id))
+                yield f"c{connection.number}", np.intersect1d(places, self._packets)
             return
         topics = pa.concat_tables([part.select(["destination"]) for part in self._messages])["destination"].unique()
         for topic in sorted(topics.to_pylist(), key=str):
@@ -133,7 +129,7 @@ class Extraction:
             return
         comments = _Comments(self.capture, self._messages) if self._messages else None
         for window in self.capture.windows():
-            places = _places(window, window.packet_number)
+            places = _places(window.file, window.packet_number)
             taken = np.flatnonzero(np.isin(places, self._packets))
             comment_texts = comments.of(places[taken]) if comments is not None else repeat(list[str]())
             for i, texts in zip(taken.tolist(), comment_texts, strict=False):
@@ -200,10 +196,7 @@ def split_packets(
     Raises OutputError if these are more than MAX_SPLIT_FILES. A packet with messages of several topics is in each of
     their files.
     """
-    try:
-        os.mkdir(folder)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror}") from error
+    new_folder(folder)
     files = _SplitFiles(folder, how)
     try:
         with files.opened:
@@ -284,18 +277,18 @@ class _SplitFiles:
     def by_group(self, parts: Sequence[Extraction], split: Literal["connection", "topic"]) -> Sink:
         """A file for each connection or topic."""
         files: dict[str, PacketFile] = {}
-        groups: list[tuple[int, PacketFile, Int64Array]] = []
-        for number, part in enumerate(parts):
+        by_capture: list[_FilesByPlace] = []
+        for part in parts:
+            groups = []
             for name, places in part.groups(split):
                 if name not in files or split == "connection":
                     files[name] = self._new(self._file_name(name, len(self._names) + 1, split, len(parts) > 1))
-                groups.append((number, files[name], places))
+                groups.append((files[name], places))
+            by_capture.append(_FilesByPlace(groups))
 
         def write(packet: _TakenPacket, number: int) -> None:
-            for group, file, places in groups:
-                index = int(np.searchsorted(places, packet[5])) if group == number else len(places)
-                if index < len(places) and places[index] == packet[5]:
-                    _put(file, packet)
+            for file in by_capture[number].files(packet[5]):
+                _put(file, packet)
 
         return write
 
@@ -312,6 +305,22 @@ class _SplitFiles:
                 os.unlink(path)
         with suppress(OSError):
             os.rmdir(self._folder)
+
+
+class _FilesByPlace:
+    """The files that each packet of a capture goes to; groups: a file, and the places of its packets."""
+
+    def __init__(self, groups: Sequence[tuple[PacketFile, Int64Array]]) -> None:
+        self._files = [file for file, _ in groups]
+        places = np.concatenate([np.empty(0, np.int64), *(places for _, places in groups)])
+        numbers = np.repeat(np.arange(len(groups)), [len(places) for _, places in groups])
+        order = np.argsort(places, kind="stable")
+        self._places, self._numbers = places[order], numbers[order]
+
+    def files(self, place: int) -> Iterator[PacketFile]:
+        """The files of a packet, in the order of groups."""
+        start, end = np.searchsorted(self._places, (place, place + 1))
+        return (self._files[number] for number in self._numbers[start:end].tolist())
 
 
 @contextmanager
@@ -332,8 +341,9 @@ def created_file(name: str) -> Iterator[BinaryIO]:
         raise
 
 
-def _places(window: Window, numbers: NDArray[np.integer]) -> Int64Array:
-    return numbers.astype(np.int64) | window.file << _FILE_SHIFT
+def _places(file: int | NDArray[np.integer], packet_numbers: NDArray[np.integer]) -> Int64Array:
+    """The places of packets of a file, or each of a file of its own."""
+    return packet_numbers.astype(np.int64) | np.asarray(file, np.int64) << _FILE_SHIFT
 
 
 class _PacketNotes:
@@ -358,14 +368,14 @@ class _PacketNotes:
     def _note_packets(self, window: Window, segments: Segments) -> None:
         if segments.counts.get("fragment"):
             numbers = window.packet_number[connections_of(window)[2]]
-            self.fragments = np.union1d(self.fragments, _places(window, numbers))
+            self.fragments = np.union1d(self.fragments, _places(window.file, numbers))
         if self._whole:
-            places, moments = _places(window, segments.packet_number), np.ones(len(segments.key), np.int8)
+            places, moments = _places(window.file, segments.packet_number), np.ones(len(segments.key), np.int8)
             self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
 
     def _note_chunks(self, chunks: StreamChunks) -> None:
         sides = np.repeat(2 * chunks.flow + chunks.side, np.diff(chunks.piece_first))
-        places = chunks.piece_packet_number.astype(np.int64) | chunks.piece_file.astype(np.int64) << _FILE_SHIFT
+        places = _places(chunks.piece_file, chunks.piece_packet_number)
         self._notes.append((places, sides, chunks.piece_offset.copy(), chunks.piece_length.astype(np.int32)))
 
     def _note_ended(self, ended: EndedConnections) -> None:
@@ -437,7 +447,7 @@ class _Comments:
         files = {file_text(name): i for i, name in enumerate(capture.files)}
         encoded = dictionary(self._messages["capture_file"])
         file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
-        place = file << _FILE_SHIFT | self._messages["first_packet"].to_numpy()
+        place = _places(file, self._messages["first_packet"].to_numpy())
         self._order = np.argsort(place, kind="stable")
         self._places = place[self._order]
 
