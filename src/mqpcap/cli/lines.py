@@ -217,10 +217,7 @@ class Lines:
 
     def __call__(self, row: "MessageRow") -> str:
         """The lines of a row."""
-        message, body = row.message, None
-        for name in body_columns(row.protocol):
-            if body is None:
-                body = row.fields.get(name)
+        message = row.message
         second = message["ts_ns"] // 1_000_000_000  # type: ignore[operator]  # of MESSAGES
         heading = "" if second == self._second else self._turned(row, second)
         exchange = row.exchange
@@ -228,7 +225,7 @@ class Lines:
             heading += self._legend(str(message["capture_file"]))
             if exchange is not None and exchange.file is not None:
                 exchange = exchange._replace(file=self._style.short_names.get(exchange.file, exchange.file))
-        text = f"{heading}{line(message, body, self._style, exchange)}\n"
+        text = f"{heading}{line(message, body_of(row), self._style, exchange)}\n"
         if self._verbose:
             fields = {name: value for name, value in row.fields.items() if name not in KEYS}
             text += "".join(f"{field_line}\n" for field_line in tree(fields, enum_names(row.protocol)))
@@ -275,6 +272,12 @@ def body_columns(protocol: str) -> tuple[str, ...]:
     """The columns of a protocol's table that may hold the payload, the first present column first."""
     columns = protocols()[protocol].envelope.body
     return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def body_of(row: "MessageRow") -> object:
+    """The payload of a message, None if it has none."""
+    bodies = (row.fields.get(name) for name in body_columns(row.protocol))
+    return next((body for body in bodies if body is not None), None)
 
 
 @cache

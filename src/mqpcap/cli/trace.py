@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mqpcap.cli.console import coloured, put, width_of
-from mqpcap.cli.lines import ROOMY_WIDTH, Paint, Style, body_columns, line
+from mqpcap.cli.lines import ROOMY_WIDTH, Paint, Style, body_of, line
 from mqpcap.listing.message_words import latency
 from mqpcap.tables.json_lines import json_text
 from mqpcap.wording import endpoint, plural
 
 if TYPE_CHECKING:
-    from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.tracing import Step, Trace, TracedDelivery
 
 STEP_WIDTH = 30
-"""Columns of the words before a line: the step, and the time since the one before."""
+"""Columns of the words before a line: the step, and the time since the step before."""
 INDENT = "    "
 
 
@@ -47,7 +46,7 @@ def _lines(trace: "Trace", style: Style) -> Iterator[str]:
     style = Style(style.utc, False, style.filed, style.paint, own_width, common, style.times)
     for step, row, delivery in trace.steps():
         words = _step_words(step, delivery)
-        text = line(row.message, _body(row), style, row.exchange)
+        text = line(row.message, body_of(row), style, row.exchange)
         if is_wide:
             yield f"{words:<{STEP_WIDTH}}{text}"
         else:
@@ -76,7 +75,3 @@ def _summary(trace: "Trace") -> str:
     if missing := sum(x.is_due and x.acknowledgement is None for x in deliveries):
         words.append(f"{missing:,} not acknowledged in the capture")
     return f"{', '.join(words)}; evidence: {deliveries[0].how}"
-
-
-def _body(row: "MessageRow") -> object:
-    return next((value for name in body_columns(row.protocol) if (value := row.fields.get(name)) is not None), None)

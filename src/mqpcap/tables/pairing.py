@@ -54,7 +54,8 @@ class Pairing:
             batch = Batch.joined(batches[name]) if name in batches else None
             if batch is not None and name == next_key[0]:
                 batch, undecided = batch.split(*next_key[1])
-                later[name] = [undecided]
+                if len(undecided):
+                    later[name] = [undecided]
             yield from self._outputs(self._correlation(name).feed(batch, watermarks))
 
     def close(self, closings: Iterable[tuple[str, ConnectionEnds]]) -> Iterator[Output]:
