@@ -7,11 +7,10 @@ change or save. Called by: ``Recording.plot``. The paper is white in light and d
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from mqpcap.statistics.charts import check_drawing, draw_latencies, draw_timeline
+from mqpcap.statistics.charts import DRAWN_LATENCIES, WIDTH_INCHES, check_drawing, draw_latencies, draw_timeline
+from mqpcap.statistics.reports import by_group, number
 from mqpcap.statistics.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 MAX_BARS = 160
 MAX_OPERATIONS = 20
 """Operations with latencies that are drawn: those with most requests."""
-WIDTH_INCHES = 9.6
 MESSAGES, ERRORS = "#0969da", "#cf222e"
 LATENCIES = ("#b8c0c8", "#0969da", "#9a6700", "#cf222e", "#1f2328")
 
@@ -44,7 +42,7 @@ def capture_figure(messages: pa.Table, exchanges: pa.Table) -> "Figure":
     over_time = Timeline()
     over_time.take_messages(messages)
     step_ns, (message_counts, error_counts) = over_time.series(MAX_BARS)
-    operations = _latencies(exchanges)
+    operations = _latencies(messages, exchanges)
     heights = [3.2, *([1.1 + 0.3 * len(operations)] if operations else [])]
     figure = Plot(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained", facecolor="white")
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -54,17 +52,16 @@ def capture_figure(messages: pa.Table, exchanges: pa.Table) -> "Figure":
     return figure
 
 
-def _latencies(exchanges: pa.Table) -> list[tuple[str, list[float]]]:
-    """Operations, and p50, p95, p99 and the largest in milliseconds; a percentile is a latency that was measured."""
-    answered = exchanges.filter(pc.is_valid(exchanges["latency_ns"]))
-    groups = answered.group_by(["protocol", "op"]).aggregate([("latency_ns", "list")]).to_pylist()
-    groups.sort(key=lambda group: -len(group["latency_ns_list"]))
-    has_several = len({group["protocol"] for group in groups}) > 1
+def _latencies(messages: pa.Table, exchanges: pa.Table) -> list[tuple[str, list[float]]]:
+    """Operations, and p50, p95, p99 and the largest in milliseconds."""
+    report = by_group(("protocol", "op"), ("latency",))
+    report.counters.count("messages", messages)
+    report.counters.count("exchanges", exchanges)
+    groups = sorted((row for row in report.rows() if row["answered"]), key=lambda row: -number(row, "answered"))
+    has_several = len({row["protocol"] for row in groups}) > 1
     rows = []
-    for group in groups[:MAX_OPERATIONS]:
-        latencies_ns = np.array(group["latency_ns_list"])
-        operation = group["op"] or "unknown operation"
-        name = f"{group['protocol']} {operation}" if has_several else operation
-        values_ms = np.percentile(latencies_ns, [50, 95, 99, 100], method="inverted_cdf") / 1e6
-        rows.append((f"{name} ({len(latencies_ns):,})", values_ms.tolist()))
+    for row in groups[:MAX_OPERATIONS]:
+        operation = str(row["op"] or "unknown operation")
+        name = f"{row['protocol']} {operation}" if has_several else operation
+        rows.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
     return rows

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
 VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
 WIDTH_INCHES = 9.6
+DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
+"""Columns of a report whose values are drawn."""
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 _SETTINGS = {
     "svg.fonttype": "none",

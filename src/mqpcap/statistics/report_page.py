@@ -14,10 +14,10 @@ from mqpcap.errors import OutputError
 from mqpcap.listing.extraction import created_file
 from mqpcap.reading import Meter, Outcome, background, size_bytes
 from mqpcap.statistics.capture_quality import Report, report_of
-from mqpcap.statistics.charts import latencies, timeline
+from mqpcap.statistics.charts import DRAWN_LATENCIES, latencies, timeline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
-from mqpcap.statistics.reports import by_group, of_errors, of_role, of_slowest
+from mqpcap.statistics.reports import by_group, number, of_errors, of_role, of_slowest
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.statistics.timeline import Timeline, Total
 from mqpcap.wording import clock, plural, shown
@@ -169,12 +169,11 @@ class Page:
 
 
 def _drawn_latencies(operations: Sequence[Cells]) -> str:
-    names = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
     points = []
     for row in [row for row in operations if row["answered"]][:MOST_LINES]:
         name = shown(f"{row.get('protocol')} {row.get('op')}")
         name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
-        points.append((f"{name} ({row['answered']:,})", [int(str(row[x])) / 1e6 for x in names]))
+        points.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
     return figure(latencies(points), "in brackets: requests with a reply") if points else ""
 
 
