@@ -131,6 +131,8 @@ def test_values_keep_their_length_and_form() -> None:
     assert masker.body(b"hello fq").isalnum()
     assert masker.name(b"orders.eu-1") == masker.name(b"orders") + b"." + masker.name(b"eu") + b"-" + masker.name(b"1")
     assert masker.text(b"no topic orders.eu-1 at 10.0.0.7:9092")[-12:] == b" xx.x.x.x:9092"[-12:]
+    assert masker.text(b"from [2001:db8::7]:9092, ::1") == b"from [xxxx:xxx::x]:9092, ::x"
+    assert masker.text(b"no such topic: error 7") == b"no such topic: error 7"
     assert b"orders" not in masker.text(b"no topic orders.eu-1")
     assert Masker(Anonymisation(KEY, "mask")).body(b"hello") == b"xxxxx"
 

@@ -67,7 +67,11 @@ _UPPER = _LOWER.upper()
 _DIGITS = bytes(b"123456789"[i % 9] for i in range(256))
 _WORD = re.compile(rb"[A-Za-z0-9]+|[\x80-\xff]+")
 _TOKEN = re.compile(rb"[A-Za-z0-9_.:@/\x80-\xff-]+")
-_IPV4 = re.compile(rb"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
+_ADDRESS = re.compile(
+    rb"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])"
+    rb"|(?<![0-9A-Za-z:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
+)
+"""An IPv4 or IPv6 address in text; a time of day looks like one, too."""
 _JSON_PART = re.compile(rb'"((?:[^"\\]|\\.)*)"|-?[0-9][0-9.eE+-]*|\\.')
 _ESCAPE = re.compile(rb"(\\u[0-9a-fA-F]{4}|\\.)")
 
@@ -162,7 +166,7 @@ class Masker:
 
     def text(self, value: bytes) -> bytes:
         """Other text: addresses become x, known names are replaced."""
-        value = _IPV4.sub(lambda address: re.sub(rb"[0-9]", b"x", address[0]), value)
+        value = _ADDRESS.sub(lambda address: re.sub(rb"[0-9A-Fa-f]", b"x", address[0]), value)
         return _TOKEN.sub(lambda token: self._token(token[0]), value)
 
     def _token(self, token: bytes) -> bytes:
