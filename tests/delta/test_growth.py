@@ -183,11 +183,16 @@ def test_second_writer_is_refused(tmp_path: Path) -> None:
     Lake(tmp_path / "lake").__exit__(None, None, None)  # and the first has let go
 
 
-def test_other_options_are_refused(parts: list[Path], tmp_path: Path) -> None:
-    add(tmp_path / "lake", parts[0])
+@pytest.mark.parametrize("kind", ["new file", "taken file", "no file", "late file"])
+def test_other_options_are_refused_and_nothing_changes(parts: list[Path], tmp_path: Path, kind: str) -> None:
+    add(tmp_path / "lake", parts[1])
+    before = of_lake(tmp_path / "lake")
+    inputs = {"new file": parts[2:], "taken file": parts[1:2], "no file": [], "late file": parts[:1]}[kind]
 
     with pytest.raises(OutputError, match="begun with another --bodies"):
-        add(tmp_path / "lake", parts[1], bodies=0)
+        add(tmp_path / "lake", *inputs, bodies=0, rebuild=kind == "late file")
+
+    assert of_lake(tmp_path / "lake") == before
 
 
 @pytest.mark.parametrize("kind", ["file", "export", "foreign"])

@@ -120,7 +120,11 @@ class Lake:
     # New files
 
     def sort_out(self, inputs: Sequence[str], outcome: Outcome, *, all_now: bool, rebuild: bool) -> list[Addition]:
-        """The recordings with new files; everything else is the outcome's."""
+        """The recordings with new files; everything else is the outcome's.
+
+        Raises OutputError, before anything is changed, if the lake was begun with other options.
+        """
+        self._check_options()
         paths, named = self._new_paths(inputs, outcome)
         paths, grown = self._untaken(paths, outcome)
         if not all_now:
@@ -234,7 +238,6 @@ class Lake:
             if self._has_new_copies and self.catalog.run:
                 self._save_catalog()
             return False
-        self._check_options()
         run = self.catalog.run + 1
         save(self.own / _PENDING, b"")
         tables = delta_tables.LakeTables(self.folder, run, outcome.choices.core_count)
