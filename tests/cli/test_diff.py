@@ -88,7 +88,8 @@ def test_a_capture_that_lost_bytes_is_not_to_be_trusted() -> None:
     assert judgements == {"not to be trusted"}
     assert "the snap length cut 157 B" in found["b"]["verdicts"][0]
     text = run("-q", QOS1, "pcaps/faults/blipmq_snapped.pcap").stdout
-    assert "with care: the snap length cut 157 B" in text and "operations: 0 different, 0 alike, 9 not to be" in text
+    assert "with care: the snap length cut 157 B" in text and "\nnot to be trusted: 6 operations, 14 topics" in text
+    assert "\nfaster (not to be trusted): 1 operation\n" in text
 
 
 def test_latencies_of_clients_are_not_compared(tmp_path: Path) -> None:
@@ -112,13 +113,44 @@ def test_directories_are_compared_as_a_whole(tmp_path: Path) -> None:
     assert found["b"]["messages"] > found["a"]["messages"]
 
 
-def test_text_says_both_sides_of_each_change() -> None:
-    said = run("-q", CORE, FETCH)
+def sections(text: str) -> dict[str, list[list[str]]]:
+    """The rows below each title of a text, as words."""
+    blocks = [block.splitlines() for block in text.split("\n\n")[1:]]
+    return {title: [row.split() for row in rows[1:]] for title, *rows in blocks}
 
-    (row,) = [line for line in said.stdout.splitlines() if "FETCH_BINARY" in line]
-    assert row.startswith("new ")
-    assert "- -> " in row
-    assert "alike" in said.stdout
+
+def test_text_has_a_section_for_each_kind_of_change() -> None:
+    """Numbers are those of `show -Y` with wc -l; what is on one side only has no arrow."""
+    found = sections(run("-q", CORE, FETCH).stdout)
+
+    assert list(found) == [
+        "new: 2 operations, 1 topic", "gone: 3 operations, 4 topics", "more: 1 operation",
+        "too few to judge: 2 operations, 1 topic", "alike: 1 topic, 1 client",
+    ]  # fmt: skip
+    new, _, more, few, alike = found.values()
+    assert [row[:5] for row in new] == [
+        ["operation", "flymq", "FETCH", "38", "2"], ["operation", "flymq", "FETCH_BINARY", "6", "0"],
+        ["topic", "flymq", "events", "73", "1"],
+    ]  # fmt: skip
+    assert [row[:6] for row in more] == [["operation", "flymq", "PRODUCE", "18", "->", "50"]]
+    assert ["topic", "flymq", "no-such-topic", "2", "->", "1", "1", "-", "-", "-"] in few
+    assert alike == []
+
+
+def test_slower_faster_and_failing_operations_have_sections(tmp_path: Path) -> None:
+    slow, quick = ping_captures(tmp_path, [9] * 20, [2] * 20)
+
+    for pair, title, words in ((slow, quick), "faster", "9.000 -> 2.000"), ((quick, slow), "slower", "2.000 -> 9.000"):
+        found = sections(run("-q", *pair).stdout)
+        assert next(iter(found)) == f"{title}: 1 operation"
+        ((what, _, name, *cells),) = found[f"{title}: 1 operation"]
+        assert (what, name) == ("operation", "PING") and words in " ".join(cells)
+
+
+def test_all_writes_alike_groups_too() -> None:
+    found = sections(run("-q", "--all", CORE, CORE).stdout)
+
+    assert len(found["alike: 1 operation, 6 topics, 1 client"]) == 8
 
 
 @pytest.mark.parametrize("sides", [("nothing.pcap", CORE), (CORE, "nothing.pcap")])

@@ -1,4 +1,4 @@
-"""``mqpcap diff``: what is new, gone or slower from one capture to another."""
+"""``mqpcap diff``: what is new, gone or slower from one capture to another, a section for each kind of change."""
 
 import re
 from collections import Counter
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 5
 """Changed groups that --fail-on names."""
-JUDGEMENTS = ("different", "alike", "too few to judge", "not to be trusted")
+UNTRUSTED = "not to be trusted"
+UNCHANGED = ("alike", UNTRUSTED)
+"""Sections whose rows --all writes."""
+KEYS = (
+    Column("part", "what", "plain"), Column("protocol", "protocol"), Column("group", "name"),
+    Column("name", "client name"),
+)  # fmt: skip
 COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "number"))
 LATENCIES = tuple(Column(f"latency_{x}_ns", f"{x} ms", "ms", is_spare=x != "p95") for x in ("p50", "p95", "p99"))
 
@@ -47,7 +53,7 @@ def _failures(
 @command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
 @click.argument("before_path", metavar="A", type=click.Path(readable=False))
 @click.argument("after_path", metavar="B", type=click.Path(readable=False))
-@click.option("--all", "every", is_flag=True, help="Write what did not change, too.")
+@click.option("--all", "every", is_flag=True, help="Write the groups that are alike, too.")
 @click.option("--fail-on", "fail_on", multiple=True, callback=_failures, metavar="KIND[:N%]",
               help="Exit 1 if there is such a change: new, gone, more, fewer, slower, faster or fails; slower:20% "
                    "is any operation whose median or 95th percentile grew by 20 % (repeatable).")  # fmt: skip
@@ -62,7 +68,8 @@ def diff(
     """Compare captures: what is new, gone, slower or fails.
 
     Operations, errors, latencies, topics and clients are compared. A and B are a capture or a directory of captures
-    each; cells say A -> B. An operation is slower if its median or its 95th percentile is at least 1.5 times the
+    each. Sections are new, gone, more, fewer, slower, faster, fails, fails no more and too few to judge; cells are
+    A -> B. An operation is slower if its median or its 95th percentile is at least 1.5 times the
     earlier value and 1 ms more; each side needs 20 answered requests. A group has more messages if it has twice as
     many and 20 more. It fails if it has errors in B and had none in A. Faster and fewer are the reverse. If 1 % or
     more of a capture is missing, no group is called alike or different: it is not to be trusted. A difference is no
@@ -90,8 +97,8 @@ def diff(
             put(f"{side.letter}  {shown(side.name)}: {_size(side.total)}")
             for doubt in side.doubts:
                 put(f"   {shown(doubt)}")
-        for name, part in comparison.parts.items():
-            _write_part(name, part, every)
+        for name, groups in comparison.sections().items():
+            _write_section(name, groups, every or name not in UNCHANGED)
     for kind, percent in fail_on:
         if failures := comparison.failures(kind, percent):
             words = f"{kind} by {percent:g} % or more" if percent is not None else kind
@@ -113,28 +120,25 @@ def _size(total: "Total") -> str:
     return f"{plural(total.messages, 'message')} in {(total.last_ns - total.first_ns) / 1e9:,.3f} s"
 
 
-def _write_part(name: str, part: "Sequence[Change]", every: bool) -> None:
-    """A part as text: how many groups are different, alike and in doubt, then a row for each change."""
-    from mqpcap.statistics.changes import PARTS
-    from mqpcap.statistics.reports import key_columns
+def _write_section(name: str, groups: "Sequence[tuple[str, Change]]", has_rows: bool) -> None:
+    """How many operations, topics and clients are in a section, then a row for each."""
+    counts = Counter(part[:-1] for part, _ in groups)
+    is_doubtful = name != UNTRUSTED and any(change.judgement == UNTRUSTED for _, change in groups)
+    title = f"{name} ({UNTRUSTED})" if is_doubtful else name
+    put(f"\n{title}: " + ", ".join(plural(count, part) for part, count in counts.items()))
+    values = (*COUNTS, *(LATENCIES if "operation" in counts else ()))
+    keys = [key for key in KEYS if key.name != "name" or any(change.key.get("name") for _, change in groups)]
+    has_two = any(change.a and change.b for _, change in groups)
+    columns = [*keys, *(replace(column, kind="plain") for column in values)] if has_two else [*keys, *values]
+    if has_rows:
+        write(columns, [_cells(part[:-1], change, values, has_two) for part, change in groups], "text")
 
-    counts = Counter[str](change.judgement for change in part)
-    put(f"\n{name}: " + ", ".join(f"{counts[x]:,} {x}" for x in JUDGEMENTS if counts[x] or x in JUDGEMENTS[:2]))
-    compared = (*COUNTS, *(LATENCIES if name == "operations" else ()))
-    columns = [
-        Column("change", "change", "plain"), *key_columns(PARTS[name]),
-        *(replace(column, kind="plain") for column in compared),
-    ]  # fmt: skip
-    write(columns, [_cells(change, compared) for change in part if every or change.words], "text")
 
-
-def _cells(change: "Change", columns: Sequence[Column]) -> Cells:
-    """Values of both sides; once where they are the same."""
-    words = ", ".join(change.words)
-    if change.judgement in ("too few to judge", "not to be trusted"):
-        words = f"{words}: {change.judgement}" if words else change.judgement
-    cells = {**change.key, "change": words or None}
-    for column in columns:
-        values = [cell(column, row and row[column.name], utc=True) for row in (change.a, change.b)]
-        cells[column.name] = " -> ".join(dict.fromkeys(values))
+def _cells(part: str, change: "Change", columns: Sequence[Column], has_two: bool) -> Cells:
+    """A group and the values of both sides, once where they are the same; or those of the only side."""
+    sides = [row for row in (change.a, change.b) if row is not None]
+    cells = {**change.key, "part": part, "group": change.key["op" if part == "operation" else part]}
+    for column in columns if part == "operation" else COUNTS:  # latencies of others depend on their mix of operations
+        texts = dict.fromkeys(cell(column, row[column.name], utc=True) for row in sides)
+        cells[column.name] = " -> ".join(texts) if has_two else sides[0][column.name]
     return cells

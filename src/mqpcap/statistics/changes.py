@@ -34,6 +34,7 @@ KINDS = ("new", "gone", "more", "fewer", "slower", "faster", "fails", "fails no 
 MEASURED = ("more", "fewer", "slower", "faster")
 """Kinds of change with an amount."""
 Judgement = Literal["different", "alike", "too few to judge", "not to be trusted"]
+SECTIONS = (*KINDS, "too few to judge", "not to be trusted", "alike")
 ChangeRow = Mapping[str, Any]
 """A group: its key by name, ``messages``, ``errors``, ``answered``, and percentiles as ``latency_p95_ns``."""
 
@@ -194,6 +195,18 @@ class Comparison:
             return [change for change in changes if kind in change.words]
         operations = set(map(id, self.parts["operations"]))
         return [x for x in changes if _growth(x, kind, id(x) in operations) >= 1 + percent / 100]
+
+    def sections(self) -> dict[str, list[tuple[str, Change]]]:
+        """Groups by kind of change, then by judgement where nothing changed; each with the name of its part.
+
+        A group that is slower and fails is in both sections. Empty sections are left out.
+        """
+        sections: dict[str, list[tuple[str, Change]]] = {name: [] for name in SECTIONS}
+        for part, groups in self.parts.items():
+            for change in groups:
+                for name in change.words or (change.judgement,):
+                    sections[name].append((part, change))
+        return {name: groups for name, groups in sections.items() if groups}
 
     def as_json(self, every: bool = False) -> Mapping[str, Json]:
         """The object that ``diff --json`` writes; ``every``: also groups that did not change."""
