@@ -79,7 +79,8 @@ def test_it_tells_verdict_producers_slowest_and_trust(tmp_path: Path) -> None:
         assert word in text
     assert "bob" in text and "linesender" in text
     assert f"{truth('fq/session')['tcpdump']['packets']}" in text
-    assert page.count("<svg") == page.count("</svg>") == 2
+    assert page.count("<svg") == page.count("</svg>") == 4
+    assert [page.count(f'<svg class="{width}"') for width in ("wide", "narrow")] == [2, 2]
 
 
 def test_errors_are_those_that_the_client_logged(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib")
 
-from mqpcap.statistics.charts import VARIABLES, _decades, latencies, timeline
+from mqpcap.statistics.charts import VARIABLES, WIDTHS, _decades, latencies, timeline
 
 NAMES = ['fq <b>x</b> & "y" ]]> \'', "a $x^2$ b", "plain"]
 XLINK = "{http://www.w3.org/1999/xlink}href"
@@ -19,7 +19,8 @@ XLINK = "{http://www.w3.org/1999/xlink}href"
 
 def drawings() -> list[str]:
     counts = np.array([3, 0, 5], np.int64)
-    return [timeline(0.5, counts, counts // 3), latencies([(name, (0.5, 2.0, 3.0, 40.0)) for name in NAMES])]
+    values = [(name, (0.5, 2.0, 3.0, 40.0)) for name in NAMES]
+    return [y for x in WIDTHS for y in (timeline(0.5, counts, counts // 3, x), latencies(values, x))]
 
 
 def parsed(svg: str) -> ElementTree.Element:
@@ -46,6 +47,14 @@ def test_colours_are_those_of_the_page() -> None:
         assert not re.search(r"#[0-9a-fA-F]{6}\b", svg)
         assert set(re.findall(r"var\(--(\w+)\)", svg)) <= set(VARIABLES.values())
         assert all("fill: var(--ink)" in style for style in re.findall(r'<text style="([^"]*)"', svg))
+
+
+def test_a_narrow_drawing_is_as_wide_as_a_telephone_shows_it() -> None:
+    """Text of 10 points is at least 8 pixels high where 388 pixels are there for the drawing."""
+    for svg in drawings()[2:]:
+        width = float(parsed(svg).attrib["viewBox"].split()[2])
+        assert 10 * 388 / width >= 8
+        assert svg.startswith('<svg class="narrow"')
 
 
 def test_names_are_text_whatever_stands_in_them() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqpcap.capture import captures
 from mqpcap.reading import Choices, Outcome
 from mqpcap.statistics.report_columns import Column
-from mqpcap.statistics.report_page import MARK, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
+from mqpcap.statistics.report_page import MARK, MOST_COLUMNS, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
 from mqpcap.wording import shown
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
@@ -47,6 +47,23 @@ def test_text_is_shown_and_nothing_else(text: str) -> None:
 def test_a_long_text_is_cut() -> None:
     assert escaped("x" * TEXT_LENGTH) == "x" * TEXT_LENGTH
     assert escaped("x" * (TEXT_LENGTH + 1)) == "x" * (TEXT_LENGTH - 1) + "…"
+
+
+def test_columns_without_a_value_are_left_out_and_cells_without_one_are_marked() -> None:
+    columns = [Column("topic", "topic"), Column("p50", "p50 ms", "ms"), Column("code", "code")]
+
+    page = table(columns, [{"topic": "a", "p50": 1}, {"topic": "b"}])
+
+    assert "code" not in page
+    assert page.count('<td class="number none"') == 1
+
+
+def test_wide_tables_are_stacked_in_windows_that_they_do_not_fit() -> None:
+    columns = [Column(f"c{k}", f"c{k}") for k in range(MOST_COLUMNS + 1)]
+    row = {column.name: "x" for column in columns}
+
+    assert '<table class="many">' in table(columns, [row])
+    assert "<table>" in table(columns[1:], [row])
 
 
 def test_a_table_has_the_first_rows_and_counts_the_others() -> None:

@@ -6,9 +6,9 @@ Names of operations may come from a capture: they are text and nothing else.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
 VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
 WIDTH_INCHES = 9.6
+Width = Literal["wide", "narrow"]
+WIDTHS: Mapping[Width, float] = {"wide": WIDTH_INCHES, "narrow": 4.4}
+"""Drawings for wide and narrow screens: inches. A wide drawing on a telephone is too small to read."""
 DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
 """Columns of a report whose values are drawn."""
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
@@ -50,15 +53,15 @@ def check_drawing() -> None:
         raise OutputError(NO_DRAWING) from error
 
 
-def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64]) -> str:
+def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64], width: Width = "wide") -> str:
     """Messages and, below, errors of each step."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
+        figure = Figure(figsize=(WIDTHS[width], 3.2), layout="constrained")
         draw_timeline(figure, step_s, messages, errors, (MESSAGES, ERRORS))
-        return _svg(figure, "timeline")
+        return _svg(figure, "timeline", width)
 
 
 def draw_timeline(
@@ -84,7 +87,7 @@ def draw_timeline(
     upper.set_xlim(0, max(len(messages), 1) * step_s)
 
 
-def latencies(operations: Sequence[tuple[str, Sequence[float]]]) -> str:
+def latencies(operations: Sequence[tuple[str, Sequence[float]]], width: Width = "wide") -> str:
     """A line from the median to the largest latency of each operation, on a logarithmic scale.
 
     operations: names, and p50, p95, p99 and the largest in milliseconds.
@@ -93,9 +96,9 @@ def latencies(operations: Sequence[tuple[str, Sequence[float]]]) -> str:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(WIDTH_INCHES, 1.1 + 0.3 * len(operations)), layout="constrained")
+        figure = Figure(figsize=(WIDTHS[width], 1.1 + 0.3 * len(operations)), layout="constrained")
         draw_latencies(figure, operations, (LINE, P50, P95, P99, INK))
-        return _svg(figure, "latencies")
+        return _svg(figure, "latencies", width)
 
 
 def draw_latencies(
@@ -120,7 +123,7 @@ def draw_latencies(
     axes.set_xlabel("milliseconds from request to reply")
     axes.grid(axis="x")
     axes.set_axisbelow(True)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0)
+    figure.legend(loc="outside upper left", ncols=4, frameon=False, borderaxespad=0, columnspacing=1)
 
 
 def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
@@ -136,8 +139,8 @@ def _decades(values: Sequence[float], least: float) -> tuple[float, float]:
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 
-def _svg(figure: "Figure", name: str) -> str:
-    """The drawing as an element of a page, with ids that no other drawing has."""
+def _svg(figure: "Figure", name: str, width: Width) -> str:
+    """The drawing as an element of a page, with the width as its class and ids that no other drawing has."""
     import matplotlib
 
     file = StringIO()
@@ -146,8 +149,8 @@ def _svg(figure: "Figure", name: str) -> str:
     svg = file.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<[^<>]*>", lambda tag: _of_the_page(tag[0], name), svg)
-    element = rf'<svg viewBox="\1" role="img" aria-label="{name}">'
+    svg = re.sub(r"<[^<>]*>", lambda tag: _of_the_page(tag[0], f"{name}-{width}"), svg)
+    element = rf'<svg class="{width}" viewBox="\1" role="img" aria-label="{name}">'
     return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', element, svg, count=1)
 
 

@@ -6,7 +6,7 @@ Everything that comes from a capture or a command line passes ``escaped``.
 import html
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mqpcap import __version__
 from mqpcap.capture import Capture
@@ -14,7 +14,7 @@ from mqpcap.errors import OutputError
 from mqpcap.listing.extraction import created_file
 from mqpcap.reading import Meter, Outcome, background, size_bytes
 from mqpcap.statistics.capture_quality import Report, report_of
-from mqpcap.statistics.charts import DRAWN_LATENCIES, latencies, timeline
+from mqpcap.statistics.charts import DRAWN_LATENCIES, WIDTHS, Width, latencies, timeline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
 from mqpcap.statistics.reports import by_group, number, of_errors, of_role, of_slowest
@@ -27,7 +27,10 @@ MOST_ROWS = 50
 """Rows of a table that are shown; further rows are counted."""
 MOST_LINES = 20
 """Operations in the drawing of latencies."""
-LABEL_LENGTH = 40
+LABEL_LENGTHS: Mapping[Width, int] = {"wide": 40, "narrow": 22}
+"""Characters of a name in a drawing."""
+MOST_COLUMNS = 7
+"""Columns of a table that fits a window of 800 pixels."""
 SLOWEST = 20
 LEFT_OUT = ("server_p95_ns", "server_p99_ns", "messages_c2s", "messages_s2c", "state")
 """Columns of latencies and requests that a page has no room for."""
@@ -65,8 +68,9 @@ p { margin: .3rem 0; }
 .soft { color: var(--soft); }
 .verdict { padding: .7rem 1rem; border-left: .4rem solid var(--p95); background: var(--card); margin: 1rem 0; }
 .verdict.whole { border-color: var(--good); }
-figure { margin: 0; overflow-x: auto; }
-svg { width: 100%; min-width: 40rem; height: auto; }
+figure { margin: 0; }
+svg { width: 100%; height: auto; }
+svg.narrow { display: none; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92em; }
 th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); text-align: left;
@@ -78,15 +82,26 @@ figcaption { margin: .2rem 0 .8rem; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 40rem) {
   body { padding: 1rem; }
-  table, tbody { display: block; }
-  thead { display: none; }
-  tr { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .35rem 0; border-bottom: 1px solid var(--line); }
-  td { border: 0; padding: 0; }
-  td.word, td.number, td.free { white-space: normal; min-width: 0; overflow-wrap: anywhere; }
-  td[data-title]::before { content: attr(data-title) " "; color: var(--soft); }
+  svg.wide { display: none; }
+  svg.narrow { display: block; }
 }
-</style>
 """
+
+
+def _stacked(window: str, which: str) -> str:
+    """Style of tables in a narrow window: a row is a paragraph of names and values."""
+    return f"""@media (max-width: {window}) {{
+  {which}, {which} tbody {{ display: block; }}
+  {which} thead, {which} td.none {{ display: none; }}
+  {which} tr {{ display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .35rem 0;
+    border-bottom: 1px solid var(--line); }}
+  {which} td[class] {{ border: 0; padding: 0; white-space: normal; min-width: 0; overflow-wrap: anywhere; }}
+  {which} td[data-title]::before {{ content: attr(data-title) " "; color: var(--soft); }}
+}}
+"""
+
+
+_STYLE += _stacked("68rem", "table.many") + _stacked("40rem", "table") + "</style>\n"
 
 
 class Page:
@@ -152,7 +167,7 @@ class Page:
         yield "Latencies by topic", "Topics, queues and exchanges that requests name.", table(columns, topics)
         for title, about, report in self._reports:
             columns = [x for x in with_files(report.columns, self._outcome.file_count) if x.name not in LEFT_OUT]
-            yield title, "; ".join([about, *report.notes()]), table(columns, report.rows())
+            yield title, " ".join([about, *report.notes()]), table(columns, report.rows())
         columns = [Column("what", "what"), Column("told", "in this capture")]
         trust = ""
         for quality in self.qualities[:MOST_ROWS]:
@@ -164,17 +179,23 @@ class Page:
         step_ns, (messages, errors) = self._timeline.series(MOST_BARS)
         if not len(messages):
             return ""
-        caption = f"{int(messages.sum()):,} messages, {int(errors.sum()):,} errors; a bar is {step_ns / 1e6:,g} ms"
-        return figure(timeline(step_ns / 1e9, messages, errors), caption)
+        counts = plural(int(messages.sum()), "message"), plural(int(errors.sum()), "error")
+        drawings = (timeline(step_ns / 1e9, messages, errors, width) for width in WIDTHS)
+        return figure("".join(drawings), f"{', '.join(counts)}; a bar is {step_ns / 1e6:,g} ms")
 
 
 def _drawn_latencies(operations: Sequence[Cells]) -> str:
-    points = []
-    for row in [row for row in operations if row["answered"]][:MOST_LINES]:
-        name = shown(f"{row.get('protocol')} {row.get('op')}")
-        name = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
-        points.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
-    return figure(latencies(points), "in brackets: requests with a reply") if points else ""
+    answered = [row for row in operations if row["answered"]][:MOST_LINES]
+    has_several = len({row["protocol"] for row in answered}) > 1
+    drawings = ""
+    for width, length in LABEL_LENGTHS.items():
+        points = []
+        for row in answered:
+            name = shown(f"{row['protocol']} {row['op']}" if has_several else str(row["op"]))
+            name = name if len(name) <= length else name[: length - 1] + "…"
+            points.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
+        drawings += latencies(points, width) if points else ""
+    return figure(drawings, "in brackets: requests with a reply") if drawings else ""
 
 
 def escaped(text: object) -> str:
@@ -189,19 +210,20 @@ def table(columns: Sequence[Column], rows: Sequence[Cells]) -> str:
 
     Each cell names its column: on a narrow screen a row is a paragraph of names and values.
     """
-    columns = shown_columns(columns, rows)
+    columns = [x for x in shown_columns(columns, rows) if any(row.get(x.name) is not None for row in rows)]
     if not rows:
         return ""
     head = "".join(f"<th{_class(column)}>{escaped(column.title)}</th>" for column in columns)
     body = "".join(
         "<tr>"
-        + "".join(f"<td{_class(column)}{_title(column)}>{_value(column, row)}</td>" for column in columns)
+        + "".join(f"<td{_class(column, row)}{_title(column)}>{_value(column, row)}</td>" for column in columns)
         + "</tr>\n"
         for row in rows[:MOST_ROWS]
     )
     more_rows = f'<p class="soft">and {len(rows) - MOST_ROWS:,} more</p>' if len(rows) > MOST_ROWS else ""
     rows_html = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n"
-    return f'<div class="scroll"><table>\n{rows_html}</table></div>{more_rows}'
+    many = ' class="many"' if len(columns) > MOST_COLUMNS else ""
+    return f'<div class="scroll"><table{many}>\n{rows_html}</table></div>{more_rows}'
 
 
 def _value(column: Column, row: Cells) -> str:
@@ -211,10 +233,13 @@ def _value(column: Column, row: Cells) -> str:
     return escaped(cell(column, value, utc=True))
 
 
-def _class(column: Column) -> str:
-    if column.kind in ("number", "ms"):
-        return ' class="number"'
-    return ' class="free"' if column.name in FREE_TEXT or column.kind == "clock" else ' class="word"'
+def _class(column: Column, row: Cells | None = None) -> str:
+    name = "word"
+    if column.kind in ("number", "ms", "rare"):
+        name = "number"
+    elif column.name in FREE_TEXT or column.kind == "clock":
+        name = "free"
+    return f' class="{name} none"' if row is not None and row.get(column.name) is None else f' class="{name}"'
 
 
 def _title(column: Column) -> str:
