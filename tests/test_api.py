@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from running import ROOT, objects, run
+from running import ROOT, objects, run, run_bytes
 
 import mqpcap
 from mqpcap import api
@@ -99,6 +99,20 @@ def test_follow_gives_the_messages_of_the_command() -> None:
     printed = objects(run("follow", "-q", "--json", "--connection", "c2", QOS1))
     assert [json.loads(json_line(row)) for row in followed.messages] == printed
     assert followed.connection.number == 2
+
+
+def test_follow_writes_the_conversation_and_the_bytes_of_the_command() -> None:
+    followed = mqpcap.follow(QOS1, "connection == c2")
+
+    assert "\n".join(followed.lines()) == run("follow", "-q", "-u", QOS1, "c2").stdout.rstrip("\n")
+    assert b"".join(followed.raw("c2s")) == run_bytes("follow", "-q", QOS1, "c2", "--raw", "c2s").stdout
+
+
+def test_explain_and_trace_write_the_lines_of_the_commands() -> None:
+    (explained,), (traced,) = mqpcap.explain(QOS1, at=12), mqpcap.trace(QOS1, at=12)
+
+    assert "\n".join(explained.lines()) == run("explain", "-q", "-u", QOS1, "--at", "12").stdout.rstrip("\n")
+    assert "\n".join(traced.lines()) == run("follow", "-q", "-u", QOS1, "--at", "12").stdout.rstrip("\n")
 
 
 def test_several_connections_are_refused_as_by_the_command() -> None:

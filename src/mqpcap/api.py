@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -24,6 +26,7 @@ from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, QueryError
 from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
+from mqpcap.listing.conversation import Conversation
 from mqpcap.listing.explained_messages import (
     ExplainedMessage,
     PacketName,
@@ -41,8 +44,10 @@ from mqpcap.listing.extraction import (
     write_packets,
 )
 from mqpcap.listing.filters import Filter
+from mqpcap.listing.message_lines import Style
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.side_bytes import side_bytes
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import Trace, trace_messages
 from mqpcap.parallel_export import write_captures
@@ -319,6 +324,16 @@ class FollowedConnection:
 
     connection: SelectedConnection
     messages: Iterator[MessageRow]
+    _bytes: Callable[[Direction], Iterator[bytes]]
+
+    def lines(self) -> Iterator[str]:
+        """The conversation for people: takes ``messages``; each reply stands below its request."""
+        talk = Conversation(self.connection, Style(utc=True))
+        return chain(talk.head(), talk.lines(self.messages), talk.last_lines())
+
+    def raw(self, direction: Direction) -> Iterator[bytes]:
+        """The reassembled bytes of a side, in order, secrets as ``*``; bytes that were never captured are left out."""
+        return self._bytes(direction)
 
 
 def follow(
@@ -346,7 +361,16 @@ def follow(
         raise CaptureError("there is no capture")
     capture, connection = match
     inputs.outcome.notes.clear()  # those of the second reading are the same
-    return FollowedConnection(connection, _rows(inputs, [capture], Filter(connection.query()), progress, notes))
+    rows = _rows(inputs, [capture], Filter(connection.query()), progress, notes)
+    return FollowedConnection(connection, rows, partial(_side_bytes, inputs, capture, connection, progress, notes))
+
+
+def _side_bytes(
+    inputs: _Inputs, capture: Capture, connection: SelectedConnection, progress: Callable[[int], None],
+    notes: list[str] | None, direction: Direction,
+) -> Iterator[bytes]:  # fmt: skip
+    yield from side_bytes(capture, connection, direction, inputs.outcome, progress)
+    inputs.finish(notes)
 
 
 def trace(

@@ -16,10 +16,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
-from io import StringIO
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -32,9 +30,9 @@ from message_rows import merged
 from numpy.typing import NDArray
 from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 
-from mqpcap.cli.dumps import dump
 from mqpcap.errors import ProtocolError
 from mqpcap.listing.explanation import MAX_ITEMS, explanation, secret_spans
+from mqpcap.listing.hex_dump import dump
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Text
 from mqpcap.schema.message import Message
@@ -354,35 +352,33 @@ def run(*arguments: str | Path) -> bytes:
 def explanations(path: Path, options: Sequence[str]) -> bytes:
     """``explain`` of every message, as text and as JSON, in one pass over the capture."""
     from mqpcap.capture import captures
-    from mqpcap.cli.explain import ExplainStyle, ExplanationWriter
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import ExplainedMessage
     from mqpcap.listing.extra_columns import WITH_BYTES
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.row_bytes import explanation_of, row_secrets
     from mqpcap.pipeline import CapturePipeline
-    from mqpcap.reading import Choices, Outcome
+    from mqpcap.reading import Choices
+    from mqpcap.tables.json_lines import json_text
     from mqpcap.tables.output import Output
 
     rules = [re.fullmatch(r"tcp.port==(\d+),(\w+)", option) for option in options[1::2]]
-    outcome = Outcome(Choices(decode_as=tuple(DecodeAs(int(x[1]), x[2]) for x in rules if x), quiet=True))
-    said = StringIO()
+    choices = Choices(decode_as=tuple(DecodeAs(int(x[1]), x[2]) for x in rules if x))
+    said: list[str] = []
 
     def tell(output: Output) -> None:
         if output.fields is None or output.protocol is None:
             return
         for message, fields in zip(output.rows.to_pylist(), output.fields.to_pylist(), strict=True):
             row = MessageRow(0, output.protocol, message, fields)
-            for as_json in (False, True):
-                look = ExplainStyle(as_json, True, "never")
-                secrets = row_secrets(row, outcome.choices)
-                message = ExplainedMessage(explanation_of(row, inside=False), row, secrets, outcome.choices)
-                ExplanationWriter(message, look, outcome).write()
+            secrets = row_secrets(row, choices)
+            message = ExplainedMessage(explanation_of(row, inside=False), row, secrets, choices)
+            said.extend(message.lines(readings=True))
+            said.append(json_text(message.as_json()))
 
-    with redirect_stdout(said):
-        for capture in captures([str(path)]).captures:
-            CapturePipeline(capture, outcome.choices.dissection(), tell, hooks=WITH_BYTES).run()
-    return said.getvalue().encode()
+    for capture in captures([str(path)]).captures:
+        CapturePipeline(capture, choices.dissection(), tell, hooks=WITH_BYTES).run()
+    return "\n".join(said).encode()
 
 
 def tables(path: Path, options: Sequence[str], out: Path) -> bytes:

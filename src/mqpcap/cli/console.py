@@ -7,19 +7,26 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqpcap.wording import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from mqpcap.listing.message_lines import Style
+
 
 def put(line: str) -> None:
     """Write one line to stdout. (``click.echo`` would write UTF-8 to a stdout whose encoding is ASCII.)"""
     sys.stdout.write(f"{line}\n")
+
+
+def put_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def escape_unencodable(error: UnicodeError) -> tuple[str, int]:
@@ -51,6 +58,13 @@ def width_of(stream: object) -> int | None:
     """The columns of a terminal, None where it is none."""
     isatty = getattr(stream, "isatty", None)
     return shutil.get_terminal_size().columns if isatty and isatty() else None
+
+
+def line_style(color: str, width: int | None, **more: Any) -> "Style":
+    """How lines of messages look on stdout; ``more``: see there."""
+    from mqpcap.listing.message_lines import Paint, Style
+
+    return Style(paint=Paint(coloured(sys.stdout, color)), width=width, **more)
 
 
 def wrapped(line: str, stream: object, indent: int = 2) -> str:

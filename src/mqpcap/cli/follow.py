@@ -1,37 +1,24 @@
 """``mqpcap follow``: one connection as a conversation."""
 
-import re
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import coloured, metered, width_of, wrapped
+from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
-from mqpcap.cli.options import common, filter_options, misuse_of, packet_name, utc_option
+from mqpcap.cli.options import common, connection_query, filter_options, packet_name, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
-from mqpcap.wording import plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.listing.connection_search import SelectedConnection
     from mqpcap.listing.explained_messages import PacketName
-    from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.query import Query
-
-MAX_WAITING = 1 << 12
-"""Messages that wait until the reply of an earlier request can stand under it."""
-PLAIN_WIDTH = 100
-"""Columns where there is no terminal."""
-BODY_BYTES = 4096
-"""Bytes of a body that are shown; --json has all."""
-BODY_ITEMS = 100
-"""Bodies of a message that are shown."""
 
 
 @command(
@@ -79,7 +66,6 @@ def follow(
     same subscription or connection is marked as again; to another one it is fan-out.
     """
     from mqpcap.listing.connection_search import find_connection
-    from mqpcap.query import Comparison, of_tree
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
@@ -89,9 +75,7 @@ def follow(
         _trace(capture, message or packet, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
     fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
     if name is not None:
-        with misuse_of("NAME", "connection"):
-            is_stream = re.fullmatch(r"\d{1,9}", name.strip())  # as tshark counts; a connection_id is longer
-            by_name = of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
+        by_name = connection_query(name, "NAME")
         wanted = by_name if wanted is None else by_name & wanted
     outcome = Outcome(choices)
     captures = found((capture,), outcome)
@@ -108,13 +92,15 @@ def follow(
     outcome.notes.clear()  # those of the second reading are the same
     with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
         if raw is not None:
-            from mqpcap.cli.raw import write_raw
+            from mqpcap.listing.side_bytes import side_bytes
 
-            write_raw(recording, connection, raw, outcome, meter)
+            sys.stdout.buffer.writelines(side_bytes(recording, connection, raw, outcome, meter))
+            sys.stdout.buffer.flush()
+        elif fields or as_json:
+            _write_values(recording, connection, fields, outcome, meter)
         else:
             times = line_times(time_form, utc, first_packet_ns([recording]) if time_form == "r" else None)
-            talk = Conversation(connection, is_utc(time_form, utc), outcome.file_count > 1, times)
-            _converse(recording, talk, fields or as_json, outcome, meter)
+            _converse(recording, connection, is_utc(time_form, utc), times, outcome, meter)
     finish(outcome)
 
 
@@ -123,9 +109,9 @@ def _trace(
     choices: Choices,
 ) -> NoReturn:  # fmt: skip
     """Write the traces of a message, and end."""
-    from mqpcap.cli.trace import write_traces
     from mqpcap.errors import MqpcapError
     from mqpcap.listing.tracing import trace_messages
+    from mqpcap.tables.json_lines import json_text
 
     assert name is not None
     outcome = Outcome(choices)
@@ -135,7 +121,13 @@ def _trace(
             traces = trace_messages(captures, name, outcome, meter)
         except LookupError as error:
             raise MqpcapError(str(error)) from None
-    write_traces(traces, as_json, times, utc, outcome.file_count > 1)
+    style = line_style("auto", width_of(sys.stdout), utc=utc, filed=outcome.file_count > 1, times=times)
+    for number, trace in enumerate(traces):
+        if as_json:
+            put_lines(map(json_text, trace.as_json()))
+        else:
+            put_lines([""] if number else [])
+            put_lines(trace.lines(style))
     finish(outcome)
 
 
@@ -164,146 +156,33 @@ def _list_connections(captures: "Sequence[Capture]", utc: bool, outcome: Outcome
     write(columns, rows, "text", utc)
 
 
-def _converse(
-    capture: "Capture", talk: "Conversation", form: "FieldWriter | bool", outcome: Outcome, meter: Meter
+def _write_values(
+    capture: "Capture", connection: "SelectedConnection", fields: FieldWriter | None, outcome: Outcome, meter: Meter
 ) -> None:
-    """Write the messages: the values of fields, JSON (True), or a conversation (False)."""
+    """Write the messages as the values of fields, or as JSON."""
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
 
-    if form:
-        text = json_line if form is True else form
-        write_heading(form)
-        only = Filter(talk.connection.query(), left_out=["ts"])
-        merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
-        return
-    sys.stdout.writelines(f"{line}\n" for line in talk.head())
-    merge([capture], Filter(talk.connection.query()), outcome, talk.take, meter)
-    talk.print_due(0)
+    text = fields or json_line
+    write_heading(text)
+    only = Filter(connection.query(), left_out=["ts"])
+    merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
 
 
-def _waits(turn: "Sequence[MessageRow]") -> bool:
-    exchange = turn[0].exchange
-    return len(turn) == 1 and exchange is not None and exchange.is_request and exchange.state in ("answered", "likely")
+def _converse(
+    capture: "Capture", connection: "SelectedConnection", utc: bool, times: "Callable[[int], str] | None",
+    outcome: Outcome, meter: Meter,
+) -> None:  # fmt: skip
+    """Write the messages as a conversation."""
+    from mqpcap.listing.conversation import Conversation
+    from mqpcap.listing.filters import Filter
+    from mqpcap.listing.time_merge import merge
 
-
-class Conversation:
-    """Writes the messages of a connection in order of time, each reply below its request."""
-
-    def __init__(
-        self,
-        connection: "SelectedConnection",
-        utc: bool,
-        filed: bool = False,
-        times: "Callable[[int], str] | None" = None,
-    ) -> None:
-        from mqpcap.cli.lines import Paint
-
-        self.connection, self._utc, self._filed, self._times = connection, utc, filed, times
-        self._paint = Paint(coloured(sys.stdout))
-        self._turns: deque[list[MessageRow]] = deque()
-        self._asking: dict[tuple[object, object], list[MessageRow]] = {}
-        self._width = width_of(sys.stdout) or PLAIN_WIDTH
-
-    def head(self) -> Iterator[str]:
-        """Heading: both ends, numbers of messages, times, missing bytes."""
-        from mqpcap.wording import clock
-
-        row = self.connection.row
-        begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
-        counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
-        spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
-        yield self._paint("bold", f"{self.connection.end('client')} -> {self.connection.end('server')}  {spoken}")
-        count_words = f"{counts[0]} from the client, {counts[1]} from the server"
-        yield wrapped(f"c{self.connection.number}, connection {self.connection.id}; {count_words}", sys.stdout)
-        yield f"{clock(begin, self._utc, True)} to {clock(end, self._utc, True)}, {_ENDS[str(row['end_state'])]}"
-        missing = sum(int(str(row[f"missing_bytes_{d}"])) for d in ("c2s", "s2c"))
-        if missing:
-            yield self._paint("red", f"{plural(missing, 'byte')} of it were never captured")
-
-    def take(self, rows: "Iterator[MessageRow]") -> None:
-        """Take messages in order of time."""
-        for row in rows:
-            self._take(row)
-            self.print_due(MAX_WAITING)
-
-    def _take(self, row: "MessageRow") -> None:
-        exchange, side = row.exchange, row.message["direction"]
-        if exchange is not None and not exchange.is_request:
-            turn = self._asking.pop(("s2c" if side == "c2s" else "c2s", exchange.offset), None)
-            if turn is not None:
-                turn.append(row)
-                return
-        self._turns.append([row])
-        if _waits([row]):
-            self._asking[(side, row.message["stream_offset"])] = self._turns[-1]
-
-    def print_due(self, at_most: int) -> None:
-        """Write turns that are complete, and the oldest beyond ``at_most`` turns."""
-        while self._turns and (not _waits(self._turns[0]) or len(self._turns) > at_most):
-            turn = self._turns.popleft()
-            first_message = turn[0].message
-            self._asking.pop((first_message["direction"], first_message["stream_offset"]), None)
-            for i, row in enumerate(turn):
-                sys.stdout.writelines(f"{line}\n" for line in self._lines(row, "    " * i, len(turn) > 1))
-
-    def _lines(self, row: "MessageRow", indent: str, is_paired: bool) -> Iterator[str]:
-        """``is_paired``: request and reply are printed together, without the packet of their partner."""
-        from mqpcap.cli.lines import content_words
-        from mqpcap.listing.message_words import latency
-        from mqpcap.wording import clock
-
-        message = row.message
-        arrow = "->" if message["direction"] == "c2s" else "<-"
-        ts_ns = int(str(message["ts_ns"]))
-        when = self._paint("dim", clock(ts_ns, self._utc, False) if self._times is None else self._times(ts_ns))
-        words = content_words(message, None, self._paint, None if is_paired else row.exchange)
-        if is_paired and indent and row.exchange is not None and row.exchange.latency_ns is not None:
-            words.append(self._paint("dim", f"in {latency(row.exchange.latency_ns)}"))
-        packet = f"{shown(str(message['capture_file'])) if self._filed else ''}#{message['first_packet']}"
-        yield "  ".join([f"{indent}{when}", f"{packet:<6}", f"{arrow} {words[0]}", *words[1:]])
-        for line in body_lines(row, max(self._width - len(indent) - 8, 20)):
-            yield f"{indent}        {line}"
-
-
-_ENDS = {"reset": "ended by a reset", "closed": "closed", "open": "open at the end of the capture"}
-
-
-def body_lines(row: "MessageRow", width: int) -> Iterator[str]:
-    """The payload, wrapped: text as text, other bytes as a dump."""
-    from mqpcap.query.filter_columns import bodies
-
-    for path, _ in bodies(row.protocol):
-        values = list(_inside(row.fields.get(path[0]), path[1:]))
-        for value, label in values[:BODY_ITEMS]:
-            for i, line in enumerate(_wrapped(value, width - len(label))):
-                yield (" " * len(label) if i else label) + line
-        if len(values) > BODY_ITEMS:
-            yield f"and {len(values) - BODY_ITEMS:,} more"
-
-
-def _inside(value: object, path: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
-    """The bodies in a column, those in lists with their places."""
-    if isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from ((body, f"[{i}] {label}") for body, label in _inside(item, path))
-    elif isinstance(value, dict):
-        yield from _inside(value.get(path[0]), path[1:])
-    elif isinstance(value, str | bytes) and value:
-        yield value.encode() if isinstance(value, str) else value, ""
-
-
-def _wrapped(value: bytes, width: int) -> Iterator[str]:
-    from mqpcap.cli.dumps import dump
-
-    part, more_bytes = value[:BODY_BYTES], len(value) - BODY_BYTES
-    text = part.decode("utf-8", "ignore" if more_bytes > 0 else "replace")
-    if all(c.isprintable() or c in "\n\r\t" for c in text) and "\ufffd" not in text:
-        for line in text.splitlines():
-            safe = shown(line.expandtabs(4))
-            yield from (safe[offset : offset + width] for offset in range(0, max(len(safe), 1), width))
-    else:
-        yield from dump(part, indent=0)
-    if more_bytes > 0:
-        yield f"and {plural(more_bytes, 'more byte')}; --json has all"
+    style = line_style("auto", width_of(sys.stdout), utc=utc, filed=outcome.file_count > 1, times=times)
+    talk = Conversation(connection, style)
+    for line in talk.head():
+        put(wrapped(line, sys.stdout))
+    only = Filter(connection.query())
+    merge([capture], only, outcome, lambda rows: put_lines(talk.lines(rows)), meter)
+    put_lines(talk.last_lines())

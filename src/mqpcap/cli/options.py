@@ -34,6 +34,15 @@ def misuse_of(option: str, column: str = "") -> Iterator[None]:
         raise click.UsageError(f"{option}: {one_line(error).removeprefix(f'{column}: ')}") from None
 
 
+def connection_query(name: str, option: str) -> "Query":
+    """The messages of a connection: c7, IP:PORT of an end, a connection_id, or its number as tshark counts streams."""
+    from mqpcap.query import Comparison, of_tree
+
+    is_stream = option == "NAME" and re.fullmatch(r"\d{1,9}", name.strip())  # a connection_id is longer
+    with misuse_of(option, "connection"):
+        return of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
+
+
 def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> "tuple[DecodeAs, ...]":
     """``tcp.port==9092,flymq`` as frames takes it; exits 2 with what would do."""
     if not rules:

@@ -12,7 +12,7 @@ import click
 
 from mqpcap.cli.bodies import BodyFiles, Encoding, records, write_raw
 from mqpcap.cli.command import command
-from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.console import line_style, metered, print_note, width_of
 from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
@@ -21,8 +21,8 @@ from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
-    from mqpcap.cli.lines import Lines
     from mqpcap.listing.filters import Filter
+    from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.time_merge import Write
     from mqpcap.query import MatchTally, Query
@@ -69,8 +69,8 @@ class _Form:
 
     def filter(self, wanted: "Query | None", tally: "MatchTally | None", fields: FieldWriter | None) -> "Filter":
         """The filter, with the columns that this form needs."""
-        from mqpcap.cli.lines import body_columns
         from mqpcap.listing.filters import Filter
+        from mqpcap.listing.message_lines import body_columns
         from mqpcap.query import EVERYTHING
 
         needs_all = self.as_json or self.verbose or self.as_hex or self.raw_body or self.bodies_to is not None
@@ -136,7 +136,7 @@ def show(
     lost (not captured) or unknown. A reply ends with its request's packet. Live input (-i, --follow, a pipe) is shown
     as it arrives.
     """
-    from mqpcap.cli.lines import Lines
+    from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.time_merge import merge
     from mqpcap.query import MatchTally
 
@@ -154,7 +154,8 @@ def show(
     with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
         files = [name for capture in captures for name in capture.files]
-        lines = Lines(outcome, is_utc(time_form, utc), color, form.verbose, form.as_hex, times, files)
+        style = line_style(color, width_of(sys.stdout), utc=is_utc(time_form, utc), times=times)
+        lines = Lines(choices, style, files, form.verbose, form.as_hex)
         text = fields or form.text(lines)
         write_heading(text)
         write_bodies = form.body_writer()

@@ -1,12 +1,12 @@
 """Messages explained: found in a capture by packet or stream offset, or given as bytes.
 
 In: captures and the packet or offset, or the bytes of one message. Out: `ExplainedMessage`, which masks secrets and
-writes itself as JSON. Called by: ``explain``.
+writes itself as JSON and as lines for people. Called by: ``explain``.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mqpcap.capture import Capture
@@ -15,20 +15,30 @@ from mqpcap.listing.explanation import (
     Explanation,
     FieldItem,
     SecretSpans,
+    body_spans,
     explanation,
     holds_secrets,
     secret_spans,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
+from mqpcap.listing.hex_dump import dump
+from mqpcap.listing.message_lines import Paint, Style, line
 from mqpcap.listing.message_search import PacketSearch, PlaceSearch
+from mqpcap.listing.message_words import value_text
 from mqpcap.listing.reorder_buffer import MessageRow, exchange_object
-from mqpcap.listing.row_bytes import explanation_of, row_secrets
+from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
+from mqpcap.protocols import protocols
 from mqpcap.reading import Choices, Meter, Outcome
 from mqpcap.schema.protocol import Direction, MessageQueue
 from mqpcap.tables.json_lines import Json, json_object, json_time
 from mqpcap.tables.messages import SECRET
 from mqpcap.tables.schemas import NUMBER
+from mqpcap.wording import plural, shown
 
+HEX_BYTES = 12
+"""Bytes of a field that lines show in hex; JSON has all."""
+OTHER_READINGS = 8
+"""Interpretations besides the best that lines name; JSON has all."""
 READING = ("layout", "direction", "header", "message", "dialect", "fits")
 """Attributes of each interpretation in JSON, besides the reason why it does not fit."""
 
@@ -123,6 +133,69 @@ class ExplainedMessage:
                 {**{name: getattr(x, name) for name in READING}, "why": self.why(x)} for x in result.attempts
             ],
         }  # fmt: skip
+
+    def lines(self, style: Style | None = None, readings: bool = False) -> Iterator[str]:
+        """The explanation for people: a line for each field. readings: interpretations that do not fit are named, too.
+
+        >>> import mqpcap
+        >>> [message] = mqpcap.explain("pcaps/blipmq/qos1.pcap", at=12)
+        >>> [line.split()[-3:] for line in message.lines() if "correlation_id" in line]
+        [['correlation_id', '=', '1']]
+        """
+        style, result, best = style or Style(utc=True, dated=True), self.result, self.result.best
+        paint = style.paint
+        yield from self._place_lines(style)
+        if best is None:
+            yield f"{len(result.data)} bytes fit no header of {result.protocol}"
+        else:
+            yield paint("bold", _title(best))
+            yield paint("dim", "offset  length  bytes                     field")
+            yield from (self._field_line(item, paint) for item in best.items)
+            if any(item.inflated for item in best.items):
+                yield "offsets with + are in the inflated body"
+            if best.why is not None:
+                yield paint("red", f"does not fit: {shown(str(self.why(best)))}")
+                kept = self.choices.bodies
+                bodies = () if kept is None else body_spans(protocols()[result.protocol], best, kept)
+                yield from dump(result.data, () if self.mask is None else self.mask.spans, left_out=bodies)
+            if result.left:
+                yield f"{result.left} bytes follow the message"
+        shows_all = readings or best is None or not best.fits
+        other_readings = [x for x in result.attempts[1:] if shows_all or x.fits]
+        for attempt in other_readings[:OTHER_READINGS]:
+            why = f": {shown(str(self.why(attempt)))}" if attempt.why else ""
+            yield f"{'also fits' if attempt.fits else 'not'}: {_title(attempt)}{why}"
+        if len(other_readings) > OTHER_READINGS:
+            yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
+        after_hole = 0 if self.row is None else bytes_after_hole(self.row)
+        if after_hole:
+            yield f"a hole: {plural(after_hole, 'more byte')} of the message were captured behind missing ones"
+
+    def _place_lines(self, style: Style) -> Iterator[str]:
+        """The line of the message, and its place in the stream, if it was captured."""
+        if self.row is not None:
+            message = self.row.message
+            yield line(message, None, style, self.row.exchange)
+            name = f"c{message[NUMBER]} " if NUMBER in message else ""
+            place = f"{message['connection_id']} {message['direction']} offset {message['stream_offset']}"
+            yield f"connection {name}{place}, {message['frame_len']} bytes"
+
+    def _field_line(self, item: FieldItem, paint: Paint) -> str:
+        name, digits, value = self.shown(item)
+        value_words = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
+        digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
+        place = f"+{item.offset}" if item.inflated else str(item.offset)
+        meaning = f"  ({item.meaning})" if item.meaning else ""
+        name = "  " * item.depth + paint("cyan", shown(name))
+        return (
+            f"{place:>6}  {item.length:>6}  {paint('dim', f'{digits:<24}')}  "
+            f"{name}{value_words}{paint('dim', shown(meaning))}"
+        )
+
+
+def _title(attempt: Attempt) -> str:
+    names = " / ".join(name for name in (attempt.header, attempt.message) if name) or attempt.layout
+    return f"{names} ({attempt.direction}, dialect {attempt.dialect or 'by the connection'}, layout {attempt.layout})"
 
 
 def explain_bytes(

@@ -1,6 +1,7 @@
 """Follows published messages through their deliveries and the acknowledgements of these.
 
-In: captures, and an id or a packet of a message. Out: `Trace` objects. Called by: ``api``.
+In: captures, and an id or a packet of a message. Out: `Trace` objects, as lines for people or as JSON. Called by:
+``follow``.
 
 A capture is read twice. The first pass finds published messages, and collects all deliveries and pairs in temporary
 files. The second pass reads the rows of the messages that are traced, and finds the acknowledgements of their
@@ -8,7 +9,7 @@ deliveries. A packet is searched for in a pass of its own, which ends there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,9 @@ from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import read_again
 from mqpcap.listing.explained_messages import PacketName
 from mqpcap.listing.extra_columns import NUMBERED
+from mqpcap.listing.message_lines import ROOMY_WIDTH, Style, body_of, line
 from mqpcap.listing.message_search import MessageSearch, PacketSearch
+from mqpcap.listing.message_words import latency
 from mqpcap.listing.reorder_buffer import MessageRow, message_object
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
@@ -32,11 +35,15 @@ from mqpcap.tables.json_lines import Json
 from mqpcap.tables.message_keys import NO_KEY, message_key, message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import DELIVERIES, EXCHANGES, plain
+from mqpcap.wording import endpoint, plural
 
 MAX_TRACES = 100
 """Published messages that are traced if an id is not unique."""
 MAX_DELIVERIES = 10_000
 """Deliveries that are traced."""
+STEP_WIDTH = 30
+"""Columns of the words before a line: the step, and the time since the step before."""
+INDENT = "    "
 _PAIRS = pa.schema(
     [
         plain(EXCHANGES).field(name)
@@ -100,6 +107,48 @@ class Trace:
             if self.note is not None:
                 about["note"] = self.note
             yield {**message_object(row), "trace": about}
+
+    def lines(self, style: Style | None = None) -> Iterator[str]:
+        """The trace for people: a line for each step, and a summary."""
+        style = style or Style(utc=True)
+        is_wide = style.width is None or style.width >= ROOMY_WIDTH + STEP_WIDTH
+        own_width = style.width and style.width - (STEP_WIDTH if is_wide else len(INDENT))
+        common = None
+        if not is_wide:  # no line repeats what all have in common
+            publish = self.publish.message
+            common = f"{publish['protocol']}/{publish['dialect']}", endpoint(publish["dst_ip"], publish["dst_port"])
+            yield " at ".join(common)
+        own_style = replace(style, width=own_width, common=common)
+        for step, row, delivery in self.steps():
+            words = _step_words(step, delivery)
+            text = line(row.message, body_of(row), own_style, row.exchange)
+            if is_wide:
+                yield f"{words:<{STEP_WIDTH}}{text}"
+            else:
+                yield style.paint("bold", words)
+                yield INDENT + text
+        yield self.summary()
+
+    def summary(self) -> str:
+        """How many deliveries and acknowledgements there are, in one line."""
+        if self.note is not None:
+            return self.note
+        consumers, again = sum(not x.again for x in self.deliveries), sum(bool(x.again) for x in self.deliveries)
+        words = [f"{plural(len(self.deliveries), 'delivery', 'deliveries')} to {plural(consumers, 'consumer')}"]
+        words += [f"{again:,} again"] if again else []
+        if acknowledged := sum(x.acknowledgement is not None for x in self.deliveries):
+            words.append(f"{acknowledged:,} acknowledged")
+        if missing := sum(x.is_due and x.acknowledgement is None for x in self.deliveries):
+            words.append(f"{missing:,} not acknowledged in the capture")
+        return f"{', '.join(words)}; evidence: {self.deliveries[0].how}"
+
+
+def _step_words(step: Step, delivery: TracedDelivery | None) -> str:
+    if delivery is None:
+        return step
+    if step == "delivered":
+        return f"{step}{' again' if delivery.again else ''} in {latency(delivery.latency_ns)}"
+    return f"{step} in {latency(delivery.acknowledged_after_ns or 0)}"
 
 
 def trace_messages(captures: Sequence[Capture], name: str | PacketName, outcome: Outcome, meter: Meter) -> list[Trace]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from running import lines_on_terminal, run
 from torture import SYN, Segment, pcap
 
-from mqpcap.cli.lines import fit_width, tree
+from mqpcap.listing.message_lines import fit_width, tree
 from mqpcap.listing.message_words import LinePart
 
 QOS1 = "pcaps/blipmq/qos1.pcap"

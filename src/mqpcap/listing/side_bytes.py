@@ -1,6 +1,9 @@
-"""The reassembled bytes of one side of a connection, secrets hidden."""
+"""The reassembled bytes of one side of a connection, secrets hidden.
 
-import sys
+In: a capture and one of its connections. Out: bytes in order, and notes on those that are missing or hidden. Called by:
+``follow --raw``. The capture is read once more, and twice if secrets must be found.
+"""
+
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -25,8 +28,10 @@ from mqpcap.wording import plural
 Span = tuple[int, int]
 
 
-def write_raw(capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter) -> None:
-    """Write the bytes of a side to stdout, in order; what was never captured is left out and told."""
+def side_bytes(
+    capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter
+) -> Iterator[bytes]:
+    """The bytes of a side, in order; what was never captured is left out, and a note says how much."""
     begins, ends = _shown(capture, connection, direction, outcome, meter)
     missing = hidden_count = next_offset = 0
     for offset, run in _runs(capture, connection, direction, meter):
@@ -35,8 +40,7 @@ def write_raw(capture: Capture, connection: SelectedConnection, direction: str, 
         offsets = np.arange(offset, next_offset)
         is_hidden = np.searchsorted(begins, offsets, "right") <= np.searchsorted(ends, offsets, "right")
         hidden_count += int(is_hidden.sum())
-        sys.stdout.buffer.write(np.where(is_hidden, np.uint8(ord("*")), run).tobytes())
-    sys.stdout.buffer.flush()
+        yield np.where(is_hidden, np.uint8(ord("*")), run).tobytes()
     if missing:
         outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on behind them")
     if hidden_count:

@@ -1,18 +1,16 @@
-"""One message as a line for people, and its fields as a tree.
+"""Messages as lines for people, with their fields as a tree and their bytes.
 
 Nothing is said by colour alone: a flaw and an error are words. Bytes of a capture never reach the terminal
 unescaped.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from mqpcap.arrays import file_text
-from mqpcap.cli.console import coloured, width_of
-from mqpcap.cli.dumps import dump
+from mqpcap.listing.hex_dump import dump
 from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, LinePart, content_texts, parts_of, value_text
 from mqpcap.listing.row_bytes import bytes_after_hole, left_out, row_secrets
 from mqpcap.protocols import protocols
@@ -22,7 +20,7 @@ from mqpcap.wording import clock, clock_second, endpoint, plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.listing.reorder_buffer import Exchange, MessageRow
-    from mqpcap.reading import Outcome
+    from mqpcap.reading import Choices
 
 
 ROOMY_WIDTH = 110
@@ -196,20 +194,18 @@ def _item(value: object) -> str:
 class Lines:
     """Lines for people of each row.
 
-    On a terminal the date stands once above the lines of a day. Elsewhere lines of another day than the first have
-    their date. Names of files stand where there is more than one: paths, or on a terminal short names as ``f3``. A line
-    above the first row of each file has its path. ``files``: the paths in order, whose places are the short names.
+    In a style with a width the date stands once above the lines of a day. Else lines of another day than the first
+    have their date. Names of files stand where there is more than one: paths, or with a width short names as ``f3``. A
+    line above the first row of each file has its path. ``files``: the paths in order, whose places are the short names.
+    ``verbose``: with the fields of each message below its line. ``as_hex``: with its bytes.
     """
 
     def __init__(
-        self, outcome: "Outcome", utc: bool, color: str, verbose: bool, as_hex: bool,
-        times: Callable[[int], str] | None = None, files: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        self._choices, self._verbose, self._as_hex = outcome.choices, verbose, as_hex
-        paint = Paint(coloured(sys.stdout, color))
-        width = width_of(sys.stdout)
-        short_names = {} if width is None else {file_text(name): f"f{i}" for i, name in enumerate(files, 1)}
-        self._style = Style(utc, False, len(files) > 1, paint, width, times=times, short_names=short_names)
+        self, choices: "Choices", style: Style, files: Sequence[str] = (), verbose: bool = False, as_hex: bool = False
+    ) -> None:
+        self._choices, self._verbose, self._as_hex = choices, verbose, as_hex
+        short_names = {} if style.width is None else {file_text(name): f"f{i}" for i, name in enumerate(files, 1)}
+        self._style = replace(style, filed=len(files) > 1, short_names=short_names)
         self._named: set[str] = set()
         """Files whose path was written."""
         self._first_day = self._day = ""
@@ -260,8 +256,8 @@ class Lines:
         return heading
 
     def _bytes(self, row: "MessageRow") -> Iterator[str]:
-        veil = row_secrets(row, self._choices)
-        yield from dump(row.data, () if veil is None else veil.spans, left_out=left_out(row, self._choices))
+        mask = row_secrets(row, self._choices)
+        yield from dump(row.data, () if mask is None else mask.spans, left_out=left_out(row, self._choices))
         after_hole = bytes_after_hole(row)
         if after_hole:
             yield f"    and {plural(after_hole, 'byte')} behind missing ones"

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from message_rows import merged
 from running import run
 
-from mqpcap.cli.dumps import dump
-from mqpcap.cli.lines import body_columns
+from mqpcap.listing.hex_dump import dump
+from mqpcap.listing.message_lines import body_columns
 from mqpcap.listing.row_bytes import left_out
 from mqpcap.reading import Choices
 

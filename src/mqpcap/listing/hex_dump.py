@@ -1,10 +1,6 @@
 """The bytes of a message as people read them: offset, hex, text; secrets are ``**``, bodies left out are ``--``."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 WIDTH = 16
 Spans = Sequence[tuple[int, int]]
@@ -20,9 +16,10 @@ def dump(data: bytes, hidden: Spans = (), indent: int = 4, left_out: Spans = ())
     for mark, spans in ((b"-", left_out), (b"*", hidden)):
         for start, end in spans:
             marks[max(start, 0) : max(end, 0)] = mark * len(marks[max(start, 0) : max(end, 0)])
-    for at in range(0, len(data), WIDTH):
-        row = [(byte, chr(marks[at + i]) if marks[at + i] else "") for i, byte in enumerate(data[at : at + WIDTH])]
+    for offset in range(0, len(data), WIDTH):
+        pairs = zip(data[offset : offset + WIDTH], marks[offset : offset + WIDTH], strict=True)
+        row = [(byte, chr(mark) if mark else "") for byte, mark in pairs]
         cells = [2 * mark if mark else f"{byte:02x}" for byte, mark in row]
         text = "".join(mark or (chr(byte) if 32 <= byte < 127 else ".") for byte, mark in row)
         left, right = " ".join(cells[:8]), " ".join(cells[8:])
-        yield f"{' ' * indent}{at:04x}  {left:<23}  {right:<23}  {text}"
+        yield f"{' ' * indent}{offset:04x}  {left:<23}  {right:<23}  {text}"
