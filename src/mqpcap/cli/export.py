@@ -71,14 +71,14 @@ def export(
     if (out_dir is None) == (lake_dir is None):
         raise click.UsageError("name either --out DIR or --append DIR")
     if lake_dir is not None:
-        _check_local(lake_dir)
+        check_local(lake_dir)
         if interface is not None or wanted is not None or allow_missing:
             raise click.UsageError("--append goes with files, without -i, a filter or --allow-missing")
         _append(inputs, Path(lake_dir), finish, rebuild, remove, Outcome(choices))
     if finish or rebuild or remove:
         raise click.UsageError("--finish, --rebuild and --remove go with --append")
     assert out_dir is not None
-    _check_local(out_dir)
+    check_local(out_dir)
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
@@ -126,7 +126,7 @@ def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, ou
         tell(summary, outcome, out_dir)
 
 
-def _check_local(folder: str) -> None:
+def check_local(folder: str) -> None:
     """Raises OutputError for a directory that is a URI."""
     from mqpcap.capture.inputs import is_remote
     from mqpcap.errors import OutputError
@@ -134,7 +134,9 @@ def _check_local(folder: str) -> None:
     if is_remote(folder):
         from mqpcap.capture.remote import redacted_uri
 
-        raise OutputError(f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export writes to stores")
+        raise OutputError(
+            f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export --out writes to stores"
+        )
 
 
 def _append(

@@ -1,15 +1,17 @@
 """``mqpcap spark export``: captures to tables, made by Spark."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from mqpcap.cli.command import Command, Group
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note
-from mqpcap.cli.export import tell
+from mqpcap.cli.export import check_local, tell
+from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.options import allow_missing, common
 from mqpcap.cli.process import NoPandas
 from mqpcap.cli.reading import exit_code, finish
@@ -17,6 +19,7 @@ from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
+    from mqpcap.options import Options
     from mqpcap.spark.job import JobOutcome
 
 _CHEAP = {
@@ -35,8 +38,10 @@ def spark() -> None:
 
 @spark.command(cls=Command, epilog=EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(readable=False))
-@click.option("--out", "out_dir", required=True, metavar="DIR", shell_complete=folders,
+@click.option("--out", "out_dir", metavar="DIR", shell_complete=folders,
               help="Write the tables here: a path that all machines see, or a URI as s3://bucket/tables.")  # fmt: skip
+@click.option("--append", "lake_dir", metavar="DIR", shell_complete=folders,
+              help="Add whole recordings to a lake here, as export --append --finish does.")  # fmt: skip
 @click.option("--master", metavar="URL",
               help="Run on local[N], spark://HOST:PORT, yarn, k8s://... or sc://HOST.  "
                    "[default: local[*]]")  # fmt: skip
@@ -47,7 +52,8 @@ def spark() -> None:
 @common
 def export(
     inputs: tuple[str, ...],
-    out_dir: str,
+    out_dir: str | None,
+    lake_dir: str | None,
     master: str | None,
     settings: tuple[str, ...],
     shares: int | None,
@@ -57,23 +63,49 @@ def export(
     """Write the tables of captures as Parquet with a cluster.
 
     Rows are those of mqpcap export. INPUT is a file, a directory, a glob or a URI; all machines must see it. DIR is
-    new, empty, or holds nothing but an earlier export.
+    new, empty, or holds nothing but an earlier export. With --append DIR is a lake; the next files of a recording that
+    is open there are for mqpcap export --append.
     """
+    if (out_dir is None) == (lake_dir is None):
+        raise click.UsageError("name either --out DIR or --append DIR")
+    if "-" in inputs:
+        raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     if NoPandas in sys.meta_path:
         sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
     import logging
 
-    from mqpcap.capture import captures
-    from mqpcap.spark import job
-    from mqpcap.spark.session import session
     from mqpcap.spark.share import TASK_MEMORY_BYTES
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
     shows_progress = not choices.quiet and sys.stderr.isatty()
     conf = {**_CHEAP, "spark.ui.showConsoleProgress": str(shows_progress).lower(), **_conf(settings)}
-    if "-" in inputs:
-        raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
     outcome = Outcome(choices)
+    options = replace(choices, max_memory_bytes=choices.max_memory_bytes or TASK_MEMORY_BYTES).dissection()
+    task = _Task(master, conf, options, shares)
+    if lake_dir is not None:
+        if allow_missing:
+            raise click.UsageError("--allow-missing goes with --out")
+        _append(inputs, lake_dir, task, outcome)
+    else:
+        assert out_dir is not None
+        _write_tables(inputs, out_dir, task, allow_missing, outcome)
+    finish(outcome)
+
+
+class _Task(NamedTuple):
+    """How the work is done."""
+
+    master: str | None
+    conf: dict[str, str]
+    options: "Options"
+    share_count: int | None
+
+
+def _write_tables(inputs: Sequence[str], out_dir: str, task: _Task, allow_missing: bool, outcome: Outcome) -> None:
+    from mqpcap.capture import captures
+    from mqpcap.spark import job
+    from mqpcap.spark.session import session
+
     search = captures(inputs)
     outcome.skipped += search.skipped
     outcome.capture_count = len(search.captures)
@@ -81,18 +113,32 @@ def export(
     # Told before any work starts: a cluster's hour is dearer than a second look at a name.
     for name, reason in search.unreadable:
         print_note(f"mqpcap: {name}: {reason}")
-    if not search.captures:
-        exit_code(outcome)
-        click.get_current_context().exit(1)
-    options = replace(choices, max_memory_bytes=choices.max_memory_bytes or TASK_MEMORY_BYTES).dissection()
-    result = job.export(
-        session(master, conf), search.captures, out_dir, options, share_count=shares,
-        unread=[*search.unreadable, *search.skipped], is_missing=bool(search.unreadable), allow_missing=allow_missing,
-    )  # fmt: skip
-    _tell_result(result, outcome, out_dir)
-    if search.unreadable:
+    if search.captures:
+        result = job.export(
+            session(task.master, task.conf), search.captures, out_dir, task.options, share_count=task.share_count,
+            unread=[*search.unreadable, *search.skipped], is_missing=bool(search.unreadable),
+            allow_missing=allow_missing,
+        )  # fmt: skip
+        _tell_result(result, outcome, out_dir)
+    if search.unreadable or not search.captures:
         click.get_current_context().exit(max(1, exit_code(outcome)))
-    finish(outcome)
+
+
+def _append(inputs: Sequence[str], lake_dir: str, task: _Task, outcome: Outcome) -> None:
+    """Add recordings that are new to a lake."""
+    from pathlib import Path
+
+    lake_extra()
+    from mqpcap.delta.growth import Lake
+    from mqpcap.spark import job
+    from mqpcap.spark.session import session
+
+    check_local(lake_dir)
+    with Lake(Path(lake_dir), outcome.choices.dissection()) as lake:
+        additions = lake.only_new(lake.sort_out(inputs, outcome, all_now=True, rebuild=False), outcome)
+        if additions:
+            result = job.append(session(task.master, task.conf), lake, additions, task.options, task.share_count)
+            _tell_result(result, outcome, lake_dir)
 
 
 def _tell_result(result: "JobOutcome", outcome: Outcome, out_dir: str) -> None:

@@ -9,12 +9,12 @@ import fcntl
 import glob
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
 from mqpcap.reading import Meter, Outcome, background, read
 from mqpcap.tables.captures import is_no_capture
+from mqpcap.tables.export import TableFile
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.parquet import DATES, by_date
 from mqpcap.tables.schemas import CAPTURES
@@ -227,6 +228,13 @@ class Lake:
         self.catalog.removing += [recording.capture for recording in late]
         self.catalog.recordings = [x for x in self.catalog.recordings if x not in late]
 
+    def only_new(self, additions: Sequence[Addition], outcome: Outcome) -> list[Addition]:
+        """The additions that are recordings of their own; the files of others are the outcome's."""
+        for addition in (x for x in additions if x.recording.files):
+            reason = f"continues {addition.recording.capture}, which is open; mqpcap export --append {self.folder}"
+            outcome.unreadable += [(name, f"{reason} takes it") for name in addition.capture.files]
+        return [x for x in additions if not x.recording.files]
+
     # Runs
 
     def add(self, additions: Sequence[Addition], outcome: Outcome, meter: Meter, finish: bool = False) -> bool:
@@ -238,19 +246,42 @@ class Lake:
             if self._has_new_copies and self.catalog.run:
                 self._save_catalog()
             return False
+        with self._run([x.recording for x in additions], threads=outcome.choices.core_count) as tables:
+            for addition in additions:
+                self._read(addition, tables, outcome, meter, finish)
+        return True
+
+    def add_written(
+        self, recordings: Sequence[Recording], captures: pa.Table, files: Iterable[tuple[Path, TableFile]]
+    ) -> None:
+        """Takes in whole recordings that others have read, as one run; the recordings are finished.
+
+        captures: their rows of the table. files: of all other tables, each with its present path; they move.
+        """
+        rows = captures.to_pylist()
+        with self._run(recordings) as tables:
+            for recording in recordings:
+                self._take(recording, [row for row in rows if row["capture"] == recording.capture])
+            for path, file in files:
+                tables.adopt(path, file)
+
+    @contextmanager
+    def _run(
+        self, changed: Sequence[Recording], days: Iterable[str] = (), threads: int = 1
+    ) -> Iterator[delta_tables.LakeTables]:
+        """A run, which counts after the block; ``captures`` is written anew for changed recordings and these days."""
         run = self.catalog.run + 1
         save(self.own / _PENDING, b"")
-        tables = delta_tables.LakeTables(self.folder, run, outcome.choices.core_count)
+        tables = delta_tables.LakeTables(self.folder, run, threads)
         try:
             with delta_tables.declared_errors(self.folder):
-                for addition in additions:
-                    self._read(addition, tables, run, outcome, meter, finish)
-                days = self._write_captures(tables, [x.recording for x in additions])
+                yield tables
+                days = sorted({*days, *(day for recording in changed for day in _days(recording))})
+                self._write_captures(tables, days)
                 tables.close()
                 self._commit(tables, run, days)
         finally:
             tables.stop()
-        return True
 
     def _end(self, recording: Recording) -> Addition:
         return Addition(recording, Capture(()))
@@ -273,7 +304,6 @@ class Lake:
         self,
         addition: Addition,
         tables: delta_tables.LakeTables,
-        run: int,
         outcome: Outcome,
         meter: Meter,
         finish: bool,
@@ -290,14 +320,18 @@ class Lake:
         rows, counts = pipeline.rows_of_files()
         for file in recording.files:
             file.row["messages"] += counts.pop(file.row["path"], 0)
+        self._take(recording, rows)
+        if not finish:
+            recording.state = f"{tables.run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
+            save(self.own / recording.state, pipeline.state())
+
+    def _take(self, recording: Recording, rows: Iterable[dict[str, Any]]) -> None:
+        """Add files, by their rows of ``captures``, to a recording, which has no state then."""
         for row in rows:
             path = row["path"]
             row |= {"capture": recording.capture}
             recording.files.append(TakenFile(path, head_of(path), row, [_stat(path)]))
         recording.state = None
-        if not finish:
-            recording.state = f"{run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
-            save(self.own / recording.state, pipeline.state())
         if recording not in self.catalog.recordings:
             self.catalog.recordings.append(recording)
 
@@ -315,15 +349,13 @@ class Lake:
         except CaptureError as error:
             raise OutputError(f"{self.folder}: {one_line(error)}; --finish with that release, or a new lake") from error
 
-    def _write_captures(self, tables: delta_tables.LakeTables, changed: Sequence[Recording]) -> list[str]:
-        """Write the rows of ``captures`` of all days with a new or changed row; the days."""
-        days = {day for recording in changed for day in _days(recording)}
+    def _write_captures(self, tables: delta_tables.LakeTables, days: Collection[str]) -> None:
+        """Write the rows of ``captures`` of some days, all of them."""
         for recording in self.catalog.recordings:
             rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
             for day, part in by_date("captures", rows, DATES["captures"]):
                 if day in days:
                     tables.write("captures", part, DATES["captures"])
-        return sorted(days)
 
     def _commit(self, tables: delta_tables.LakeTables, run: int, days: Sequence[str]) -> None:
         """Make a run count: the catalog first, then the tables, ``captures`` last."""
@@ -361,17 +393,9 @@ class Lake:
 
     def _commit_removal(self, days: set[str] | None = None) -> None:
         """Make a run count that has no row of the removed captures; their rows in other tables follow."""
-        run = self.catalog.run + 1
-        save(self.own / _PENDING, b"")
-        tables = delta_tables.LakeTables(self.folder, run)
         every_day = {path.name.partition("=")[2] for path in (self.folder / "captures").glob("date=*")}
-        for recording in self.catalog.recordings:
-            rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
-            for day, part in by_date("captures", rows, DATES["captures"]):
-                if day in (days or every_day):
-                    tables.write("captures", part, DATES["captures"])
-        tables.close()
-        self._commit(tables, run, sorted(days or every_day))
+        with self._run((), days or every_day):
+            pass
         self._remove_rows()
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,13 +90,11 @@ class LakeTables(RowFiles):
     def __init__(self, folder: Path, run: int, threads: int = 1) -> None:
         self.folder, self.run = folder, run
         self.files: list[TableFile] = []
-        self.schemas: dict[str, pa.Schema] = {}
         self._token, self._number = secrets.token_hex(4), 0
         super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, ThreadPoolExecutor(threads) if threads > 1 else None)
 
     def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
         """Adds rows to a table, as `mqpcap.tables.export.Export.write` does."""
-        self.schemas.setdefault(table, batch.schema)
         for date, rows in by_date(table, batch, date_column):
             self._add(table, date, date_column, rows)
 
@@ -136,12 +135,21 @@ class LakeTables(RowFiles):
                 [*adding, *removing], "append", schema, [DAY], commit_properties=properties
             )
 
-    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
-        name = f"part-{self.run:06d}-{self._token}-{self._number:05d}.parquet"
+    def adopt(self, path: Path, file: TableFile) -> None:
+        """Takes in a finished file on the same file system, which moves; its name begins with the folder of its day."""
+        new = self._new_path(file.table, file.path.partition("/")[0])
+        path.rename(new)
+        self.files.append(replace(file, path=new.relative_to(self.folder / file.table).as_posix()))
+
+    def _new_path(self, table: str, day: str) -> Path:
+        path = self.folder / table / day / f"part-{self.run:06d}-{self._token}-{self._number:05d}.parquet"
         self._number += 1
-        path = self.folder / part.table / f"{DAY}={part.date}" / name
-        part.path = str(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
+        path = self._new_path(part.table, f"{DAY}={part.date}")
+        part.path = str(path)
         return parquet_writer(path, rows, part.date_column)
 
     def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:

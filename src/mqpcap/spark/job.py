@@ -23,6 +23,8 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mqpcap.capture import Capture
@@ -54,6 +56,9 @@ from mqpcap.tables.messages import fingerprint_seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mqpcap.delta.catalog import Recording
+    from mqpcap.delta.growth import Addition, Lake
 
 JOB = "job.json"
 Packs = dict[int, list[tuple[FileRange, ...]]]
@@ -104,23 +109,50 @@ def export(
     protected = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
     is_local = storage.is_local
     publication = _Local(Path(path), only_new=only_new, protected=protected) if is_local else _Remote(storage, only_new)
-    staging = storage.beside(".", ".mqpcap-spark")
     try:
-        job = _Job(spark, captures, options, staging)
-        job.begin()
-        try:
-            outcome = job.run(share_count)
-            publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
-            if job.has_read:
-                outcome.summary = publication.publish(staging, [*job.files(), *job.unread_files(unread)])
-        except OutputError as error:
-            if not job.outcome.unreadable:
-                raise
-            outcome.refusal = error
-        finally:
-            job.end()
+        job = _Job(spark, captures, options, storage.beside(".", ".mqpcap-spark"))
+        return _published(job, publication, share_count, unread, is_missing, allow_missing)
     finally:
         publication.abort()
+
+
+def append(
+    spark: "SparkSession",
+    lake: "Lake",
+    additions: "Sequence[Addition]",
+    options: Options,
+    share_count: int | None = None,
+) -> JobOutcome:
+    """Adds recordings that are new to a lake, and finishes them; nothing is added if one cannot be read.
+
+    Raises OutputError if the lake cannot be written, and SparkError if the job fails.
+    """
+    staging = Storage(os.path.abspath(lake.folder)).beside(".", ".mqpcap-spark")
+    job = _Job(spark, [addition.capture for addition in additions], options, staging)
+    return _published(job, _Lake(lake, [addition.recording for addition in additions]), share_count)
+
+
+def _published(
+    job: "_Job",
+    publication: "_Local | _Remote | _Lake",
+    share_count: int | None,
+    unread: Sequence[tuple[str, str]] = (),
+    is_missing: bool = False,
+    allow_missing: bool = False,
+) -> JobOutcome:
+    """Run a job and publish what it wrote."""
+    job.begin()
+    try:
+        outcome = job.run(share_count)
+        publication.only_new = (is_missing or bool(outcome.unreadable)) and not allow_missing
+        if job.has_read:
+            outcome.summary = publication.publish(job.staging, [*job.files(), *job.unread_files(unread)])
+    except OutputError as error:
+        if not job.outcome.unreadable:
+            raise
+        outcome.refusal = error
+    finally:
+        job.end()
     return outcome
 
 
@@ -367,6 +399,25 @@ class _Local(Export):
         for file, name in _final_names(files):
             self.adopt(file.table, staging.path(file.path), name, file.row_count)
         return self.commit()
+
+
+class _Lake:
+    """Publishes into a lake, as one of its runs."""
+
+    only_new = False
+
+    def __init__(self, lake: "Lake", recordings: "Sequence[Recording]") -> None:
+        self.lake, self.recordings = lake, recordings
+
+    def publish(self, staging: Storage, files: Sequence[TableFile]) -> ExportSummary:
+        if self.only_new:
+            raise OutputError(f"{self.lake.folder} stays as it was, as not all inputs can be read")
+        captures = [pq.ParquetFile(staging.path(file.path)).read() for file in files if file.table == "captures"]
+        others = [
+            (staging.path(x.path), replace(x, path=name)) for x, name in _final_names(files) if x.table != "captures"
+        ]
+        self.lake.add_written(self.recordings, pa.concat_tables(captures), others)
+        return ExportSummary(self.lake.folder, tuple(table_summaries(files)))
 
 
 class _Remote:
