@@ -413,10 +413,10 @@ class _Lake:
         if self.only_new:
             raise OutputError(f"{self.lake.folder} stays as it was, as not all inputs can be read")
         captures = [pq.ParquetFile(staging.path(file.path)).read() for file in files if file.table == "captures"]
-        others = [
+        row_files = [
             (staging.path(x.path), replace(x, path=name)) for x, name in _final_names(files) if x.table != "captures"
         ]
-        self.lake.add_written(self.recordings, pa.concat_tables(captures), others)
+        self.lake.add_written(self.recordings, pa.concat_tables(captures), row_files)
         return ExportSummary(self.lake.folder, tuple(table_summaries(files)))
 
 
