@@ -2,7 +2,8 @@
 
 The endings are misuse, an input that cannot be read, a closed stdout, a reader that has enough, a full disk, SIGTERM
 and SIGINT. At most one line on stderr, the contract's exit code, and no file left that is none of the user's. Each
-command is a process of its own, two at a time; all that they write is below the test's folder.
+command is a process of its own, two at a time, and starts as installed where it is sent a signal, or gets a limit or
+too few streams; all that they write is below the test's folder.
 """
 
 import atexit
@@ -20,7 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+import command_server
 import pytest
 from running import COMMAND, ROOT, environment, run
 from torture import SYN, Segment, pcap
@@ -81,14 +84,21 @@ class Place:
         self.temporary.mkdir(parents=True)
         self.out.parent.mkdir()
 
-    def start(self, name: str, more: Sequence[str] = (), **options: object) -> "subprocess.Popen[bytes]":
+    def start(self, name: str, more: Sequence[str] = (), **options: Any) -> "subprocess.Popen[bytes]":
+        """The command as installed."""
+        return subprocess.Popen([*COMMAND, *self._words(name, more)], **self._options(options))
+
+    def fork(self, name: str, more: Sequence[str] = (), **options: Any) -> "subprocess.Popen[bytes]":
+        """The command by the server of commands."""
+        return command_server.start(self._words(name, more), **self._options(options))
+
+    def _words(self, name: str, more: Sequence[str]) -> list[str]:
         places = {"OUT": str(self.out), "LAKE": lake() if name == "lake" else ""}
-        words = [places.get(str(word), str(word)) for word in [*(COMMANDS | SPARK)[name], *more]]
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options}
-        return subprocess.Popen(
-            [*COMMAND, *words], cwd=ROOT, env=environment(TMPDIR=str(self.temporary)), stderr=subprocess.PIPE,
-            **options,  # type: ignore[call-overload]  # of Popen
-        )  # fmt: skip
+        return [places.get(str(word), str(word)) for word in [*(COMMANDS | SPARK)[name], *more]]
+
+    def _options(self, others: dict[str, Any]) -> dict[str, Any]:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return {"cwd": ROOT, "env": environment(TMPDIR=str(self.temporary)), **streams, **others}
 
     def check(self, name: str, command: "subprocess.Popen[bytes]", codes: set[int], has_out: bool = False) -> str:
         """What it said on stderr; fails where it did not end as it has to."""
@@ -128,7 +138,7 @@ def full_stdout(name: str, place: Place) -> None:
     if name in WRITERS:
         return  # see test_the_disk_of_what_is_written_is_full
     with CAPTURE.open("rb") as stdin, open("/dev/full", "wb") as full:
-        command = place.start(name, stdin=stdin, stdout=full)
+        command = place.fork(name, stdin=stdin, stdout=full)
     assert "No space left" in place.check(name, command, {1})
 
 
@@ -137,7 +147,7 @@ def reader_that_has_enough(name: str, place: Place) -> None:
     if name in WRITERS:
         return
     with CAPTURE.open("rb") as stdin:
-        command = place.start(name, stdin=stdin, stdout=subprocess.PIPE, bufsize=0)
+        command = place.fork(name, stdin=stdin, stdout=subprocess.PIPE, bufsize=0)
     assert command.stdout is not None
     command.stdout.read(1)
     command.stdout.close()
@@ -146,7 +156,7 @@ def reader_that_has_enough(name: str, place: Place) -> None:
 
 
 def misuse(name: str, place: Place) -> None:
-    said = place.check(name, place.start(name, more=["--no-such-option"]), {2})
+    said = place.check(name, place.fork(name, more=["--no-such-option"]), {2})
     assert "No such option" in said
 
 
@@ -154,7 +164,7 @@ def unreadable_input(name: str, place: Place) -> None:
     """The other inputs are read, and an export of them stays."""
     if name in WITHOUT_INPUT:
         return
-    command = place.start(name, more=["no_such.pcap"])
+    command = place.fork(name, more=["no_such.pcap"])
     said = place.check(name, command, {2 if name in ONE_INPUT else 1}, has_out=True)
     assert name in ONE_INPUT or "no such file" in said, (name, said)
 
@@ -207,7 +217,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("name", [*WRITERS, "samples"])
 def test_the_disk_of_what_is_written_is_full(name: str, small_disk: Path) -> None:
     place = Place(small_disk)
-    assert "No space left" in place.check(name, place.start(name), {1})
+    assert "No space left" in place.check(name, place.fork(name), {1})
     assert not place.out.exists()
 
 

@@ -1,4 +1,4 @@
-"""48 tasks of people who know tshark, tcpdump, kcat and jq, as they write them, run as installed.
+"""48 tasks of people who know tshark, tcpdump, kcat and jq, as they write them for a shell.
 
 Expected outputs come from the truth file (what the client sent and read), from tshark and capinfos (packets, times,
 conversations) and from arithmetic. White space is not compared.
@@ -8,11 +8,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+import command_server
 import pytest
 from running import ROOT, environment
 
@@ -92,11 +91,14 @@ HABITS: dict[str, tuple[str, str]] = {
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each line writes, white space squeezed."""
     folder = tmp_path_factory.mktemp("habits")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    words = environment(PATH=path, C="pcaps/blipmq/qos1.pcap", F="pcaps/flymq/core.pcap", T=str(folder))
+    program = command_server.program(tmp_path_factory.mktemp("bin"))
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    options = command_server.connected(
+        environment(PATH=path, C="pcaps/blipmq/qos1.pcap", F="pcaps/flymq/core.pcap", T=str(folder))
+    )
 
     def output(line: str) -> str:
-        ended = subprocess.run(["bash", "-c", line], cwd=ROOT, env=words, capture_output=True, text=True)
+        ended = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, **options)
         return " ".join(ended.stdout.split()) or ended.stderr
 
     with ThreadPoolExecutor(2) as pool:

@@ -1,17 +1,10 @@
 """``mqpcap stats``: counts against what clients logged, latencies against arithmetic."""
 
 import csv
-import fcntl
 import io
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
 from collections import Counter
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +13,7 @@ import pytest
 import running
 from known import pings, truth
 from rows import rotated
-from running import COMMAND, ROOT, Ended, environment, lines_on_terminal, objects
+from running import ROOT, Ended, lines_on_terminal, objects
 from torture import ACK, SYN, Segment, pcap
 
 import mqpcap
@@ -451,33 +444,14 @@ def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.Monkey
     assert "3 groups are distinguished" in question.notes()[0]
 
 
-def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What comes out of a terminal so wide."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    variables = environment(PYTHONIOENCODING="utf-8")
-    variables.pop("COLUMNS", None)
-    with subprocess.Popen(
-        [*COMMAND, "stats", *arguments], cwd=ROOT, env=variables, stdout=follower, stderr=subprocess.PIPE
-    ) as process:
-        os.close(follower)
-        out = b""
-        with suppress(OSError):  # the end of a terminal
-            while some := os.read(leader, 65536):
-                out += some
-    os.close(leader)
-    assert process.returncode == 0
-    return out.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("columns", [80, 160])
 @pytest.mark.parametrize(
     "options", ["--by op", "--slowest 5", "--errors", "--producers", "--interval 1s --by op", "--delays"]
 )
 def test_lines_fit_the_terminal(columns: int, options: str) -> None:
-    said = on_a_terminal(columns, "-q", *options.split(), SESSION, ERRORS)
+    said = lines_on_terminal(columns, "stats", "-q", *options.split(), SESSION, ERRORS)
 
-    assert max(map(len, said.splitlines())) <= columns
+    assert max(map(len, said)) <= columns
 
 
 def test_the_example_of_the_help_runs() -> None:

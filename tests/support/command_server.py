@@ -1,5 +1,6 @@
 """Starts commands fast: a process that has loaded the package forks one process for each command.
 
+``start`` and ``program`` are for tests that need a process, such as terminals and shells (see ``forked_command``).
 ``run`` is ``subprocess.run([sys.executable, "-m", "mqpcap", ...])`` without the time in which Python loads modules. The
 command is still a process of its own with its own streams, folder, environment, exit code and end. Each command is
 tested as an installed process, too (``cli/test_endings.py``); what depends on a fresh interpreter belongs there.
@@ -22,6 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import forked_command
 
 import mqpcap
 
@@ -29,6 +33,7 @@ LOADED = ("capture", "cli", "correlate", "decode", "listing", "protocols", "quer
 """Packages whose modules the server loads."""
 READ_AT_START = ("ARROW_", "GLIBC_", "LANG", "LC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON")
 """First letters of environment variables that Python and libraries read before a command begins."""
+MESSENGER = forked_command.__file__
 PACKAGE = str(Path(mqpcap.__file__).parent.parent)
 START = os.environ | {"PYTHONPATH": os.pathsep.join([PACKAGE, os.environ.get("PYTHONPATH", "")])}
 """The environment in which the server starts."""
@@ -70,6 +75,27 @@ def run(
             raise
         writing.result()
         return subprocess.CompletedProcess(arguments, code, *(output.result() for output in outputs))
+
+
+def start(arguments: list[str], *, env: dict[str, str], **options: Any) -> "subprocess.Popen[bytes]":
+    """``Popen`` of the command. Not for tests that send signals or set limits: they would be those of a messenger."""
+    messenger = [sys.executable, "-IS", MESSENGER, *arguments]
+    return subprocess.Popen(messenger, **options, **connected(env))
+
+
+def connected(environment: dict[str, str]) -> dict[str, Any]:
+    """Options of a process that starts commands by ``forked_command``."""
+    assert can_run(environment)
+    number = _server().fileno()
+    return {"env": environment | {forked_command.SERVER: str(number)}, "pass_fds": [number]}
+
+
+def program(folder: Path) -> Path:
+    """Write a program ``mqpcap`` for the shells of such a process."""
+    path = folder / "mqpcap"
+    path.write_text(f"#!{sys.executable} -IS\n{Path(MESSENGER).read_text()}")
+    path.chmod(0o755)
+    return path
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

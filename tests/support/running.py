@@ -96,7 +96,8 @@ def on_terminal(width: int, *arguments: str, colours: bool = False) -> str:
     env = environment(TERM="xterm", COLUMNS="", LINES="")
     if colours:
         del env["NO_COLOR"]
-    command = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    command = command_server.start([*arguments], env=env, cwd=ROOT, **streams)
     os.close(theirs)
     said = b""
     with suppress(OSError):  # on Linux reading a terminal that nobody writes to any more is an error
