@@ -56,8 +56,48 @@ def test_dates_go_where_there_is_no_room_then_what_is_told_once_then_spare_colum
     assert line(42)[1] == f"{day}{time}  h:80  123,456"
     assert line(41)[1] == line(31)[1] == f"{time}  h:80  123,456"
     assert line(30) == ("all: at h:80", f"{time}  123,456")
-    *_, row, note, names = text_lines(columns, rows, utc=True, room=24)
+    assert [*text_lines(columns, rows, utc=True, room=24)][:2] == ["all: at h:80, spare", "  123,456"]
+    different = [{**row, "x": k} for k, row in enumerate(rows, 123456)]
+    *_, row, note, names = text_lines(columns, different, utc=True, room=24)
     assert (row, note, names) == (time, "left out at this width:", "  spare")
+
+
+def test_long_titles_take_several_lines_before_columns_are_left_out() -> None:
+    columns = [Column("a", "a", "plain"), Column("n", "server p50 ms", "number", is_spare=True)]
+    rows = [{"a": "x", "n": 1}, {"a": "y", "n": 2}]
+
+    assert list(text_lines(columns, rows, room=16)) == ["a  server p50 ms", "x              1", "y              2"]
+    assert list(text_lines(columns, rows, room=15)) == [
+        "   server", "      p50", "a      ms", "x       1", "y       2",
+    ]  # fmt: skip
+
+
+def test_columns_with_one_value_are_written_once_and_keys_are_left_out_first() -> None:
+    columns = [
+        Column("a", "a"), Column("k", "id", "key", is_spare=True), Column("n", "count", "number", is_spare=True),
+        Column("z", "errors", "number", is_spare=True),
+    ]  # fmt: skip
+    rows = [{"a": "x", "k": 1234567, "n": 1, "z": 0}, {"a": "y", "k": 1234568, "n": 2, "z": 0}]
+
+    assert list(text_lines(columns, rows, room=10)) == [
+        "all:", "  errors 0", "a  count", "x      1", "y      2", "left out", "  at this", "  width:", "  id",
+    ]  # fmt: skip
+
+
+def test_values_without_room_are_on_lines_below_their_row() -> None:
+    columns = [Column("a", "a"), Column("n", "count", "number", is_spare=True), Column("t", "text", is_spare=True)]
+    rows = [{"a": "xxxxxxxxxxx", "n": 1, "t": "b"}, {"a": "y", "n": 2000}]
+
+    assert list(text_lines(columns, rows, room=14, is_folded=True)) == [
+        "a", "xxxxxxxxxxx", "    count 1", "    text b", "y", "    count 2,000",
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_path_stays() -> None:
+    columns = [Column("a", "a", "plain"), Column("f", "file", "file")]
+    rows = [{"a": "x" * 10, "f": "pcaps/blipmq/qos1.pcap"}]
+
+    assert list(text_lines(columns, rows, room=22))[1] == f"{'x' * 10}  …qos1.pcap"
 
 
 @given(st.lists(st.tuples(st.sampled_from(["text", "number"]), st.integers(1, 60)), min_size=1), st.integers(10, 100))

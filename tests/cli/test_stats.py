@@ -489,6 +489,6 @@ def test_hosts_and_ports_are_groups_of_talkers_alone() -> None:
 
 
 def test_a_narrow_terminal_keeps_the_median() -> None:
-    _, titles, *_ = lines_on_terminal(80, "stats", "-q", "pcaps/blipmq/qos1.pcap")
+    _, above, titles, *_ = lines_on_terminal(80, "stats", "-q", "pcaps/blipmq/qos1.pcap")
 
-    assert titles.split()[-4:] == ["p50", "ms", "p95", "ms"]
+    assert (above.split()[-2:], titles.split()[-2:]) == (["p50", "p95"], ["ms", "ms"])

@@ -70,25 +70,34 @@ def ask(
     notes: list[str] = []
     answer = asked(question, directory, notes=notes, **parameters)
     columns = [_column(field, i) for i, field in enumerate(answer.schema)]
-    write(columns, answer.to_pylist(), form or "text", utc)
+    write(columns, answer.to_pylist(), form or "text", utc, is_folded=True)
     sys.stdout.flush()
     for note in notes:
         print_note(f"note: {note}")
 
 
+KEYS = ("capture", "capture_file", "connection_id", "_offset", "_last_packet", "request_ts_ns", "reply_ts_ns")
+"""Ends of the names of columns that identify a row for programs, or say less than a column beside them."""
+
+
 def _column(field: "pa.Field", index: int) -> "Column":
     """A column as people read it: times as clock times, counts with separators, ids and ports as they are.
 
-    Columns beyond the first are left out, the last one first, where a terminal has no room for all.
+    Columns beyond the first are left out, keys first, then the last one first, where a terminal has no room for all.
     """
     import pyarrow as pa
 
     from mqpcap.statistics.report_columns import Column
 
-    title, is_spare = field.name.replace("_", " "), index > 0
-    if field.name.endswith("ts_ns") or field.name == "window_start_ns":
-        return Column(field.name, title.removesuffix(" ns"), "clock", is_spare)
-    if field.name.endswith(("_id", "_port", "_code", "_offset", "_packet")):
-        return Column(field.name, title, "plain", is_spare)
-    is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    return Column(field.name, title, "number" if is_number else "text", is_spare)
+    name, is_spare = field.name, index > 0
+    title = name.removesuffix("_ns").replace("first_packet", "packet").replace("_", " ")
+    if name.endswith(KEYS):
+        return Column(name, title, "key", is_spare)
+    if name.endswith("ts_ns") or name == "window_start_ns":
+        return Column(name, title, "clock", is_spare)
+    if name.endswith("_packet"):
+        return Column(name, title, "packet", is_spare)
+    if name.endswith(("_id", "_port", "_code")):
+        return Column(name, title, "plain", is_spare)
+    is_number = any(test(field.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+    return Column(name, title, "us" if name.endswith("_us") else "number" if is_number else "text", is_spare)

@@ -9,12 +9,24 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note, put
+from mqpcap.cli.rows import write
 from mqpcap.errors import MqpcapError
+from mqpcap.statistics.report_columns import Column
 from mqpcap.wording import clock, plural, size
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
 
+RECORDINGS = (
+    Column("capture", "recording"), Column("file_count", "files", "number"),
+    Column("packets", "packets", "number", is_spare=True), Column("messages", "messages", "number"),
+    Column("first", "from", "plain"), Column("last", "to", "plain"),
+    Column("gap_ns", "longest gap ms", "ms", is_spare=True), Column("state", "state", "plain", is_spare=True),
+)  # fmt: skip
+TABLES = (
+    Column("name", "table"), Column("row_count", "rows", "number"), Column("file_count", "files", "number"),
+    Column("size", "size", "plain"), Column("version", "version", "number"),
+)  # fmt: skip
 KEPT_HOURS = 168
 """Files that a version of this time needs stay: readers may still be at them."""
 
@@ -64,14 +76,14 @@ def lake(folder: str, optimize: bool, vacuum: bool, keep_hours: int, as_json: bo
 
 
 def _tell(contents: "LakeContents", utc: bool) -> None:
-    for recording in contents.recordings:
-        times = (recording.first_ts_ns, recording.last_ts_ns)
-        span = " to ".join("-" if ts_ns is None else clock(ts_ns, utc, True) for ts_ns in times)
-        gap = "" if not recording.gap_ns else f", longest gap {recording.gap_ns / 1e9:,.3f} s"
-        state = f", open ({size(recording.state_bytes)})" if recording.is_open else ""
-        put(f"{recording.capture}: {plural(recording.file_count, 'file')}, {plural(recording.messages, 'message')}, "
-            f"{span}{gap}{state}")  # fmt: skip
-    width = max((len(table.name) for table in contents.tables), default=0)
-    for table in contents.tables:
-        put(f"  {table.name:<{width}}  {plural(table.row_count, 'row')} in {plural(table.file_count, 'file')}, "
-            f"{size(table.size_bytes)}, version {table.version}")  # fmt: skip
+    recordings = []
+    for x in contents.recordings:
+        times = [
+            None if ts_ns is None else clock(ts_ns, utc, True).partition(".")[0]
+            for ts_ns in (x.first_ts_ns, x.last_ts_ns)
+        ]
+        state = f"open, state {size(x.state_bytes)}" if x.is_open else "complete"
+        recordings.append(asdict(x) | {"first": times[0], "last": times[1], "state": state})
+    write(RECORDINGS, recordings, "text", is_folded=True)
+    put("" if recordings else "no recordings")
+    write(TABLES, [asdict(table) | {"size": size(table.size_bytes)} for table in contents.tables], "text")

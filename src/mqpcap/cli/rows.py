@@ -1,8 +1,8 @@
 """Rows of answers as aligned text, CSV or JSON lines.
 
-On a terminal lines fit its width: dates are left out, and constant columns are written once above the rows. Texts are
-cut, never numbers. Spare columns are left out last, and a line below the rows names them. Elsewhere only text of more
-than MAX_CELL characters is cut.
+On a terminal lines fit its width: dates are left out, constant columns are written once above the rows, and long titles
+take several lines. Texts are cut, never numbers. Keys and spare columns are left out last: a line below the rows names
+them, or lines below each row have their values. Elsewhere only text of more than MAX_CELL characters is cut.
 """
 
 import sys
@@ -22,6 +22,8 @@ ROOMY_CELL = 16
 LONG_CELL = 40
 """Nor is it wider than this, or a third of a terminal: one long name would pull the others' columns apart."""
 GAP = "  "
+FOLD = "  "
+"""What a line below its row begins with."""
 ONCE = ("protocol", "server", "client", "name")
 """Columns that are written once above the rows if all rows have the same value and lines would not fit."""
 Form = Literal["text", "csv", "tsv", "json"]
@@ -36,10 +38,14 @@ def chosen_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
     return [by_name[name] for name in names] or list(columns)
 
 
-def write(columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False, header: bool = True) -> None:
-    """Write the rows to stdout; ``header``: tab-separated values have a line of names."""
+def write(
+    columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False, header: bool = True,
+    is_folded: bool = False,
+) -> None:  # fmt: skip
+    """Write the rows to stdout. header: tab-separated values have a line of names; is_folded: see `text_lines`."""
     if form == "text":
-        sys.stdout.writelines(f"{line}\n" for line in text_lines(columns, rows, utc, width_of(sys.stdout)))
+        lines = text_lines(columns, rows, utc, width_of(sys.stdout), is_folded)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
     else:
         _json(columns, rows) if form == "json" else _separated(columns, rows, form, header or form == "csv")
 
@@ -66,39 +72,84 @@ def _separated(columns: Sequence[Column], rows: Sequence[Cells], form: Form, hea
 
 
 def text_lines(
-    columns: Sequence[Column], rows: Sequence[Cells], utc: bool = False, room: int | None = None
+    columns: Sequence[Column],
+    rows: Sequence[Cells],
+    utc: bool = False,
+    room: int | None = None,
+    is_folded: bool = False,
 ) -> Iterator[str]:
-    """The titles and the rows, columns aligned; ``room``: how wide a line may be."""
+    """The titles and the rows, columns aligned; ``room``: how wide a line may be.
+
+    is_folded: values of columns without room are on lines below their row, with their titles; keys are left out.
+    """
     if not rows:
         return
     columns = shown_columns(columns, rows)
-    for left, dated in _narrower(columns, rows):
-        cells = ([_cell(row, column, utc, dated) for column in left] for row in rows)
-        lines = [[column.title for column in left], *cells]
-        widths = [max(map(cell_width, texts)) for texts in zip(*lines, strict=True)]
-        if room is None or _line_width(fit_width(left, widths, room, ROOMY_CELL)) <= room:
+    texts_by_column: dict[tuple[str, bool], tuple[list[str], int]] = {}
+    for left, dated, is_broken in _narrower(columns, rows):
+        titles = [column.title.split() if is_broken else [column.title] for column in left]
+        bodies, widths = [], []
+        for column, title in zip(left, titles, strict=True):
+            key = column.name, dated or column.kind != "clock"
+            if key not in texts_by_column:
+                texts = [_cell(row, column, utc, dated) for row in rows]
+                texts_by_column[key] = texts, max(map(cell_width, texts))
+            texts, width = texts_by_column[key]
+            bodies.append(texts)
+            widths.append(max(width, *map(cell_width, title)))
+        if room is None or _line_width(fit_width(left, widths, room, ROOMY_CELL, titles)) <= room:
             break
-    if constant := [column for column in columns if column not in left and not column.is_spare]:
-        yield f"all: {', '.join(f'{column.title} {cell(column, rows[0][column.name], utc)}' for column in constant)}"
-    widths = widths if room is None else fit_width(left, widths, room)
-    for i, line in enumerate(lines):
+    height = max(map(len, titles), default=1)
+    heads = zip(*([""] * (height - len(words)) + words for words in titles), strict=True)
+    dropped = [column for column in columns if column not in left]
+    if constant := [column for column in dropped if _is_constant(column, rows)]:
+        words = ", ".join(f"{column.title} {cell(column, rows[0].get(column.name), utc)}" for column in constant)
+        yield from textwrap.wrap(f"all: {words}", room or 100, subsequent_indent="  ")
+    left_out = [column for column in dropped if column not in constant]
+    folded = [column for column in left_out if is_folded and column.kind != "key"]
+    widths = widths if room is None else fit_width(left, widths, room, titles=titles)
+    for i, line in enumerate([*heads, *zip(*bodies, strict=True)]):
         words = GAP.join(map(_aligned, line, widths, left)).rstrip()
-        yield f"\x1b[1m{words}\x1b[0m" if i == 0 and coloured(sys.stdout) else words
-    if missing := [column.title for column in columns if column not in left and column.is_spare]:
+        yield f"\x1b[1m{words}\x1b[0m" if i < height and coloured(sys.stdout) else words
+        if i >= height and folded:
+            yield from _folded(folded, rows[i - height], utc, room or 100)
+    if missing := [column.title for column in left_out if column not in folded]:
         yield from textwrap.wrap(f"left out at this width: {', '.join(missing)}", room or 100, subsequent_indent="  ")
 
 
-def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool]]:
-    """Ever fewer columns, and whether times have dates: constant columns are left out first, then spare ones."""
-    yield columns, True
-    yield columns, False
-    first_row = rows[0]
-    once = {name for name in ONCE if first_row.get(name) is not None and len({row.get(name) for row in rows}) == 1}
-    columns = [column for column in columns if column.name not in once]
-    yield columns, False
-    for spare in [column for column in reversed(columns) if column.is_spare]:
-        columns = [column for column in columns if column is not spare]
-        yield columns, False
+def _folded(columns: Sequence[Column], row: Cells, utc: bool, room: int) -> Iterator[str]:
+    """The titles and values of columns, as many on a line as have room; those without a value are left out."""
+    line = ""
+    for column in columns:
+        if row.get(column.name) is not None:
+            words = f"{column.title} {_cell(row, column, utc, True)}"
+            if line and cell_width(line) + len(GAP) + cell_width(words) > room:
+                yield line
+                line = ""
+            line = f"{line or FOLD}{GAP}{words}"
+    if line:
+        yield line
+
+
+def _is_constant(column: Column, rows: Sequence[Cells]) -> bool:
+    return all(row.get(column.name) == rows[0].get(column.name) for row in rows)
+
+
+def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tuple[Sequence[Column], bool, bool]]:
+    """Ever fewer columns, whether times have dates, and whether titles are broken at spaces."""
+    yield columns, True, False
+    yield columns, False, False
+    for constant in (
+        [x for x in columns if x.name in ONCE and rows[0].get(x.name) is not None and _is_constant(x, rows)],
+        [x for x in columns[1:] if len(rows) > 1 and _is_constant(x, rows)],
+    ):
+        columns = [column for column in columns if column not in constant]
+        yield columns, False, False
+    yield columns, False, True
+    spare = [x for x in reversed(columns) if x.is_spare]
+    for column in sorted(spare, key=lambda x: x.kind != "key"):
+        columns = [x for x in columns if x is not column]
+        yield columns, False, True
 
 
 def _cell(row: Cells, column: Column, utc: bool, dated: bool) -> str:
@@ -112,14 +163,23 @@ def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def fit_width(columns: Sequence[Column], widths: Sequence[int], room: int, least: int = LEAST_CELL) -> list[int]:
-    """The widths, those of the widest columns of text made less so that a line fits; none below ``least``."""
+def fit_width(
+    columns: Sequence[Column], widths: Sequence[int], room: int, least: int = LEAST_CELL,
+    titles: Sequence[Sequence[str]] | None = None,
+) -> list[int]:  # fmt: skip
+    """The widths, those of the widest columns of text made less so that a line fits; none below ``least``.
+
+    titles: the lines of each column's title, whose title is one line otherwise.
+    """
     texts = [i for i, column in enumerate(columns) if column.kind in ("text", "file")]
     max_width = max(LONG_CELL, room // 3)
     fitted_widths = [min(width, max_width) if i in texts else width for i, width in enumerate(widths)]
     while _line_width(fitted_widths) > room:
         widest = max(texts, key=lambda i: fitted_widths[i], default=None)
-        if widest is None or fitted_widths[widest] <= max(least, cell_width(columns[widest].title)):
+        if widest is None:
+            break
+        title = titles[widest] if titles else [columns[widest].title]
+        if fitted_widths[widest] <= max(least, *map(cell_width, title)):
             break
         fitted_widths[widest] -= 1
     return fitted_widths
@@ -135,11 +195,12 @@ def cell_width(text: str) -> int:
 
 
 def _aligned(text: str, width: int, column: Column) -> str:
-    excess = cell_width(text) - width
-    if excess > 0:
+    """A text of a width, cut where it is longer; the end of a file's path says more than its beginning."""
+    if cell_width(text) > width:
+        is_path = column.kind == "file"
         while cell_width(text) > width - 1:
-            text = text[:-1]
-        text += "…"
+            text = text[1:] if is_path else text[:-1]
+        text = f"…{text}" if is_path else f"{text}…"
     pad = " " * (width - cell_width(text))
     return text + pad if column.kind in ("text", "clock", "packet", "plain", "file") else pad + text
 

@@ -16,13 +16,14 @@ class Column:
     """A column: ``name`` for machines, ``title`` with the unit for people.
 
     kind: text, number, ms (a number of nanoseconds, shown as milliseconds), clock (nanoseconds since 1970), packet
-    (its number), plain (text as it is), file (for people only where several were read: see `with_files`), flag (for
-    machines only), rare (a number, for people only where a row has one).
+    (its number), plain (text as it is), key (joins rows of tables; the first to be left out), us (microseconds), file
+    (for people only where several were read: see `with_files`), flag (for machines only), rare (a number, for people
+    only where a row has one).
     """
 
     name: str
     title: str
-    kind: Literal["text", "number", "ms", "clock", "packet", "plain", "file", "flag", "rare"] = "text"
+    kind: Literal["text", "number", "ms", "us", "clock", "packet", "plain", "key", "file", "flag", "rare"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""
 
@@ -39,8 +40,9 @@ def shown_columns(columns: Sequence[Column], rows: Sequence[Cells]) -> list[Colu
 
 
 _FORMS: Mapping[str, Callable[[object], str]] = {
-    "ms": lambda value: milliseconds(int(str(value))), "number": "{:,}".format, "rare": "{:,}".format,
-    "packet": "#{}".format, "plain": str,
+    "ms": lambda value: milliseconds(int(str(value))), "us": "{:,.1f}".format, "rare": "{:,}".format,
+    "number": lambda value: f"{value:,.3f}" if isinstance(value, float) else f"{value:,}",
+    "packet": "#{}".format, "plain": str, "key": str,
 }  # fmt: skip
 
 
