@@ -115,6 +115,29 @@ def test_explain_and_trace_write_the_lines_of_the_commands() -> None:
     assert "\n".join(traced.lines()) == run("follow", "-q", "-u", QOS1, "--at", "12").stdout.rstrip("\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ({"op": "PUB*"}, ["--op", "PUB*"]),
+        ({"op": ["POLL", "PING"], "slower_than": "40ms"}, ["--op", "POLL,PING", "--slower-than", "40ms"]),
+        ({"since": "+1s", "until": "+2s", "client": ""}, ["--since", "+1s", "--until", "+2s", "--client", ""]),
+        ({"since": "-1s", "flawed": False, "connection": "c2"}, ["--since", "-1s", "--connection", "c2"]),
+    ],
+)
+def test_the_words_of_the_commands_select_what_they_select_there(words: dict[str, Any], options: list[str]) -> None:
+    printed = run("show", "-q", "--json", QOS1, *options)
+    if printed.exit_code:
+        with pytest.raises(mqpcap.QueryError, match="client"):
+            mqpcap.show(QOS1, **words)
+        return
+    assert [json.loads(json_line(row)) for row in mqpcap.show(QOS1, **words)] == objects(printed)
+
+
+def test_a_call_without_a_filter_takes_no_words_for_one() -> None:
+    with pytest.raises(TypeError, match="op"):
+        mqpcap.info(QOS1, op="PUBLISH")
+
+
 def test_several_connections_are_refused_as_by_the_command() -> None:
     with pytest.raises(mqpcap.MqpcapError, match="connections match"):
         mqpcap.follow(QOS1, "op == PUBLISH")

@@ -4,9 +4,10 @@ In: captures, as in ``mqpcap.open``, and a filter, as in ``-Y``. Out: tables of 
 by: users, through ``mqpcap.stats``, ``mqpcap.diff`` and so on.
 
 All calls take the options of ``mqpcap.open`` (``decode_as``, ``show_secrets``, ``bodies``, ``max_memory_bytes``), and
-``jobs``. progress: a function that is called with numbers of bytes that were read. notes: a list to which the notes
-are appended that a command writes to stderr. All raise CaptureError for an input that is not a capture file or cannot
-be read, and QueryError for a text that is not a filter.
+``jobs``. Calls with a filter take the words of the commands, too: ``op="PUBLISH"``, ``since="+30s"``. progress: a
+function that is called with numbers of bytes that were read. notes: a list to which the notes are appended that a
+command writes to stderr. All raise CaptureError for an input that is not a capture file or cannot be read, and
+QueryError for a text that is not a filter.
 """
 
 import os
@@ -14,8 +15,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -52,11 +54,11 @@ from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import Trace, trace_messages
 from mqpcap.parallel_export import write_captures
 from mqpcap.protocols import protocols
-from mqpcap.query import EVERYTHING, Query, field_catalogue, of_tree, query
+from mqpcap.query import EVERYTHING, WORDS, Query, field_catalogue, of_tree, query, shortcut_queries
 from mqpcap.query import Comparison as Test
 from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes, with_end
+from mqpcap.reading import Outcome, background, checked_choices, size_bytes, with_end
 from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.statistics.capture_quality import Report, report_of
@@ -115,7 +117,11 @@ def _ignore(read_bytes: int) -> None:
 class _Inputs:
     """The captures of one call, what happened to them, and temporary files that live as long as this object."""
 
-    def __init__(self, path: Paths, choices: Choices) -> None:
+    wanted: Query | None = None
+    """The messages that are selected, None for all."""
+
+    def __init__(self, path: Paths, options: Mapping[str, Any]) -> None:
+        choices = checked_choices(**options)
         self.captures, self._copies = open_inputs(path)
         self.outcome = Outcome(choices)
         self.outcome.capture_count = len(self.captures)
@@ -131,9 +137,14 @@ class _Inputs:
             notes += [] if tally is None or tally.note is None else [tally.note]
 
 
-def _query(text: str | Query | None, captures: Sequence[Capture]) -> Query | None:
-    parsed = query(text) if isinstance(text, str) else text
-    return None if parsed is None else with_end(parsed, captures)
+def _selected(path: Paths, filter: str | Query | None, options: Mapping[str, Any]) -> _Inputs:
+    """The captures of a call that takes a filter, or the words of the commands for one."""
+    inputs = _Inputs(path, {name: value for name, value in options.items() if name not in WORDS})
+    queries = shortcut_queries({name: value for name, value in options.items() if name in WORDS})
+    queries += [] if filter is None else [query(filter) if isinstance(filter, str) else filter]
+    if queries:
+        inputs.wanted = with_end(reduce(and_, queries), inputs.captures)
+    return inputs
 
 
 def stats(
@@ -162,10 +173,10 @@ def stats(
     >>> mqpcap.stats("pcaps/blipmq/qos1.pcap", by=["op"], top=1).to_pylist()[0]["messages"]
     68
     """
-    inputs = _Inputs(path, checked_choices(**options))
+    inputs = _selected(path, filter, options)
     interval_ns = None if interval is None else duration_ns(interval.strip())
     stats_report = _stats_report(report, by, tuple(metric), interval_ns, top)
-    count_captures(inputs.captures, inputs.outcome, stats_report.counters, progress, _query(filter, inputs.captures))
+    count_captures(inputs.captures, inputs.outcome, stats_report.counters, progress, inputs.wanted)
     rows = chosen(stats_report.columns, stats_report.rows(), having, sort, reverse)
     inputs.finish(notes, *stats_report.notes())
     return _table(stats_report.columns, rows[:top])
@@ -213,13 +224,12 @@ def diff(
     >>> [change.words for change in mqpcap.diff("pcaps/fq/session.pcap", "pcaps/fq/session.pcap").parts["topics"]][0]
     ()
     """
-    choices = checked_choices(**options)
-    inputs = [_Inputs(path, choices) for path in (before, after)]
+    inputs = [_selected(path, filter, options) for path in (before, after)]
     sides = []
     for letter, name, each in zip("AB", (before, after), inputs, strict=True):
         side = new_side(letter, name if isinstance(name, str) else str(name), each.captures)
-        with background(choices, size_bytes(each.captures)) as worker:
-            count_side(side, each.outcome, progress, worker, _query(filter, each.captures))
+        with background(each.outcome.choices, size_bytes(each.captures)) as worker:
+            count_side(side, each.outcome, progress, worker, each.wanted)
         each.finish(notes)
         sides.append(side)
     comparison = compared(sides)
@@ -237,9 +247,8 @@ def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: A
     >>> mqpcap.info("pcaps/faults/blipmq_lost.pcap")[0].packet_count
     381
     """
-    choices = checked_choices(**options)
-    inputs = _Inputs(path, choices)
-    with background(choices, size_bytes(inputs.captures)) as worker:
+    inputs = _Inputs(path, options)
+    with background(inputs.outcome.choices, size_bytes(inputs.captures)) as worker:
         reports = [report_of(capture, inputs.outcome, progress, worker) for capture in inputs.captures]
     inputs.finish(None)
     return [report for report in reports if report is not None]
@@ -269,8 +278,8 @@ def show(
     >>> next(mqpcap.show("pcaps/blipmq/qos1.pcap", 'op == "PING"')).exchange.state
     'answered'
     """
-    inputs = _Inputs(path, checked_choices(**options))
-    return _rows(inputs, inputs.captures, Filter(_query(filter, inputs.captures) or EVERYTHING), progress, notes)
+    inputs = _selected(path, filter, options)
+    return _rows(inputs, inputs.captures, Filter(inputs.wanted or EVERYTHING), progress, notes)
 
 
 def _rows(
@@ -301,8 +310,8 @@ def messages(
     >>> next(mqpcap.messages("pcaps/blipmq/qos1.pcap", 'op == "PUBLISH"')).topic
     b'q1'
     """
-    inputs = _Inputs(path, checked_choices(**options))
-    selected = Filter(_query(filter, inputs.captures) or EVERYTHING)
+    inputs = _selected(path, filter, options)
+    selected = Filter(inputs.wanted or EVERYTHING)
     return map(_message, _rows(inputs, inputs.captures, selected, progress, notes, with_bytes=True))
 
 
@@ -338,7 +347,7 @@ class FollowedConnection:
 
 def follow(
     path: Paths,
-    filter: str | Query,
+    filter: str | Query | None = None,
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
@@ -346,16 +355,14 @@ def follow(
 ) -> FollowedConnection:
     """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
 
-    Raises MqpcapError if no connection matches, or several do.
+    The filter may be words: ``connection="c2"``. Raises MqpcapError if no connection matches, or several do.
 
     >>> import mqpcap
     >>> len(list(mqpcap.follow("pcaps/blipmq/qos1.pcap", "connection == c2").messages))
     11
     """
-    inputs = _Inputs(path, checked_choices(**options))
-    selected = _query(filter, inputs.captures)
-    assert selected is not None
-    match = find_connection(inputs.captures, selected, inputs.outcome, progress)
+    inputs = _selected(path, filter, options)
+    match = find_connection(inputs.captures, inputs.wanted or EVERYTHING, inputs.outcome, progress)
     if match is None:
         inputs.finish(notes)
         raise CaptureError("there is no capture")
@@ -393,7 +400,7 @@ def trace(
     """
     if (message is None) == (at is None):
         raise TypeError("trace takes either message or at")
-    inputs = _Inputs(path, checked_choices(**options))
+    inputs = _Inputs(path, options)
     name = message if message is not None else _packet_name(at or 0)
     traces = trace_messages(inputs.captures, name, inputs.outcome, progress)
     inputs.finish(notes)
@@ -452,15 +459,14 @@ def explain(
     >>> [message.result.best.operation for message in mqpcap.explain("pcaps/blipmq/qos1.pcap", at=12)]
     ['PUBLISH']
     """
-    choices = checked_choices(**options)
     if hex is not None:
         if protocol not in protocols():
             raise ValueError(f"{protocol!r} is no protocol; there are {', '.join(protocols())}")
         data = bytes.fromhex(hex) if isinstance(hex, str) else hex
-        return [explain_bytes(protocols()[protocol], data, direction, dialect, choices)]
+        return [explain_bytes(protocols()[protocol], data, direction, dialect, checked_choices(**options))]
     if path is None:
         raise ValueError("give a capture, or hex and protocol")
-    inputs = _Inputs(path, choices)
+    inputs = _Inputs(path, options)
     if pairing is not None:
         name = None if at is None else _packet_name(at)
         wanted = of_tree(Test("connection", "==", (pairing,)))
@@ -506,7 +512,7 @@ def report(
     target = os.fspath(out)
     check_target(target)
     check_drawing()
-    inputs = _Inputs(path, checked_choices(**options))
+    inputs = _Inputs(path, options)
     page = Page(", ".join(file_text(capture.files[0]) for capture in inputs.captures), inputs.outcome)
     for capture in inputs.captures:
         page.take(capture, progress)
@@ -537,8 +543,8 @@ def extract(
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
     if os.path.lexists(out):
         raise OutputError(f"{os.fspath(out)} exists; extract replaces no file")
-    inputs = _Inputs(path, checked_choices(**options))
-    parts = find_packets(inputs.captures, _query(filter, inputs.captures), connections, inputs.outcome, progress)
+    inputs = _selected(path, filter, options)
+    parts = find_packets(inputs.captures, inputs.wanted, connections, inputs.outcome, progress)
     inputs.finish(None)
     assert parts is not None
     if split is not None:
@@ -594,12 +600,13 @@ def export(
     """
     if (out is None) == (append is None):
         raise TypeError("export takes either out or append")
-    choices = checked_choices(**options, jobs=jobs)
+    options["jobs"] = jobs
     if append is not None:
-        return _append(path, Path(append), Outcome(choices), finish, rebuild, remove, progress, notes)
+        outcome = Outcome(checked_choices(**options))
+        return _append(path, Path(append), outcome, finish, rebuild, remove, progress, notes)
     assert out is not None
-    inputs = _Inputs(path, choices)
-    inputs.outcome.choices = replace(choices, wanted=_query(filter, inputs.captures))
+    inputs = _selected(path, filter, options)
+    choices = inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
     files = [Path(name) for capture in inputs.captures for name in capture.files]
     with Export(Path(out), protected=files, threads=choices.core_count) as tables:
         write_captures(inputs.captures, inputs.outcome, tables, progress)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from running import ROOT, objects, run
 
 from mqpcap.cli import main
-from mqpcap.cli.options import _any_glob, common, misuse_of, period_s
+from mqpcap.cli.options import common, misuse_of, period_s
 from mqpcap.errors import QueryError
+from mqpcap.query.shortcuts import any_glob
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
@@ -129,7 +130,7 @@ def test_what_a_filter_says_is_misuse_of_the_option_without_the_column() -> None
 
 @given(st.lists(st.text("ab.*?", min_size=1), min_size=1, max_size=3), st.text("ab.\n"))
 def test_a_glob_selects_as_the_shell_does(globs: list[str], topic: str) -> None:
-    _, relation, words = _any_glob("topic", globs)
+    _, relation, words = any_glob("topic", globs)
 
     if relation == "in":
         selected = topic in words

@@ -6,7 +6,7 @@ Options that select messages, ``-Y`` and its shortcuts, become a single filter.
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -19,19 +19,20 @@ from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import PacketName
-    from mqpcap.query import Comparison, Moment, Query
+    from mqpcap.query import Query
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @contextmanager
-def misuse_of(option: str, column: str = "") -> Iterator[None]:
-    """A QueryError inside, which may say the column first, is misuse of the option."""
+def misuse_of(option: str = "", column: str = "") -> Iterator[None]:
+    """A QueryError inside, which may say the column first, is misuse of the option; without it the error names it."""
     try:
         yield
     except QueryError as error:
-        raise click.UsageError(f"{option}: {one_line(error).removeprefix(f'{column}: ')}") from None
+        words = one_line(error)
+        raise click.UsageError(f"{option}: {words.removeprefix(f'{column}: ')}" if option else words) from None
 
 
 def connection_query(name: str, option: str) -> "Query":
@@ -177,7 +178,6 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
     return with_choices
 
 
-_ANY_OF = ("protocol", "op", "client", "server", "connection")
 _OPTIONS = (
     click.option("-Y", "--filter", "filter_text", metavar="FILTER", shell_complete=fields,
                  help="Select messages that match this filter, for example 'op == PUBLISH and latency > 50ms'."),
@@ -206,16 +206,6 @@ _OPTIONS = (
                  help="Select requests that were answered later, for example after 50ms; units ns, us, ms, "
                       "s (default)."),
 )  # fmt: skip
-_TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
-    **{name: functools.partial(lambda name, words: [_any_of(name, words)], name) for name in _ANY_OF},
-    "status": lambda word: [("status", "==", (word,))],
-    "topic": lambda globs: [_any_glob("topic", globs)],
-    "grep": lambda words: [("payload", "matches", ("|".join(map(re.escape, words)),))],
-    "flawed": lambda _: [("flaw", "exists")],
-    "unanswered": lambda _: [("is_request", "is"), ("state", "==", ("unanswered",))],
-    "slower_than": lambda time: [("is_request", "is"), ("latency", ">", (time.strip(),))],
-}
-"""By option what is asked for, as a Comparison is made of it."""
 
 
 def filter_options(command: Callable[P, R]) -> Callable[..., R]:
@@ -226,8 +216,7 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
 
     @functools.wraps(command)
     def with_wanted(*args: Any, **kwargs: Any) -> R:
-        options = {name: kwargs.pop(name) for name in (*_TESTS, "since", "until", "filter_text")}
-        given = {name: value for name, value in options.items() if value not in (None, False, ())}
+        given = {name: value for name in names if (value := kwargs.pop(name)) not in (None, False, ())}
         bodies = kwargs.get("bodies")  # None: all of them
         wanted = _query(given, bool(kwargs.get("utc")), bodies is None)
         if wanted is not None and wanted.needs_end:
@@ -239,24 +228,20 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
                 wanted = with_end(wanted, captures(inputs).captures if inputs else [])
         return command(*args, wanted=wanted, **kwargs)  # type: ignore[arg-type]  # wanted is the command's own
 
-    decorated: Callable[..., R] = with_wanted
+    decorated: Any = with_wanted
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
-    return decorated
+    names = [param.name for param in decorated.__click_params__[-len(_OPTIONS) :]]
+    return decorated  # type: ignore[no-any-return]  # what click gives back is the function
 
 
 def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Query | None":
-    if "unanswered" in given and "slower_than" in given:
-        raise click.UsageError("--unanswered and --slower-than exclude each other: no answer, no latency")
     if not given:
         return None
-    from mqpcap.query import Comparison, of_tree, query
+    from mqpcap.query import query, shortcut_queries
 
-    tests = [(name, Comparison(*test)) for name in _TESTS if name in given for test in _TESTS[name](given[name])]
-    all_of: list[Query] = []
-    for name, test in (*tests, *_times(given, utc)):
-        with misuse_of(f"--{name}".replace("_", "-"), test.name):
-            all_of.append(of_tree(test, utc))
+    with misuse_of():
+        all_of = shortcut_queries(given, utc)
     if "filter_text" in given:
         with misuse_of("-Y"):
             all_of.append(query(given["filter_text"], utc))
@@ -264,37 +249,3 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     if filter_query.needs_bodies and not bodies_are_whole:
         raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
     return filter_query
-
-
-def _any_of(name: str, words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """A test for values with commas between; those of operations may be globs."""
-    values = [value.strip() for word in words for value in word.split(",")]
-    return _any_glob(name, values) if name == "op" else (name, "in", values)
-
-
-def _any_glob(name: str, globs: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    if not any(sign in glob for glob in globs for sign in "*?"):
-        return name, "in", globs
-    patterns = ("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in glob) for glob in globs)
-    return name, "matches", (f"(?s)^(?:{'|'.join(patterns)})$",)
-
-
-def _times(given: Mapping[str, Any], utc: bool) -> "Iterator[tuple[str, Comparison]]":
-    """The bounds of --since and --until; an --until of an earlier time of day is of the next day."""
-    from mqpcap.query import Comparison
-    from mqpcap.query.values import moment
-
-    since: Moment | None = None
-    for name, relation in (("since", ">="), ("until", "<")):
-        if name in given:
-            with misuse_of(f"--{name}"):
-                when = moment(given[name].strip(), utc)
-            if since is not None and when.origin == "begin":
-                when = since.later(when.ns)
-            elif since is not None and when.origin == since.origin == "day" and when.ns < since.ns:
-                when = when.next_day()
-            is_comparable = since is not None and (when.origin, when.utc) == (since.origin, since.utc)
-            if since is not None and is_comparable and when.time_ns(0) <= since.time_ns(0):
-                raise click.UsageError("--until is not later than --since: nothing is between them")
-            since = when
-            yield name, Comparison("ts", relation, (when,))
