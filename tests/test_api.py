@@ -181,6 +181,19 @@ def test_export_writes_the_tables_of_the_command(tmp_path: Path) -> None:
     assert summary.row_count > 0
 
 
+def test_the_tables_of_a_uri_are_refused_as_by_the_command() -> None:
+    with pytest.raises(mqpcap.MqpcapError, match="no path of this machine"):
+        mqpcap.export(QOS1, "s3://bucket/tables")
+
+
+def test_extract_anonymises_by_the_key_file_of_the_command(tmp_path: Path) -> None:
+    key_file = str(tmp_path / "key")
+    run("extract", "-q", QOS1, "--op", "PING", "--anonymise", "--key-file", key_file, "--out", tmp_path / "a.pcapng")
+    mqpcap.extract(QOS1, tmp_path / "b.pcapng", op="PING", anonymise=key_file)
+
+    assert (tmp_path / "a.pcapng").read_bytes() == (tmp_path / "b.pcapng").read_bytes()
+
+
 def test_an_input_that_is_no_capture_raises(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"no capture")
     for call in (mqpcap.stats, mqpcap.info, mqpcap.show):

@@ -26,7 +26,7 @@ import pyarrow as pa
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, OutputError, QueryError
-from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation
+from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation, key_of_file
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.conversation import Conversation
 from mqpcap.listing.explained_messages import (
@@ -37,14 +37,7 @@ from mqpcap.listing.explained_messages import (
     explain_captured,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
-from mqpcap.listing.extraction import (
-    ExtractSummary,
-    Split,
-    created_file,
-    find_packets,
-    split_packets,
-    write_packets,
-)
+from mqpcap.listing.extraction import ExtractSummary, Split, find_packets, write_extract
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_lines import Style
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
@@ -69,7 +62,7 @@ from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group, named_report
-from mqpcap.tables.export import Export, ExportSummary
+from mqpcap.tables.export import Export, ExportSummary, check_local
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -401,7 +394,7 @@ def trace(
     if (message is None) == (at is None):
         raise TypeError("trace takes either message or at")
     inputs = _Inputs(path, options)
-    name = message if message is not None else _packet_name(at or 0)
+    name = message if message is not None else PacketName.parsed(at or 0)
     traces = trace_messages(inputs.captures, name, inputs.outcome, progress)
     inputs.finish(notes)
     return traces
@@ -468,7 +461,7 @@ def explain(
         raise ValueError("give a capture, or hex and protocol")
     inputs = _Inputs(path, options)
     if pairing is not None:
-        name = None if at is None else _packet_name(at)
+        name = None if at is None else PacketName.parsed(at)
         wanted = of_tree(Test("connection", "==", (pairing,)))
         replay = replay_pairing(inputs.captures, wanted, name, inputs.outcome, progress)
         inputs.finish(None)
@@ -486,15 +479,10 @@ def _place(
     packet: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
 ) -> PacketName | StreamPlace:
     if packet is not None:
-        return _packet_name(packet)
+        return PacketName.parsed(packet)
     if connection is None or direction is None or offset is None:
         raise ValueError("name the message by at, or by connection, direction and offset together")
     return StreamPlace(connection, direction, offset)
-
-
-def _packet_name(packet: int | str) -> PacketName:
-    file, _, number = str(packet).strip().rpartition("#")
-    return PacketName(int(number), file or None)
 
 
 def report(
@@ -526,7 +514,7 @@ def extract(
     filter: str | Query | None = None,
     *,
     connections: bool = False,
-    anonymise: Anonymisation | bytes | None = None,
+    anonymise: Anonymisation | bytes | str | None = None,
     split: Split | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
@@ -534,11 +522,13 @@ def extract(
 ) -> ExtractSummary:
     """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
 
-    connections: whole connections of selected messages. anonymise: a key of 32 bytes, or `Anonymisation`, which says
-    how bodies and names are replaced; equal keys give equal addresses. split: ``"connection"``, ``"topic"`` or a number
+    connections: whole connections of selected messages. anonymise: a key of 32 bytes, the path of a file
+    with a key, as ``--key-file``, or `Anonymisation`, which says how bodies and names are replaced; equal keys give
+    equal addresses. split: ``"connection"``, ``"topic"`` or a number
     of bytes; ``out`` is then a new directory with a file for each. Raises MqpcapError if nothing is selected.
     """
-    how = Anonymisation(anonymise) if isinstance(anonymise, bytes) else anonymise
+    key = key_of_file(anonymise) if isinstance(anonymise, str) else anonymise
+    how = Anonymisation(key) if isinstance(key, bytes) else key
     if how is not None and len(how.key) != KEY_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
     if os.path.lexists(out):
@@ -547,11 +537,7 @@ def extract(
     parts = find_packets(inputs.captures, inputs.wanted, connections, inputs.outcome, progress)
     inputs.finish(None)
     assert parts is not None
-    if split is not None:
-        summary = split_packets(parts, os.fspath(out), split, inputs.outcome, progress, how)
-    else:
-        with created_file(os.fspath(out)) as file:
-            summary = write_packets(parts, file, inputs.outcome, progress, how)
+    summary = write_extract(parts, os.fspath(out), split, inputs.outcome, progress, how)
     inputs.finish(notes)
     return summary
 
@@ -600,6 +586,7 @@ def export(
     """
     if (out is None) == (append is None):
         raise TypeError("export takes either out or append")
+    check_local(os.fspath(out if out is not None else append or ""))
     options["jobs"] = jobs
     if append is not None:
         outcome = Outcome(checked_choices(**options))

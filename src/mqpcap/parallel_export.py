@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.pipeline import CapturePipeline
-    from mqpcap.tables.export import Export
+    from mqpcap.tables.export import Export, ExportSummary
     from mqpcap.tables.output import Emit, Output
     from mqpcap.tables.parquet import DateColumn
 
@@ -155,6 +155,37 @@ def write_captures(
             outcome.add(group_outcome)
             tables.adopt_all(folder)
     note_neighbours(captures, outcome)
+
+
+def export_captures(
+    captures: "Sequence[Capture]",
+    out: "Path",
+    outcome: Outcome,
+    meter: Meter,
+    allow_missing: bool,
+    prepare: Callable[[], None] | None = None,
+) -> "ExportSummary | None":
+    """Write the tables of captures to a directory, with rows of ``captures`` for files that could not be read.
+
+    allow_missing: an earlier export is replaced even if an input could not be read. None: nothing could be read, and
+    the directory stays as it was.
+    """
+    from pathlib import Path
+
+    from mqpcap.tables.captures import is_no_capture
+    from mqpcap.tables.export import Export
+
+    missing = list(outcome.unreadable)
+    files = [Path(name) for capture in captures for name in capture.files if name != "-"]
+    only_new = bool(missing) and not allow_missing
+    with Export(out, only_new=only_new, protected=files, threads=outcome.choices.core_count) as tables:
+        write_captures(captures, outcome, tables, meter, prepare)
+        if not outcome.dissected_count:
+            return None  # what was there is worth more than nothing
+        write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
+        write_unread(tables, [x for x in (*missing, *outcome.skipped) if is_no_capture(x[1])], "no capture")
+        tables.only_new = bool(outcome.unreadable) and not allow_missing
+        return tables.commit()
 
 
 def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str, capture: str | None = None) -> None:

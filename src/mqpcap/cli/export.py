@@ -68,6 +68,8 @@ def export(
     """
     from pathlib import Path
 
+    from mqpcap.tables.export import check_local
+
     if (out_dir is None) == (lake_dir is None):
         raise click.UsageError("name either --out DIR or --append DIR")
     if lake_dir is not None:
@@ -99,44 +101,19 @@ def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, ou
     from pathlib import Path
 
     from mqpcap.errors import OutputError
-    from mqpcap.parallel_export import write_captures, write_unread
-    from mqpcap.tables.captures import is_no_capture
-    from mqpcap.tables.export import Export
+    from mqpcap.parallel_export import export_captures
 
-    captures, choices = found(inputs, outcome), outcome.choices
-    files = [Path(name) for capture in captures for name in capture.files if name != "-"]
+    captures = found(inputs, outcome)
     if not captures:
         end(outcome)
-    missing = list(outcome.unreadable)
-    only_new = bool(outcome.unreadable) and not allow_missing
     try:
-        with Export(Path(out_dir), only_new=only_new, protected=files, threads=choices.core_count) as tables:
-            with metered(size_bytes(captures), choices.quiet) as meter:
-                write_captures(captures, outcome, tables, meter, configure_process)
-            if not outcome.dissected_count:
-                end(outcome)  # what was there stays: it is worth more than nothing
-            write_unread(tables, [x for x in missing if not is_no_capture(x[1])], "unreadable")
-            write_unread(tables, [x for x in (*missing, *outcome.skipped) if is_no_capture(x[1])], "no capture")
-            tables.only_new = bool(outcome.unreadable) and not allow_missing
-            summary = tables.commit()
+        with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+            summary = export_captures(captures, Path(out_dir), outcome, meter, allow_missing, configure_process)
     except OutputError:
         exit_code(outcome)  # inputs that cannot be read are reported as well
         raise
-    if not choices.quiet:
+    if summary is not None and not outcome.choices.quiet:
         tell(summary, outcome, out_dir)
-
-
-def check_local(folder: str) -> None:
-    """Raises OutputError for a directory that is a URI."""
-    from mqpcap.capture.inputs import is_remote
-    from mqpcap.errors import OutputError
-
-    if is_remote(folder):
-        from mqpcap.capture.remote import redacted_uri
-
-        raise OutputError(
-            f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export --out writes to stores"
-        )
 
 
 def _append(

@@ -3,9 +3,8 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from contextlib import closing
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,7 +13,7 @@ from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
 from mqpcap.cli.options import byte_count, common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
-from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.errors import OutputError
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural, size
 
@@ -105,7 +104,7 @@ def extract(
     """
     from mqpcap.listing.anonymisation import Anonymisation
     from mqpcap.listing.connection_search import read_again
-    from mqpcap.listing.extraction import find_packets, split_packets, write_packets
+    from mqpcap.listing.extraction import find_packets, write_extract, write_packets
 
     check_sources(inputs, interface, bpf)
     if (interface is None) != (ring is None):
@@ -128,11 +127,10 @@ def extract(
         parts = find_packets(captures, wanted, whole_connections, outcome, meter)
         if parts is None:
             finish(outcome)
-        if split is not None:
-            summary = split_packets(parts, out_path, split, outcome, meter, how)
+        if out_path == "-":
+            summary = write_packets(parts, sys.stdout.buffer, outcome, meter, how)
         else:
-            with new_file(out_path) as file:
-                summary = write_packets(parts, file, outcome, meter, how)
+            summary = write_extract(parts, out_path, split, outcome, meter, how)
     if how is not None:
         outcome.notes.append(how.words())
     if not choices.quiet:
@@ -167,41 +165,12 @@ def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int],
 
 
 def _key(name: str | None, quiet: bool) -> bytes:
-    """The key in a file, which is made if it does not exist; without a file a new key, which a note tells."""
-    from mqpcap.listing.anonymisation import KEY_BYTES
+    """The key in a file; without a file a new key, which a note names."""
+    from mqpcap.listing.anonymisation import KEY_BYTES, key_of_file
 
     if name is None:
         key = os.urandom(KEY_BYTES)
         if not quiet:
             print_note(f"note: the key is {key.hex()}; in a --key-file it gives the same addresses again")
         return key
-    try:
-        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            key = os.urandom(KEY_BYTES)
-            file.write(key.hex() + "\n")
-            return key
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
-    try:
-        with open(name, encoding="ascii") as file:
-            key = bytes.fromhex(file.read(4 * KEY_BYTES))
-    except (OSError, ValueError):
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise MqpcapError(f"{name} is no key: {2 * KEY_BYTES} hexadecimal digits")
-    return key
-
-
-@contextmanager
-def new_file(name: str) -> Iterator[BinaryIO]:
-    """A file that did not exist; it goes away where writing fails."""
-    if name == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    from mqpcap.listing.extraction import created_file
-
-    with created_file(name) as file:
-        yield file
+    return key_of_file(name)

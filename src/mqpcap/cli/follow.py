@@ -8,7 +8,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
-from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
+from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.options import common, connection_query, filter_options, packet_name, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mqpcap.capture import Capture
     from mqpcap.listing.connection_search import SelectedConnection
     from mqpcap.listing.explained_messages import PacketName
+    from mqpcap.listing.field_lines import FieldLines
     from mqpcap.query import Query
 
 
@@ -73,7 +74,7 @@ def follow(
         if raw or field_names or as_csv or name or wanted is not None or (message is not None and packet):
             raise click.UsageError("--message or --at follows one message; it goes with --json, and with no selection")
         _trace(capture, message or packet, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
-    fields = FieldWriter(field_names, header, as_csv, as_json) if field_names or as_csv else None
+    fields = field_lines(field_names, header, as_csv, as_json)
     if name is not None:
         by_name = connection_query(name, "NAME")
         wanted = by_name if wanted is None else by_name & wanted
@@ -157,7 +158,7 @@ def _list_connections(captures: "Sequence[Capture]", utc: bool, outcome: Outcome
 
 
 def _write_values(
-    capture: "Capture", connection: "SelectedConnection", fields: FieldWriter | None, outcome: Outcome, meter: Meter
+    capture: "Capture", connection: "SelectedConnection", fields: "FieldLines | None", outcome: Outcome, meter: Meter
 ) -> None:
     """Write the messages as the values of fields, or as JSON."""
     from mqpcap.listing.filters import Filter
@@ -165,7 +166,7 @@ def _write_values(
     from mqpcap.listing.time_merge import merge
 
     text = fields or json_line
-    write_heading(text)
+    sys.stdout.write(fields.heading if fields else "")
     only = Filter(connection.query(), left_out=["ts"])
     merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
 

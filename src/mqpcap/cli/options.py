@@ -126,10 +126,10 @@ def packet_name(ctx: click.Context, param: click.Parameter, word: str | None) ->
         return None
     from mqpcap.listing.explained_messages import PacketName
 
-    file, _, digits = word.strip().rpartition("#")
-    if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
-        raise click.BadParameter(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER", ctx, param)
-    return PacketName(int(digits), file or None)
+    try:
+        return PacketName.parsed(word)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 allow_missing = click.option("--allow-missing", is_flag=True, help="Replace an export even if an input is unreadable.")

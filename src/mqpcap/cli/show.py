@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqpcap.cli.bodies import BodyFiles, Encoding, records, write_raw
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, print_note, width_of
-from mqpcap.cli.field_output import FieldWriter, field_options, write_heading
+from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
 from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
 from mqpcap.cli.reading import finish
@@ -21,6 +20,8 @@ from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
+    from mqpcap.listing.body_output import Encoding
+    from mqpcap.listing.field_lines import FieldLines
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.reorder_buffer import MessageRow
@@ -41,7 +42,7 @@ class _Form:
     as_hex: bool
     raw_body: bool
     bodies_to: str | None
-    body_encoding: Encoding | None
+    body_encoding: "Encoding | None"
     field_names: tuple[str, ...]
     header: bool
     as_csv: bool
@@ -61,13 +62,7 @@ class _Form:
         if (self.raw_body or self.bodies_to) and has_other:
             raise click.UsageError("--raw-body and --bodies-to write bodies alone; they go with no other form")
 
-    def field_writer(self) -> FieldWriter | None:
-        """The writer of values, None in another form."""
-        if not self.field_names and not self.as_csv:
-            return None
-        return FieldWriter(self.field_names, self.header, self.as_csv, self.as_json)
-
-    def filter(self, wanted: "Query | None", tally: "MatchTally | None", fields: FieldWriter | None) -> "Filter":
+    def filter(self, wanted: "Query | None", tally: "MatchTally | None", fields: "FieldLines | None") -> "Filter":
         """The filter, with the columns that this form needs."""
         from mqpcap.listing.filters import Filter
         from mqpcap.listing.message_lines import body_columns
@@ -89,8 +84,10 @@ class _Form:
     def body_writer(self) -> "Callable[[Iterator[MessageRow]], None] | None":
         """Writes bodies, None in another form."""
         if self.bodies_to:
+            from mqpcap.listing.body_output import BodyFiles
+
             return BodyFiles(self.bodies_to).write
-        return write_raw if self.raw_body else None
+        return _write_raw if self.raw_body else None
 
 
 @command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
@@ -145,7 +142,7 @@ def show(
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices, needs_match=must_match)
     outcome.tally = None if wanted is None else MatchTally(wanted)
-    fields = form.field_writer()
+    fields = field_lines(form.field_names, form.header, form.as_csv, form.as_json)
     only = form.filter(wanted, outcome.tally, fields)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
@@ -157,7 +154,7 @@ def show(
         style = line_style(color, width_of(sys.stdout), utc=is_utc(time_form, utc), times=times)
         lines = Lines(choices, style, files, form.verbose, form.as_hex)
         text = fields or form.text(lines)
-        write_heading(text)
+        sys.stdout.write(fields.heading if fields else "")
         write_bodies = form.body_writer()
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
             write = _writer(text, count) if write_bodies is None else _limited(write_bodies, count)
@@ -170,9 +167,19 @@ def show(
 
 
 def _records(row: "MessageRow", encoding: "Encoding") -> str:
+    from mqpcap.listing.body_output import body_records
     from mqpcap.tables.json_lines import json_text
 
-    return "".join(json_text(record) + "\n" for record in records(row, encoding))  # type: ignore[arg-type]  # text, numbers
+    return "".join(json_text(record) + "\n" for record in body_records(row, encoding))  # type: ignore[arg-type]  # text, numbers
+
+
+def _write_raw(rows: "Iterator[MessageRow]") -> None:
+    """Write the bodies to stdout as they are, each followed by a new line."""
+    from mqpcap.listing.field_values import message_bodies
+
+    sys.stdout.flush()
+    sys.stdout.buffer.writelines(body + b"\n" for row in rows for body in message_bodies(row))
+    sys.stdout.buffer.flush()
 
 
 def _limited(write_bodies: "Callable[[Iterator[MessageRow]], None]", count: int | None) -> "Write":

@@ -10,7 +10,7 @@ import click
 from mqpcap.cli.command import Command, Group
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note
-from mqpcap.cli.export import check_local, tell
+from mqpcap.cli.export import tell
 from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.options import allow_missing, common
 from mqpcap.cli.process import NoPandas
@@ -132,6 +132,7 @@ def _append(inputs: Sequence[str], lake_dir: str, task: _Task, outcome: Outcome)
     from mqpcap.delta.growth import Lake
     from mqpcap.spark import job
     from mqpcap.spark.session import session
+    from mqpcap.tables.export import check_local
 
     check_local(lake_dir)
     with Lake(Path(lake_dir), outcome.choices.dissection()) as lake:

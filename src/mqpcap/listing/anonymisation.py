@@ -15,6 +15,7 @@ header. Bytes outside of messages become ``x``.
 """
 
 import hashlib
+import os
 import re
 import struct
 import tempfile
@@ -35,7 +36,7 @@ from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.decode.proxy_header import MAX_LINE_BYTES
 from mqpcap.decode.proxy_header import REASON as PROXY_REASON
-from mqpcap.errors import let_go
+from mqpcap.errors import MqpcapError, OutputError, let_go
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.listing.explanation import FieldItem, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
@@ -93,6 +94,27 @@ class Anonymisation:
             "bytes outside of messages x; link headers, tunnels, IP and TCP options left out; "
             f"kept: ports, times, sequence numbers, lengths, numbers and the columns {', '.join(kept)}"
         )
+
+
+def key_of_file(name: str) -> bytes:
+    """The key in a file, which is made if it does not exist. Raises OutputError, or MqpcapError if it has no key."""
+    try:
+        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            key = os.urandom(KEY_BYTES)
+            file.write(key.hex() + "\n")
+            return key
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+    try:
+        with open(name, encoding="ascii") as file:
+            key = bytes.fromhex(file.read(4 * KEY_BYTES))
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise MqpcapError(f"{name} is no key: {2 * KEY_BYTES} hexadecimal digits")
+    return key
 
 
 class AddressMap:

@@ -50,6 +50,14 @@ class PacketName:
     number: int
     file: str | None = None
 
+    @classmethod
+    def parsed(cls, word: str | int) -> "PacketName":
+        """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it. Raises ValueError."""
+        file, _, digits = str(word).strip().rpartition("#")
+        if not re.fullmatch(r"0*[1-9]\d{0,17}", digits, re.ASCII):
+            raise ValueError(f"{word!r} is not a packet's number from 1 on, or FILE#NUMBER")
+        return cls(int(digits), file or None)
+
     def with_path(self, files: Sequence[str]) -> "PacketName":
         """The packet with its file's path, if the file has a short name as lines write it: ``f3`` is the third."""
         match = re.fullmatch(r"f([1-9]\d{0,8})", self.file or "")

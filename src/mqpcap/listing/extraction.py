@@ -187,6 +187,21 @@ def write_packets(
     return _write(parts, lambda packet, _: _put(writer, packet), outcome, meter, how)
 
 
+def write_extract(
+    parts: Sequence[Extraction],
+    out: str,
+    split: Split | None,
+    outcome: Outcome,
+    meter: Meter,
+    how: Anonymisation | None = None,
+) -> ExtractSummary:
+    """Write packets into a new file; with ``split`` into several files of a new directory."""
+    if split is not None:
+        return split_packets(parts, out, split, outcome, meter, how)
+    with created_file(out) as file:
+        return write_packets(parts, file, outcome, meter, how)
+
+
 def split_packets(
     parts: Sequence[Extraction], folder: str, split: Split, outcome: Outcome, meter: Meter,
     how: Anonymisation | None = None,

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqpcap import __version__
+from mqpcap.capture.inputs import is_remote
 from mqpcap.errors import OutputError
 from mqpcap.tables.parquet import (
     MAX_BUFFERED_BYTES,
@@ -100,6 +101,16 @@ class TableFile:
     table: str
     row_count: int
     size_bytes: int
+
+
+def check_local(folder: str) -> None:
+    """Raises OutputError for a directory that is a URI."""
+    if is_remote(folder):
+        from mqpcap.capture.remote import redacted_uri
+
+        raise OutputError(
+            f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export --out writes to stores"
+        )
 
 
 class Export(RowFiles):

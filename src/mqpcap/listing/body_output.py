@@ -1,31 +1,22 @@
-"""Bodies of messages as they are: to stdout, as files, or one JSON record a line in a shape that never changes."""
+"""Bodies of messages as they are: as files, or as records in a shape that never changes.
+
+In: rows of messages, as ``mqpcap.show`` gives them. Out: files, or a mapping for each body. Called by: ``show``.
+"""
 
 import base64
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
 from mqpcap.errors import OutputError
+from mqpcap.listing.field_values import FieldReader, message_bodies
+from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.tables.schemas import NUMBER
 from mqpcap.wording import plural
-
-if TYPE_CHECKING:
-    from mqpcap.listing.reorder_buffer import MessageRow
 
 Encoding = Literal["text", "base64"]
 MAX_FILES = 1 << 20
-"""Files that are written to one directory; then the command fails."""
-
-
-def write_raw(rows: "Iterator[MessageRow]") -> None:
-    """Write the bodies to stdout as they are, each followed by a new line."""
-    from mqpcap.listing.field_values import message_bodies
-
-    sys.stdout.flush()
-    for row in rows:
-        for body in message_bodies(row):
-            sys.stdout.buffer.write(body + b"\n")
-    sys.stdout.buffer.flush()
+"""Files that are written to one directory; then OutputError is raised."""
 
 
 class BodyFiles:
@@ -38,11 +29,8 @@ class BodyFiles:
         if os.path.islink(folder) or os.listdir(folder):
             raise OutputError(f"{folder} is not empty; bodies go to a directory that is new or empty")
 
-    def write(self, rows: "Iterator[MessageRow]") -> None:
+    def write(self, rows: Iterable[MessageRow]) -> None:
         """Write the bodies of messages; names have number, connection and packet: ``000001_c2_41.bin``."""
-        from mqpcap.listing.field_values import message_bodies
-        from mqpcap.tables.schemas import NUMBER
-
         for row in rows:
             for body in message_bodies(row):
                 self.count += 1
@@ -53,10 +41,8 @@ class BodyFiles:
                     file.write(body)
 
 
-def records(row: "MessageRow", encoding: Encoding) -> Iterator[Mapping[str, object]]:
+def body_records(row: MessageRow, encoding: Encoding) -> Iterator[Mapping[str, object]]:
     """A record for each body of a message, one without a body if it has none; every record has every key."""
-    from mqpcap.listing.field_values import FieldReader, message_bodies
-
     message = row.message
     connection, client, server, ts = FieldReader(("connection", "client", "server", "ts")).values(row)
     texts = [_encoded(body, encoding) for body in message_bodies(row)]
