@@ -28,7 +28,7 @@ _TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
 """By word, the tests as `Comparison` takes them."""
 WORDS = (*_TESTS, "since", "until")
 _SEVERAL = (*_ANY_OF, "topic", "grep")
-"""Words with any number of values; a message matches one of them."""
+"""Words that take several values."""
 
 
 def shortcut_queries(values: Mapping[str, Any], utc: bool = False) -> list[Query]:
