@@ -119,13 +119,13 @@ def _pipeline(
         return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
     from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
     from mqpcap.query import MatchTally, Selection
-    from mqpcap.tables.schemas import NUMBER
+    from mqpcap.tables.schemas import CONNECTION_NUMBER
 
     tally = outcome.tally = outcome.tally or MatchTally(choices.wanted)
 
     def give(output: "Output") -> None:
         tally.match_count += output.rows.num_rows if output.fields is not None else 0
-        names = [name for name in output.rows.column_names if name not in (NUMBER, OTHER_PROTOCOL)]
+        names = [name for name in output.rows.column_names if name not in (CONNECTION_NUMBER, OTHER_PROTOCOL)]
         write(replace(output, rows=output.rows.select(names)))
 
     def take(output: "Output") -> None:

@@ -72,7 +72,7 @@ def test_newest_is_the_packet_that_came_last_by_file_and_number() -> None:
 def test_messages_say_where_they_are_and_when_they_came() -> None:
     rows = MessageBuffer()
     put(rows, [(100, 105), (105, 115), (115, 140)], gap=8, resynced=True)
-    found = rows.taken()
+    found = rows.take_all()
 
     assert list(found) == list(NAMES)
     assert {name: column.tolist() for name, column in found.items()} == {
@@ -89,12 +89,12 @@ def test_room_grows_and_what_was_taken_stays() -> None:
     for k in range(1000):
         put(rows, [(100 + k % 20, 101 + k % 20)])
     rows.add(dict(zip(NAMES, range(len(NAMES)), strict=True)))
-    first = rows.taken()
+    first = rows.take_all()
     put(rows, [(130, 140)])
 
     assert (len(rows), len(first["offset"])) == (1, 1001)
     assert first["offset"].tolist() == [*sorted(100 + k % 20 for k in range(1000)), 7]  # which came last
-    assert rows.taken()["offset"].tolist() == [130]
+    assert rows.take_all()["offset"].tolist() == [130]
 
 
 def test_packets_survive_pickling() -> None:
@@ -139,4 +139,4 @@ def test_messages_that_are_added_one_by_one_make_room() -> None:
     for k in range(2 * INITIAL_CAPACITY + 1):
         rows.add(dict.fromkeys(NAMES, k))
 
-    assert rows.taken()["gap_before"].tolist() == [*range(2 * INITIAL_CAPACITY + 1)]
+    assert rows.take_all()["gap_before"].tolist() == [*range(2 * INITIAL_CAPACITY + 1)]

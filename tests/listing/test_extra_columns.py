@@ -22,7 +22,7 @@ from mqpcap.listing.extra_columns import (
 from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.protocols import protocols
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 Rows = list[dict[str, Any]]
@@ -45,9 +45,9 @@ def test_a_number_is_the_place_among_connections_by_their_first_packets(name: st
     messages, connections = read(PCAPS / f"{name}.pcap")
 
     connections.sort(key=lambda row: row["first_ts_ns"])
-    numbers = {row["connection_id"]: row[NUMBER] for row in connections}
+    numbers = {row["connection_id"]: row[CONNECTION_NUMBER] for row in connections}
     assert list(numbers.values()) == list(range(1, len(connections) + 1))
-    assert messages and all(row[NUMBER] == numbers[row["connection_id"]] for row in messages)
+    assert messages and all(row[CONNECTION_NUMBER] == numbers[row["connection_id"]] for row in messages)
 
 
 def test_strangers_are_named_and_ours_are_not() -> None:

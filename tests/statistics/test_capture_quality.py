@@ -6,14 +6,14 @@ import pytest
 from mqpcap.capture import FileFacts
 from mqpcap.statistics.capture_quality import Report
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 
 
 def test_the_name_of_a_connection_is_the_first_that_it_had() -> None:
     rows = [
         pa.table(
             {
-                NUMBER: [1], "client_name": [name], "protocol": ["msgq"], "status": ["ok"], "flaw": pa.nulls(1),
+                CONNECTION_NUMBER: [1], "client_name": [name], "protocol": ["msgq"], "status": ["ok"], "flaw": pa.nulls(1),
                 "frame_len": [1], "resynced": [False],
             }
         )

@@ -34,7 +34,7 @@ def follow_rotation(name: str, wait: InputWait, report: Callable[[str], None]) -
             raise CaptureError(f"{name}: no capture in this directory")
         name = max(written)[1]
     follower = _RotationFollower(name, wait, report)
-    capture = Capture((follower.opened(wait),))
+    capture = Capture((follower.open_file(wait),))
     capture.next_file = lambda: follower.next(capture.wait or wait)
     return capture
 
@@ -45,7 +45,7 @@ class _RotationFollower:
         self._next: str | None = None
         self._looked_s = 0.0
 
-    def opened(self, wait: InputWait) -> InputFile:
+    def open_file(self, wait: InputWait) -> InputFile:
         """The current file, opened."""
         self._next = None
         source = growing(self._name, wait, self._has_successor)
@@ -62,7 +62,7 @@ class _RotationFollower:
         self._report(f"{self._name}: {'begun anew' if anew else 'goes on in ' + self._next}")
         self._name = self._next
         try:
-            return self.opened(wait)
+            return self.open_file(wait)
         except CaptureError:
             if wait.is_over():  # before its header was written
                 return None

@@ -128,7 +128,7 @@ def captures_of(listener: "Interface", end: EndOfInput, period_s: float | None) 
 
 
 @contextmanager
-def opened(
+def open_captures(
     inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool, end: EndOfInput, outcome: Outcome
 ) -> "Iterator[Sequence[Capture]]":
     """The captures to read; what is none is the outcome's."""

@@ -13,7 +13,7 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, print_note, width_of
 from mqpcap.cli.field_output import field_lines, field_options
-from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, opened, summary
+from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, open_captures, summary
 from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
 from mqpcap.cli.reading import finish
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
@@ -148,7 +148,7 @@ def show(
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
-    with end if is_live else nullcontext(), opened(inputs, interface, bpf, follow, end, outcome) as captures:
+    with end if is_live else nullcontext(), open_captures(inputs, interface, bpf, follow, end, outcome) as captures:
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
         files = [name for capture in captures for name in capture.files]
         style = line_style(color, width_of(sys.stdout), utc=is_utc(time_form, utc), times=times)

@@ -10,7 +10,7 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
-from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, opened
+from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, open_captures
 from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, period_s, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import Form, chosen_columns, write
@@ -181,7 +181,7 @@ def stats(
     else:
         end = EndOfInput(signal.SIGINT, signal.SIGTERM)
         renewal = Renewal(every_s, form, lambda: write_rows(counted()))
-        with end, opened((), interface, bpf, False, end, outcome) as listened:
+        with end, open_captures((), interface, bpf, False, end, outcome) as listened:
             listened[0].wait = InputWait(renewal.tick, end.is_over)
             count_captures(listened, outcome, report.counters, _ignore, wanted, renewal.tick)
         renewal.finish()

@@ -132,7 +132,7 @@ class FoundMessages:
         copied = np.frombuffer(b"".join(self._copies), np.uint8)
         self._copies, self._copied_bytes = [], 0
         return [
-            Frames(protocol, data, **rows.taken())
+            Frames(protocol, data, **rows.take_all())
             for data, buffers in ((buffer, self._in_window), (copied, self._in_copies))
             for protocol, rows in buffers.items()
             if len(rows)

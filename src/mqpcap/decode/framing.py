@@ -162,9 +162,9 @@ class Framer:
             side.open_since_ns = side.since_ns(chunk, done) if missing_bytes <= 0 and done < chunk.length else None
         for side in connection.sides if protocol is not None else ():
             if side.partial is not None or side.open_since_ns is not None:
-                self.undecided[side.flow, side.number] = side.undecided_since_ns
+                self.undecided[side.flow, side.index] = side.undecided_since_ns
             elif self.undecided:
-                self.undecided.pop((side.flow, side.number), None)
+                self.undecided.pop((side.flow, side.index), None)
 
     def _detected(self, connection: ConnectionState, origin: FlowOrigin, new: list[StreamChunk]) -> bool:
         """Ask the protocols about a connection with new chunks. If False, the chunks are buffered."""
@@ -215,7 +215,7 @@ class Framer:
         side.framed_to, connection.proxied = header.length, header
         ts_ns, number, _ = packet
         self.output.problems.append(
-            Problem(side.flow, side.number, 0, header.length, "undecoded", REASON, ts_ns, number)
+            Problem(side.flow, side.index, 0, header.length, "undecoded", REASON, ts_ns, number)
         )
 
     def _begin(

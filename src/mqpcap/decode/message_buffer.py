@@ -256,7 +256,7 @@ class MessageBuffer:
     def __len__(self) -> int:
         return self.count
 
-    def taken(self) -> dict[str, Any]:
+    def take_all(self) -> dict[str, Any]:
         """All messages in order of time, an array for each of NAMES; the buffer is then empty."""
         n = self.count
         rows = self.array[:, :n]

@@ -50,7 +50,7 @@ class _PartialMessage:
 
 @dataclass(slots=True)
 class Side:
-    """A side while its connection lives: ``number`` 0 is endpoint A.
+    """A side while its connection lives: ``index`` 0 is endpoint A.
 
     ``framed_to``: bytes before this stream offset are framed.
     ``layout``: index of the layout that reads the next message.
@@ -64,7 +64,7 @@ class Side:
     """
 
     flow: int
-    number: int
+    index: int
     framed_to: int = 0
     layout: int = -1
     step: Step = SYNC
@@ -157,7 +157,7 @@ class Side:
         )
         if n:
             rows, shift = output.buffer_for(scanner.protocol, chunk.buffer)
-            rows.put(scanner.hits, n, chunk.packets, base, shift, self.flow, self.number)
+            rows.put(scanner.hits, n, chunk.packets, base, shift, self.flow, self.index)
             if self.gap or self.resynced:
                 rows.mark(len(rows) - n, self.gap, self.resynced)
                 self.gap, self.resynced = 0, False
@@ -190,7 +190,7 @@ class Side:
         head = bytes(chunk.buffer[base + self.framed_to : base + min(stop, self.framed_to + HEAD_BYTES)])
         ts_ns, packet, file = chunk.first_packet(self.framed_to)
         row = {
-            "layout": scanner.layout_index, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.number,
+            "layout": scanner.layout_index, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.index,
             "offset": self.framed_to, "captured": stop - self.framed_to, "ts_ns": ts_ns, "first_packet": packet,
             "first_file": file, "gap_before": self.gap, "resynced": self.resynced,
             "first_ack": chunk.ack(self.framed_to), "last_ack": chunk.ack(stop - 1),
@@ -264,7 +264,7 @@ class Side:
         """Skip bytes of a chunk that are not a message."""
         if self.skipped_range is None:
             ts_ns, number, _ = chunk.first_packet(self.framed_to)
-            self.skipped_range = Problem(self.flow, self.number, self.framed_to, 0, "undecoded", reason, ts_ns, number)
+            self.skipped_range = Problem(self.flow, self.index, self.framed_to, 0, "undecoded", reason, ts_ns, number)
         self.framed_to = to
 
     def _end_skip(self, output: FoundMessages) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from mqpcap.errors import OutputError
 from mqpcap.listing.field_values import FieldReader, message_bodies
 from mqpcap.listing.reorder_buffer import MessageRow
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural
 
 Encoding = Literal["text", "base64"]
@@ -36,7 +36,7 @@ class BodyFiles:
                 self.count += 1
                 if self.count > MAX_FILES:
                     raise OutputError(f"more than {plural(MAX_FILES, 'body', 'bodies')}; choose fewer with a filter")
-                name = f"{self.count:06d}_c{row.message[NUMBER]}_{row.message['first_packet']}.bin"
+                name = f"{self.count:06d}_c{row.message[CONNECTION_NUMBER]}_{row.message['first_packet']}.bin"
                 with open(os.path.join(self._folder, name), "xb") as file:
                     file.write(body)
 

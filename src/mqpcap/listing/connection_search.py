@@ -21,7 +21,7 @@ from mqpcap.query import Comparison, FilterInput, MatchTally, MessageSelector, Q
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint, plural
 
 MOST_NAMED = 8
@@ -42,7 +42,7 @@ class SelectedConnection:
     @property
     def number(self) -> int:
         """Its number in the capture."""
-        return int(str(self.row[NUMBER]))
+        return int(str(self.row[CONNECTION_NUMBER]))
 
     def end(self, end: str) -> str:
         """Address and port of ``client`` or ``server``."""
@@ -111,7 +111,7 @@ class ConnectionSearch:
             rows = rows.filter(pa.array(self.query.selects(_as_messages(rows), pipeline.first_ns or 0)))
         else:
             rows = rows.filter(pc.is_in(rows["connection_id"], pa.array(self._ids, pa.int64())))
-        return list(map(SelectedConnection, rows.sort_by(NUMBER).to_pylist()))
+        return list(map(SelectedConnection, rows.sort_by(CONNECTION_NUMBER).to_pylist()))
 
     def context_connections(self, connections: Sequence[SelectedConnection]) -> list[SelectedConnection]:
         """Other connections that rows of these depend on: those that proved their server or carry their login."""
@@ -161,7 +161,7 @@ def _server(row: Mapping[str, object]) -> tuple[object, ...]:
 def _as_messages(connections: pa.Table) -> FilterInput:
     """Connections as messages from their clients, with the columns that a filter on endpoints tests."""
     named = {"src_ip": "client_ip", "src_port": "client_port", "dst_ip": "server_ip", "dst_port": "server_port"}
-    named |= {name: name for name in ("connection_id", "protocol", NUMBER)}
+    named |= {name: name for name in ("connection_id", "protocol", CONNECTION_NUMBER)}
     columns = {name: connections[theirs] for name, theirs in named.items()}
     columns["direction"] = constant("c2s", connections.num_rows)
     return FilterInput("", pa.table(columns), pa.table({}))

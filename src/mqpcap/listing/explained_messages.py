@@ -32,7 +32,7 @@ from mqpcap.reading import Choices, Meter, Outcome
 from mqpcap.schema.protocol import Direction, MessageQueue
 from mqpcap.tables.json_lines import Json, json_object, json_time
 from mqpcap.tables.messages import SECRET
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural, shown
 
 HEX_BYTES = 12
@@ -110,7 +110,7 @@ class ExplainedMessage:
         result, best, row = self.result, self.result.best, self.row
         fields_by_name: dict[str, Json] = {}
         if row is not None:
-            ours = (BYTES, LAYOUT, VARIANT, NUMBER)
+            ours = (BYTES, LAYOUT, VARIANT, CONNECTION_NUMBER)
             fields_by_name = json_object({name: value for name, value in row.message.items() if name not in ours})
             fields_by_name["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
             if row.exchange is not None:
@@ -184,7 +184,7 @@ class ExplainedMessage:
         if self.row is not None:
             message = self.row.message
             yield line(message, None, style, self.row.exchange)
-            name = f"c{message[NUMBER]} " if NUMBER in message else ""
+            name = f"c{message[CONNECTION_NUMBER]} " if CONNECTION_NUMBER in message else ""
             place = f"{message['connection_id']} {message['direction']} offset {message['stream_offset']}"
             yield f"connection {name}{place}, {message['frame_len']} bytes"
 

@@ -18,7 +18,7 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.hooks import EndedConnections, StageHooks
 from mqpcap.schema.compiler import Program
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 
 OTHER_PROTOCOL = "other_protocol"
@@ -30,14 +30,14 @@ BYTES = "bytes"
 
 
 def connection_numbers(program: Program, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
-    """The column NUMBER of messages."""
-    return {NUMBER: pa.array(frames.flow + 1)}
+    """The column CONNECTION_NUMBER of messages."""
+    return {CONNECTION_NUMBER: pa.array(frames.flow + 1)}
 
 
 def numbered_connections(ended: EndedConnections) -> Mapping[str, pa.Array]:
-    """The columns NUMBER and OTHER_PROTOCOL of connections."""
+    """The columns CONNECTION_NUMBER and OTHER_PROTOCOL of connections."""
     names = [None if state is None else state.foreign_protocol for state in ended.states]
-    return {NUMBER: pa.array(ended.numbers + 1), OTHER_PROTOCOL: pa.array(names, pa.string())}
+    return {CONNECTION_NUMBER: pa.array(ended.numbers + 1), OTHER_PROTOCOL: pa.array(names, pa.string())}
 
 
 def layouts_and_variants(program: Program, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
@@ -63,7 +63,7 @@ def message_bytes(program: Program, frames: Frames, records: Records) -> Mapping
 
 
 NUMBERED = StageHooks(message_columns=(connection_numbers,), connection_columns=numbered_connections)
-"""Adds the column NUMBER to ``messages``, and the columns NUMBER and OTHER_PROTOCOL to ``connections``."""
+"""Adds the column CONNECTION_NUMBER to ``messages``, and this column and OTHER_PROTOCOL to ``connections``."""
 WITH_LAYOUTS = replace(NUMBERED, message_columns=(connection_numbers, layouts_and_variants))
 """Adds the columns LAYOUT and VARIANT to ``messages``, too."""
 WITH_BYTES = replace(NUMBERED, message_columns=(connection_numbers, message_bytes, layouts_and_variants))

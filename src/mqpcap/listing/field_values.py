@@ -10,7 +10,7 @@ from functools import cache
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.query.filter_columns import STREAM, ColumnSource, bodies, column
 from mqpcap.tables.json_lines import json_time
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint
 
 
@@ -82,7 +82,7 @@ def _time(row: MessageRow) -> object:
 
 
 def _number(row: MessageRow) -> int:
-    return int(str(row.message[NUMBER]))
+    return int(str(row.message[CONNECTION_NUMBER]))
 
 
 @cache

@@ -15,7 +15,7 @@ from mqpcap.listing.message_words import CLIENT_WIDTH, CONTENT_PARTS, LinePart, 
 from mqpcap.listing.row_bytes import bytes_after_hole, left_out, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
-from mqpcap.tables.schemas import KEYS, NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER, KEYS
 from mqpcap.wording import clock, clock_second, endpoint, plural, shown
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:
         packet = (style.short_names.get(name) or shown(name)) + packet
     ts_ns: int = message["ts_ns"]  # type: ignore[assignment]  # of MESSAGES
     when = clock(ts_ns, style.utc, style.dated) if style.times is None else style.times(ts_ns)
-    ends = _ends(message.get(NUMBER), *map(message.__getitem__, _ENDS), style.width, style.common)
+    ends = _ends(message.get(CONNECTION_NUMBER), *map(message.__getitem__, _ENDS), style.width, style.common)
     return when, f"{packet:<6}", *ends
 
 

@@ -21,7 +21,7 @@ from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import KEYS, MESSAGES, NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER, KEYS, MESSAGES
 from mqpcap.wording import endpoint
 
 REPLY_WAIT_NS = 1_000_000_000
@@ -103,8 +103,8 @@ def message_object(row: MessageRow) -> dict[str, Json]:
     for name in EXACT:
         columns[name] = str(columns[name])
     columns["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
-    if NUMBER in columns:
-        columns["connection"] = f"c{columns.pop(NUMBER)}"
+    if CONNECTION_NUMBER in columns:
+        columns["connection"] = f"c{columns.pop(CONNECTION_NUMBER)}"
     ends = [endpoint(columns[f"{end}_ip"], columns[f"{end}_port"]) for end in ("src", "dst")]
     columns["client"], columns["server"] = ends if columns["direction"] == "c2s" else ends[::-1]
     fields = json_object(row.fields).items()

@@ -23,7 +23,7 @@ from mqpcap.errors import QueryError
 from mqpcap.query.filter_columns import ColumnSource, FilterColumn
 from mqpcap.query.grammar import TreeOf
 from mqpcap.query.values import ConnectionNumber, Endpoint, Moment, Network, Value, ValueKind
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 
 _COMPARISONS: Mapping[str, Callable[..., pa.Array]] = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
@@ -112,8 +112,8 @@ class Condition:
         hits = _constant(False, len(rows))
         if len(ids):
             hits = pc.or_(hits, pc.is_in(single_array(rows.messages["connection_id"]), ids))
-        if len(numbers) and NUMBER in rows.messages.column_names:
-            hits = pc.or_(hits, pc.is_in(single_array(rows.messages[NUMBER]), numbers))
+        if len(numbers) and CONNECTION_NUMBER in rows.messages.column_names:
+            hits = pc.or_(hits, pc.is_in(single_array(rows.messages[CONNECTION_NUMBER]), numbers))
         for end in ((source.path[0],) if source.kind is ValueKind.ENDPOINT else ("src", "dst")) if endpoints else ():
             hits = pc.or_(hits, _match_endpoints(rows, end, endpoints))
         return pc.invert(hits) if self.relation == "!=" else hits

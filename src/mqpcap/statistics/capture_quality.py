@@ -24,7 +24,7 @@ from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, limit_notes, read
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Emit, Output
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.tcp.headers import COUNTS
 from mqpcap.tcp.wrappings import foreign, unread
 from mqpcap.wording import clock, counted, endpoint, plural, size
@@ -112,11 +112,13 @@ class Report:
     def _take_messages(self, rows: pa.Table) -> None:
         self.messages[rows["protocol"][0].as_py()] += rows.num_rows
         if rows["client_name"].null_count < rows.num_rows:
-            pairs = pa.table({NUMBER: rows[NUMBER], "name": rows["client_name"].cast(pa.string())}).drop_null()
+            pairs = pa.table(
+                {CONNECTION_NUMBER: rows[CONNECTION_NUMBER], "name": rows["client_name"].cast(pa.string())}
+            ).drop_null()
             # Threads would tell the names of a connection in any order; the first counts.
-            for pair in pairs.group_by([NUMBER, "name"], use_threads=False).aggregate([]).to_pylist():
-                self._names.setdefault(pair[NUMBER], pair["name"][:MAX_NAME_LENGTH])
-        errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[NUMBER]
+            for pair in pairs.group_by([CONNECTION_NUMBER, "name"], use_threads=False).aggregate([]).to_pylist():
+                self._names.setdefault(pair[CONNECTION_NUMBER], pair["name"][:MAX_NAME_LENGTH])
+        errors = rows.filter(pc.equal(rows["status"].cast(pa.string()), "error"))[CONNECTION_NUMBER]
         self._errors.update({pair["values"]: pair["counts"] for pair in errors.value_counts().to_pylist()})
         flaws = rows["flaw"].cast(pa.string())
         sound = pc.sum(rows["frame_len"].filter(flaws.is_null())).as_py() or 0
@@ -144,7 +146,7 @@ class Report:
         unpaired_count = self._unpaired.pop(row["connection_id"], 0)
         if unknown_count := self._unknown.pop(row["connection_id"], 0):
             self.unknown_pairs[_why_unknown(row, unpaired_count)] += unknown_count
-        number, payload_bytes = row[NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
+        number, payload_bytes = row[CONNECTION_NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
         kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
         if len(self.listed) < MAX_CONNECTIONS:
@@ -182,7 +184,7 @@ class Report:
         if twin is None or bytes_sent != (twin["bytes_c2s"], twin["bytes_s2c"]):
             return
         if max(row["first_ts_ns"], twin["first_ts_ns"]) <= min(row["last_ts_ns"], twin["last_ts_ns"]):
-            self.twins.append((twin[NUMBER], row[NUMBER]))
+            self.twins.append((twin[CONNECTION_NUMBER], row[CONNECTION_NUMBER]))
 
     def _twin_notes(self) -> Iterator[str]:
         for one, two in self.twins[:TWINS_SHOWN]:

@@ -25,7 +25,7 @@ from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Coded, Value
 from mqpcap.statistics.latencies import Latencies
 from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import EXCHANGES, NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 
 MAX_KEY_TEXT = 1024
 """Characters of a value that distinguish groups."""
@@ -170,7 +170,7 @@ def _message_column(name: str, sources: Sequence[ColumnSource], filter_input: Fi
     """The values of a name, of the first source that these messages have."""
     for source in sources:
         if source.kind is ValueKind.STREAM:
-            return _coded(pa.array(rows[NUMBER].to_numpy() - 1))
+            return _coded(pa.array(rows[CONNECTION_NUMBER].to_numpy() - 1))
         if source.table in ("messages", filter_input.protocol):
             return _coded(load_column(source, filter_input), source.path[1:])
     return Coded(np.zeros(rows.num_rows, np.int64), (None,))

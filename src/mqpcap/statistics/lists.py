@@ -19,7 +19,7 @@ from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, 
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
-from mqpcap.tables.schemas import EXCHANGES, NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint, plural
 
 MAX_TRACKED = 1 << 18
@@ -264,7 +264,7 @@ class DeliveryList:
         """Record the ends of connections."""
         for row in rows.slice(0, max(MAX_CONVERSATIONS - len(self._connections), 0)).to_pylist():
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
-            self._connections[row["connection_id"]] = f"c{row[NUMBER]}", client, server
+            self._connections[row["connection_id"]] = f"c{row[CONNECTION_NUMBER]}", client, server
 
     def take_files(self, files: Sequence[FileFacts]) -> None:
         """All rows of a capture were taken; ``files``: its files."""

@@ -24,7 +24,7 @@ from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryLi
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
-from mqpcap.tables.schemas import NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint, plural
 
 MAX_EMPTY_INTERVALS = 100_000
@@ -58,7 +58,7 @@ FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "
 """The column that each metric sorts by."""
 TITLES = {
     "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
-    "asked": "asked for", "how": "told by",
+    "asked": "asked for", "how": "evidence",
 }  # fmt: skip
 METRICS = tuple(COLUMNS)
 EXCHANGES_FOR = frozenset({"errors", "latency"})
@@ -280,12 +280,12 @@ def of_connections() -> StatsReport:
 
     def place(row: Cells) -> tuple[int, str, int]:
         size_bytes = sum(number(row, f"bytes_{side}") for side in DIRECTIONS)
-        return -size_bytes, str(row["capture"]), number(row, NUMBER)
+        return -size_bytes, str(row["capture"]), number(row, CONNECTION_NUMBER)
 
     def rows() -> list[Cells]:
         named: list[Cells] = [
             {
-                **row, "connection": f"c{row[NUMBER]}",
+                **row, "connection": f"c{row[CONNECTION_NUMBER]}",
                 **{end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")},
             } for row in conversations.rows()
         ]  # fmt: skip

@@ -98,7 +98,7 @@ MESSAGES = pa.schema(
         always("resynced", pa.bool_(), "found by a search after a gap, a mid-stream start or bad framing"),
     ]
 )
-NUMBER = "connection_number"
+CONNECTION_NUMBER = "connection_number"
 """The column of ``messages`` and ``connections`` with the number in the short name of the connection, which some
 pipelines add: its place among those of its capture, from 1."""
 EXCHANGES = pa.schema(
