@@ -96,7 +96,7 @@ def test_who_told_the_name_of_a_connection_comes_along(tmp_path: Path) -> None:
         ROOT / "pcaps/fq/session.pcap", query(f"connection == {data}"), tmp_path / "out.pcapng", whole=True
     )
 
-    assert (made.connection_count, made.teller_count) == (1, 1)
+    assert (made.connection_count, made.context_count) == (1, 1)
 
 
 def segmented(tmp_path: Path) -> Path:

@@ -13,8 +13,8 @@ def test_the_name_of_a_connection_is_the_first_that_it_had() -> None:
     rows = [
         pa.table(
             {
-                CONNECTION_NUMBER: [1], "client_name": [name], "protocol": ["msgq"], "status": ["ok"], "flaw": pa.nulls(1),
-                "frame_len": [1], "resynced": [False],
+                CONNECTION_NUMBER: [1], "client_name": [name], "protocol": ["msgq"], "status": ["ok"],
+                "flaw": pa.nulls(1), "frame_len": [1], "resynced": [False],
             }
         )
         for name in map(str, range(500))

@@ -64,7 +64,7 @@ class Extraction:
         self._connections: list[SelectedConnection] = []
         self._packets: Int64Array = np.zeros(0, np.int64)
         """The places of packets that are taken."""
-        self.message_count = self.connection_count = self.teller_count = 0
+        self.message_count = self.connection_count = self.context_count = 0
         self.note: str | None = None
         """Why nothing was found."""
 
@@ -114,7 +114,7 @@ class Extraction:
         self._connections, self.connection_count = connections, len(connections)
         if self._whole:
             context = choice.context_connections(connections)
-            self.teller_count = len(context)
+            self.context_count = len(context)
             taken = self._notes.packets_of_connections([*connections, *context])
         else:
             taken = self._notes.packets_of_messages(self._messages)
@@ -253,7 +253,7 @@ def _write(
         words = plural(unreadable_count, "message keeps only its", "messages keep only their")
         outcome.notes.append(f"{words} header: the rest cannot be replaced without changing its length")
     messages, connections, context = (
-        sum(getattr(part, f"{name}_count") for part in parts) for name in ("message", "connection", "teller")
+        sum(getattr(part, f"{name}_count") for part in parts) for name in ("message", "connection", "context")
     )
     return ExtractSummary(packet_count, written_bytes, messages, connections, context)
 

@@ -15,11 +15,6 @@ from pathlib import Path
 from mqpcap.errors import OutputError
 
 
-def sample_names() -> list[str]:
-    """Names of the captures: protocol, ``/``, file."""
-    return sorted(name for name, _ in _captures())
-
-
 def samples(folder: str | PathLike[str]) -> list[Path]:
     """Writes the captures into a folder, which is made if there is none; returns their paths.
 
