@@ -91,8 +91,8 @@ class RangeReader:
         entry = file_range.entry
         self.result = RangeResult(file_range, entry, entry or ResumePoint(file_range.begin))
 
-    def packets(self) -> Iterator[list[pa.RecordBatch]]:
-        """The packets, some megabytes at a time: a batch for each share."""
+    def packets(self) -> Iterator[list[pa.Table]]:
+        """The packets, some megabytes at a time: a table for each share."""
         file_range, entry = self.file_range, self.file_range.entry
         name = self.capture.files[file_range.file]
         first_ts_ns = None
@@ -108,17 +108,12 @@ class RangeReader:
                 first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
                 buffered.append(_by_share(window, self.plan))
                 if sum(batch.nbytes for batches in buffered for batch in batches) >= BUFFERED_BYTES:
-                    yield _joined(buffered)
+                    yield [*map(pa.Table.from_batches, zip(*buffered, strict=True))]
                     buffered.clear()
         if buffered:
-            yield _joined(buffered)
+            yield [*map(pa.Table.from_batches, zip(*buffered, strict=True))]
         is_cut = bool(reader.notes)
         self.result = RangeResult(file_range, entry, reader.end_point, reader.number_count, first_ts_ns, is_cut)
-
-
-def _joined(buffered: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-    """The packets of some windows, a batch for each share."""
-    return [pa.concat_batches(batches) for batches in zip(*buffered, strict=True)]
 
 
 def _by_share(window: Window, plan: SharePlan) -> list[pa.RecordBatch]:

@@ -31,9 +31,13 @@ _VECTOR = "jdk.incubator.vector"
 _SHIM = Path(__file__).parent / "jre"
 NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
-_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 """The JVM only distributes tasks: optimizing compilation and parallel collection cost more than they save. With one
-compiler, Java caches 48 MB of code. Spark needs more, and its code would be evicted and recompiled."""
+compiler, Java caches 48 MB of code. Spark needs more, and its code would be evicted and recompiled. To verify the
+classes of Spark's release costs a fifth of the CPU of the start (measured)."""
 _STARTED = {
     "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING}",
     "spark.executor.extraJavaOptions": _JVM,

@@ -40,7 +40,7 @@ def result_row(task: int, value: object) -> Row:
     return Row(task, RESULT, 0, 0, pickle.dumps(value))
 
 
-def table_bytes(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
+def table_bytes(rows: pa.Table) -> pa.Buffer:
     """The content of a row that is a table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:

@@ -195,10 +195,10 @@ def read_ranges(pack: int, work: ShareWork) -> Iterator[Row]:
         reader = RangeReader(unit.captures[0][1], file_range, unit.plan)
         failure = None
         try:
-            for part, batches in enumerate(reader.packets()):
+            for part, tables in enumerate(reader.packets()):
                 for target, unit in units.items():
-                    if batches[unit.number].num_rows:
-                        yield Row(pack, target, index, part, table_bytes(batches[unit.number]))
+                    if tables[unit.number].num_rows:
+                        yield Row(pack, target, index, part, table_bytes(tables[unit.number]))
         except CaptureError as error:
             failure = one_line(error)
         outcome = pickle.dumps(failure or reader.result)
