@@ -9,10 +9,10 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import dialects, protocols
-from mqpcap.cli.console import line_style, metered, put, wrapped
+from mqpcap.cli.console import line_style, put, wrapped
 from mqpcap.cli.options import color_option, common, connection_query, packet_name, protocol_name, utc_option
-from mqpcap.cli.reading import finish, found
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.cli.reading import finish, reading
+from mqpcap.reading import Choices, Outcome
 
 if TYPE_CHECKING:
     from mqpcap.listing.explained_messages import ExplainedMessage, PacketName, StreamPlace
@@ -26,26 +26,13 @@ if TYPE_CHECKING:
     "pcaps/faults/blipmq_lost.pcap --pairing c1"
 )
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
-@click.option(
-    "--at",
-    "packet",
-    callback=packet_name,
-    metavar="PACKET",
-    help="Read the messages with bytes in this packet, as 12, or broker.pcap1#12 of several files.",
-)
-@click.option(
-    "--pairing",
-    metavar="NAME",
-    help="Replay how the replies of a connection found their requests; with --at only around a message.",
-)
-@click.option(
-    "--connection",
-    metavar="NAME",
-    help="Read a message of this connection, as c7, with:",
-)
-@click.option(
-    "--direction", type=click.Choice(["c2s", "s2c"]), help="- its sender, the client (c2s) or the server (s2c),"
-)
+@click.option("--at", "packet", callback=packet_name, metavar="PACKET",
+    help="Read the messages with bytes in this packet, as 12, or broker.pcap1#12 of several files.")  # fmt: skip
+@click.option("--pairing", metavar="NAME",
+    help="Replay how the replies of a connection found their requests; with --at only around a message.")  # fmt: skip
+@click.option("--connection", metavar="NAME", help="Read a message of this connection, as c7, with:")
+@click.option("--direction", type=click.Choice(["c2s", "s2c"]),
+              help="- its sender, the client (c2s) or the server (s2c),")  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), metavar="N", help="- and an offset of its bytes in the stream.")
 @click.option("--hex", "hex_text", metavar="HEX", help="Read these bytes, with --protocol.")
 @click.option("--protocol", metavar="NAME", shell_complete=protocols, help="Read the bytes of --hex in this protocol.")
@@ -56,21 +43,10 @@ if TYPE_CHECKING:
 @color_option
 @common
 def explain(
-    capture: str | None,
-    packet: "PacketName | None",
-    pairing: str | None,
-    connection: str | None,
-    direction: "Direction | None",
-    offset: int | None,
-    hex_text: str | None,
-    protocol: str | None,
-    dialect: str | None,
-    as_json: bool,
-    readings: bool,
-    utc: bool,
-    color: str,
-    choices: Choices,
-) -> None:
+    capture: str | None, packet: "PacketName | None", pairing: str | None, connection: str | None,
+    direction: "Direction | None", offset: int | None, hex_text: str | None, protocol: str | None, dialect: str | None,
+    as_json: bool, readings: bool, utc: bool, color: str, choices: Choices,
+) -> None:  # fmt: skip
     """Read one message field by field.
 
     Each field has its offset, bytes, value and meaning. Name the message by --at PACKET, or by --connection,
@@ -146,9 +122,8 @@ def _of_bytes(
 def _replays(name: str, wanted: "Query", packet: "PacketName | None", outcome: Outcome) -> "Sequence[PairingReplay]":
     from mqpcap.listing.pairing_replay import replay_pairing
 
-    captures = found((name,), outcome)
     try:
-        with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+        with reading((name,), outcome) as (captures, meter):
             replay = replay_pairing(captures, wanted, packet, outcome, meter)
     except LookupError as error:
         outcome.unreadable.append((name, str(error)))
@@ -159,8 +134,7 @@ def _replays(name: str, wanted: "Query", packet: "PacketName | None", outcome: O
 def _captured(name: str, place: "PacketName | StreamPlace", outcome: Outcome) -> "Sequence[ExplainedMessage]":
     from mqpcap.listing.explained_messages import explain_captured
 
-    captures = found((name,), outcome)
-    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+    with reading((name,), outcome) as (captures, meter):
         messages, misses = explain_captured(captures, place, outcome, meter)
     if captures and not messages:
         outcome.unreadable.append((name, misses[0]))

@@ -43,20 +43,10 @@ if TYPE_CHECKING:
 @filter_options
 @common
 def export(
-    inputs: tuple[str, ...],
-    interface: str | None,
-    bpf: str | None,
-    rotate: int | None,
-    out_dir: str | None,
-    lake_dir: str | None,
-    finish: bool,
-    rebuild: bool,
-    remove: tuple[str, ...],
-    allow_missing: bool,
-    utc: bool,
-    wanted: "Query | None",
-    choices: Choices,
-) -> None:
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, rotate: int | None, out_dir: str | None,
+    lake_dir: str | None, finish: bool, rebuild: bool, remove: tuple[str, ...], allow_missing: bool, utc: bool,
+    wanted: "Query | None", choices: Choices,
+) -> None:  # fmt: skip
     """Write the tables of captures as Parquet.
 
     INPUT is a file, a directory (searched for captures), a glob, a URI (s3://bucket/day), or - for standard input. DIR

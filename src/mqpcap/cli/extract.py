@@ -48,53 +48,26 @@ def _ring(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
 @click.option("--ring", callback=_ring, metavar="NxSIZE", help="With -i: keep the newest, as 10x100MB.")
-@click.option(
-    "--out",
-    "out_path",
-    required=True,
-    metavar="FILE",
-    type=click.Path(readable=False),
-    help="Write the new capture here, as pcapng; - is stdout.",
-)
-@click.option(
-    "--connections",
-    "whole_connections",
-    is_flag=True,
-    help="Copy all packets of each connection that has a selected message.",
-)
-@click.option(
-    "--split",
-    callback=_split,
-    metavar="connection|topic|SIZE",
-    help="Write several files to FILE, a directory.",
-)
+@click.option("--out", "out_path", required=True, metavar="FILE", type=click.Path(readable=False),
+              help="Write the new capture here, as pcapng; - is stdout.")  # fmt: skip
+@click.option("--connections", "whole_connections", is_flag=True,
+              help="Copy all packets of each connection that has a selected message.")  # fmt: skip
+@click.option("--split", callback=_split, metavar="connection|topic|SIZE",
+              help="Write several files to FILE, a directory.")  # fmt: skip
 @click.option("--anonymise", is_flag=True, help="Replace addresses, bodies, names and secrets.")
-@click.option(
-    "--key-file", metavar="FILE", type=click.Path(readable=False), help="Anonymise by this key; it is made once."
-)
-@click.option(
-    "--bodies-as", type=click.Choice(["hash", "mask", "keep"]), default="hash", help="Bodies: derived, x, kept."
-)
+@click.option("--key-file", metavar="FILE", type=click.Path(readable=False),
+              help="Anonymise by this key; it is made once.")  # fmt: skip
+@click.option("--bodies-as", type=click.Choice(["hash", "mask", "keep"]), default="hash",
+              help="Bodies: derived, x, kept.")  # fmt: skip
 @click.option("--names-as", type=click.Choice(["hash", "keep"]), default="hash", help="Topics and other text.")
 @utc_option
 @filter_options
 @common_without_bodies
 def extract(
-    inputs: tuple[str, ...],
-    interface: str | None,
-    bpf: str | None,
-    ring: tuple[int, int] | None,
-    out_path: str,
-    whole_connections: bool,
-    split: "Split | None",
-    anonymise: bool,
-    key_file: str | None,
-    bodies_as: "BodyForm",
-    names_as: "NameForm",
-    utc: bool,
-    wanted: "Query | None",
-    choices: Choices,
-) -> None:
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, ring: tuple[int, int] | None, out_path: str,
+    whole_connections: bool, split: "Split | None", anonymise: bool, key_file: str | None, bodies_as: "BodyForm",
+    names_as: "NameForm", utc: bool, wanted: "Query | None", choices: Choices,
+) -> None:  # fmt: skip
     """Copy the packets of selected messages to a new capture.
 
     Wireshark opens it; the first packet of each message has a comment that describes it. With --connections it has

@@ -1,7 +1,7 @@
 """``mqpcap follow``: one connection as a conversation."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -10,7 +10,7 @@ from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
 from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.options import common, connection_query, filter_options, packet_name, utc_option
-from mqpcap.cli.reading import finish, found
+from mqpcap.cli.reading import finish, reading
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
               help="Write the reassembled bytes of a side, secrets as *.")  # fmt: skip
 @click.option("--message", metavar="ID",
               help="Trace this message to its deliveries and their acknowledgements.")  # fmt: skip
-@click.option(
-    "--at", "packet", callback=packet_name, metavar="PACKET", help="Trace the message in this packet, as 12 or '#12'."
-)
+@click.option("--at", "packet", callback=packet_name, metavar="PACKET",
+              help="Trace the message in this packet, as 12 or '#12'.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write an object per message, as show --json does.")
 @field_options
 @time_option
@@ -42,20 +41,10 @@ if TYPE_CHECKING:
 @filter_options
 @common
 def follow(
-    capture: str,
-    name: str | None,
-    raw: str | None,
-    message: str | None,
-    packet: "PacketName | None",
-    as_json: bool,
-    field_names: tuple[str, ...],
-    header: bool,
-    as_csv: bool,
-    time_form: TimeForm,
-    utc: bool,
-    wanted: "Query | None",
+    capture: str, name: str | None, raw: str | None, message: str | None, packet: "PacketName | None", as_json: bool,
+    field_names: tuple[str, ...], header: bool, as_csv: bool, time_form: TimeForm, utc: bool, wanted: "Query | None",
     choices: Choices,
-) -> None:
+) -> None:  # fmt: skip
     """Show one connection as a conversation of two sides.
 
     Replies stand under their requests. NAME is c7, IP:PORT of an end, or a connection_id; --connection and filters that
@@ -79,13 +68,12 @@ def follow(
         by_name = connection_query(name, "NAME")
         wanted = by_name if wanted is None else by_name & wanted
     outcome = Outcome(choices)
-    captures = found((capture,), outcome)
     if wanted is None:
         if raw is not None or as_json or fields:
             raise click.UsageError("name the connection, as c7")
-        _list_connections(captures, is_utc(time_form, utc), outcome)
+        _list_connections(capture, is_utc(time_form, utc), outcome)
         finish(outcome)
-    with metered(size_bytes(captures), choices.quiet) as meter:
+    with reading((capture,), outcome) as (captures, meter):
         match = find_connection(captures, wanted, outcome, meter)
     if match is None:
         finish(outcome)
@@ -116,12 +104,11 @@ def _trace(
 
     assert name is not None
     outcome = Outcome(choices)
-    captures = found((path,), outcome)
-    with metered(2 * size_bytes(captures), choices.quiet) as meter:
-        try:
+    try:
+        with reading((path,), outcome, passes=2) as (captures, meter):
             traces = trace_messages(captures, name, outcome, meter)
-        except LookupError as error:
-            raise MqpcapError(str(error)) from None
+    except LookupError as error:
+        raise MqpcapError(str(error)) from None
     style = line_style("auto", width_of(sys.stdout), utc=utc, filed=outcome.file_count > 1, times=times)
     for number, trace in enumerate(traces):
         if as_json:
@@ -132,14 +119,14 @@ def _trace(
     finish(outcome)
 
 
-def _list_connections(captures: "Sequence[Capture]", utc: bool, outcome: Outcome) -> None:
+def _list_connections(path: str, utc: bool, outcome: Outcome) -> None:
     """A line for each connection."""
     from mqpcap.cli.rows import write
     from mqpcap.listing.connection_search import ConnectionSearch
     from mqpcap.query import EVERYTHING
     from mqpcap.statistics.report_columns import Column
 
-    with metered(size_bytes(captures), outcome.choices.quiet) as meter:
+    with reading((path,), outcome) as (captures, meter):
         connections = [x for capture in captures for x in ConnectionSearch(capture, EVERYTHING).run(outcome, meter)]
     columns = (
         Column("connection", "connection", "plain"), Column("client", "client", "plain"),

@@ -1,11 +1,12 @@
 """Notes about the inputs of a command, printed at its end, and its exit code."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from mqpcap.cli.console import print_note
-from mqpcap.reading import Outcome, find_captures
+from mqpcap.cli.console import BarMeter, metered, print_note
+from mqpcap.reading import Outcome, find_captures, size_bytes
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     if not outcome.file_count:  # once, also if inputs are searched separately
         tell_of_speed(outcome)
     return find_captures(inputs, outcome)
+
+
+@contextmanager
+def reading(inputs: Sequence[str], outcome: Outcome, passes: int = 1) -> "Iterator[tuple[list[Capture], BarMeter]]":
+    """The captures in the inputs, and a meter of the bytes that are read of them; each is read ``passes`` times."""
+    captures = found(inputs, outcome)
+    with metered(passes * size_bytes(captures), outcome.choices.quiet) as meter:
+        yield captures, meter
 
 
 def tell_of_speed(outcome: Outcome) -> None:

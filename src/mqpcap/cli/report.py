@@ -5,24 +5,18 @@ import sys
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.console import print_note
 from mqpcap.cli.options import common
 from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import finish, found
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.cli.reading import finish, reading
+from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import size
 
 
 @command(epilog="Example: mqpcap report pcaps/fq/session.pcap --out report.html")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(readable=False))
-@click.option(
-    "--out",
-    "out_path",
-    required=True,
-    metavar="FILE",
-    type=click.Path(readable=False),
-    help="Write the HTML here, replacing an earlier report; - is stdout.",
-)
+@click.option("--out", "out_path", required=True, metavar="FILE", type=click.Path(readable=False),
+              help="Write the HTML here, replacing an earlier report; - is stdout.")  # fmt: skip
 @common
 def report(capture: str, out_path: str, choices: Choices) -> None:
     """Write an HTML page about the traffic of a capture.
@@ -37,8 +31,7 @@ def report(capture: str, out_path: str, choices: Choices) -> None:
         check_target(out_path)
     _drawn()
     outcome = Outcome(choices)
-    captures = found([capture], outcome)
-    with metered(size_bytes(captures), choices.quiet) as meter:
+    with reading([capture], outcome) as (captures, meter):
         page = Page(capture, outcome)
         for recording in captures:
             page.take(recording, meter)

@@ -93,11 +93,7 @@ class _Form:
 @command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="Follow a file that grows, and its successors.",
-)
+@click.option("--follow", is_flag=True, help="Follow a file that grows, and its successors.")
 @click.option("--json", "as_json", is_flag=True, help="Write an object per message, with all fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Add the fields of each message below its line.")
 @click.option("-x", "--hex", "as_hex", is_flag=True, help="Add the bytes of each message below its line.")
@@ -114,19 +110,9 @@ class _Form:
 @filter_options
 @common
 def show(
-    inputs: tuple[str, ...],
-    interface: str | None,
-    bpf: str | None,
-    follow: bool,
-    time_form: TimeForm,
-    utc: bool,
-    must_match: bool,
-    color: str,
-    count: int | None,
-    wanted: "Query | None",
-    choices: Choices,
-    **form_options: Any,
-) -> None:
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, follow: bool, time_form: TimeForm, utc: bool,
+    must_match: bool, color: str, count: int | None, wanted: "Query | None", choices: Choices, **form_options: Any,
+) -> None:  # fmt: skip
     """Show the messages of captures in order of time, one line each.
 
     A request ends with its answer: the reply's packet, status and latency, or silent (success is silence), UNANSWERED,

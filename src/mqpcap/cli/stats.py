@@ -8,13 +8,12 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
-from mqpcap.cli.console import metered
 from mqpcap.cli.field_output import split_names
 from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, open_captures
 from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, period_s, utc_option
-from mqpcap.cli.reading import finish, found
+from mqpcap.cli.reading import finish, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.reading import Choices, Outcome
 from mqpcap.statistics.report_columns import Cells, with_files
 from mqpcap.wording import plural
 
@@ -93,50 +92,23 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--deliveries", is_flag=True, help="Measure the time from publish to delivery, by topic.")
 @click.option("--list", "is_list", is_flag=True, help="With --deliveries: write each, with packets and ends.")
 @click.option("--delays", is_flag=True, help="Divide time among network, server and client.")
-@click.option(
-    "--connections",
-    is_flag=True,
-    help="List connections, with bytes and losses of each side.",
-)
+@click.option("--connections", is_flag=True, help="List connections, with bytes and losses of each side.")
 @click.option("--talkers", is_flag=True, help="List pairs of hosts; --by host or port sums.")
 @click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
 @click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
-@click.option(
-    "--fields",
-    "field_names",
-    callback=split_names,
-    multiple=True,
-    metavar="NAMES",
-    help="Write these columns of --json with tabs between.",
-)
+@click.option("--fields", "field_names", callback=split_names, multiple=True, metavar="NAMES",
+              help="Write these columns of --json with tabs between.")  # fmt: skip
 @click.option("--header", is_flag=True, help="Begin --fields with a line of their names.")
 @utc_option
 @exit_option
 @filter_options
 @common
 def stats(
-    inputs: tuple[str, ...],
-    interface: str | None,
-    bpf: str | None,
-    every_s: int | None,
-    key_names: tuple[str, ...],
-    metrics: tuple[str, ...],
-    interval_ns: int | None,
-    sort: str | None,
-    reverse: bool,
-    having: str | None,
-    top: int | None,
-    slowest: int | None,
-    is_list: bool,
-    form: Form | None,
-    field_names: tuple[str, ...],
-    header: bool,
-    utc: bool,
-    must_match: bool,
-    wanted: "Query | None",
-    choices: Choices,
-    **asking: bool,
-) -> None:
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None, key_names: tuple[str, ...],
+    metrics: tuple[str, ...], interval_ns: int | None, sort: str | None, reverse: bool, having: str | None,
+    top: int | None, slowest: int | None, is_list: bool, form: Form | None, field_names: tuple[str, ...], header: bool,
+    utc: bool, must_match: bool, wanted: "Query | None", choices: Choices, **asking: bool,
+) -> None:  # fmt: skip
     """Count messages, bytes, errors and latencies of captures. Percentiles with ~ are less than 1% off."""
     from mqpcap.capture import InputWait
     from mqpcap.cli.bars import grouped
@@ -145,17 +117,12 @@ def stats(
     from mqpcap.statistics.reports import named_report
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
-    asked = several[0] if several else None
-    _check(several, key_names, metrics, interval_ns)
-    if asked in ("talkers", "deliveries", "delays") and wanted is not None:
-        raise click.UsageError(f"--{asked} counts whole connections; it goes with no filter")
-    if is_list and asked != "deliveries":
-        raise click.UsageError("--list goes with --deliveries")
-    if asked is None:
+    _check(several, key_names, metrics, interval_ns, is_list, wanted is not None)
+    if several:
+        report = named_report("delivery_list" if is_list else several[0], key_names, slowest or 0)
+    else:
         key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
         report = grouped(key_names, metrics, interval_ns, form, utc)
-    else:
-        report = named_report("delivery_list" if is_list else asked, key_names, slowest or 0)
     with misuse_of("--fields"):
         chosen_columns(report.columns, field_names)
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
@@ -175,8 +142,7 @@ def stats(
         write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
 
     if interface is None:
-        captures = found(inputs, outcome)
-        with metered(size_bytes(captures), choices.quiet) as meter:
+        with reading(inputs, outcome) as (captures, meter):
             count_captures(captures, outcome, report.counters, meter, wanted)
     else:
         end = EndOfInput(signal.SIGINT, signal.SIGTERM)
@@ -197,7 +163,10 @@ def _ignore(read_bytes: int) -> None:
     """No progress is shown."""
 
 
-def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None) -> None:
+def _check(
+    several: Sequence[str], key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, is_list: bool,
+    is_filtered: bool,
+) -> None:  # fmt: skip
     """Ends with 2 where options exclude each other."""
     if len(several) > 1:
         raise click.UsageError(f"--{several[0]} and --{several[1]} exclude each other")
@@ -205,7 +174,9 @@ def _check(several: Sequence[str], key_names: Sequence[str], metrics: Sequence[s
         raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
     if key_names in TALKERS_BY and several != ["talkers"]:
         raise click.UsageError(f"--by {key_names[0]} goes with --talkers")
-    if several == ["talkers"] and key_names in TALKERS_BY:
-        return
-    if several and several[0] not in ("producers", "consumers") and key_names:
+    if several and several[0] not in ("producers", "consumers") and key_names and key_names not in TALKERS_BY:
         raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
+    if is_filtered and several and several[0] in ("talkers", "deliveries", "delays"):
+        raise click.UsageError(f"--{several[0]} counts whole connections; it goes with no filter")
+    if is_list and several != ["deliveries"]:
+        raise click.UsageError("--list goes with --deliveries")
