@@ -1,5 +1,6 @@
 """What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,12 @@ def _unit(nodeid: str) -> str:
     """What one worker runs: a file, or all that share the Spark session."""
     file = nodeid.partition("::")[0]
     return SESSION if file.removeprefix("tests/") in IN_SESSION else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than cores: tests wait for Spark, for interfaces, and for commands that they end."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

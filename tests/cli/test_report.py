@@ -32,7 +32,7 @@ def run(*arguments: str | Path) -> Ended:
 
 
 def made(folder: Path, *arguments: str | Path) -> str:
-    """The text of a report."""
+    """The text of a report that is written now."""
     said = run("-q", *arguments, "--out", folder / "report.html")
     assert (said.exit_code, said.stdout, said.stderr) == (0, "", "")
     return (folder / "report.html").read_text(encoding="utf-8")
@@ -42,6 +42,17 @@ def hostile(folder: Path) -> Path:
     capture = folder / "hostile.pcap"
     capture.write_bytes(pings([1, 2, 3], HOSTILE, SECRET))
     return capture
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report of each kind of capture, to be read only."""
+    folder = tmp_path_factory.mktemp("reports")
+    captures = {"session": SESSION, "errors": ERRORS, "login": "pcaps/flymq/login.pcap", "hostile": hostile(folder)}
+    for name, capture in captures.items():
+        (folder / name).mkdir()
+        made(folder / name, capture)
+    return {name: folder / name / "report.html" for name in captures}
 
 
 class Elements(HTMLParser):
@@ -70,8 +81,8 @@ def test_it_goes_to_standard_output(tmp_path: Path) -> None:
     assert (written.stderr, os.listdir(tmp_path)) == ("", [])
 
 
-def test_it_tells_verdict_producers_slowest_and_trust(tmp_path: Path) -> None:
-    page = made(tmp_path, SESSION)
+def test_it_tells_verdict_producers_slowest_and_trust(reports: dict[str, Path]) -> None:
+    page = reports["session"].read_text()
 
     text = Elements(page).text
     assert "whole: every captured byte of our protocols was decoded" in text
@@ -83,8 +94,8 @@ def test_it_tells_verdict_producers_slowest_and_trust(tmp_path: Path) -> None:
     assert [page.count(f'<svg class="{width}"') for width in ("wide", "narrow")] == [2, 2]
 
 
-def test_errors_are_those_that_the_client_logged(tmp_path: Path) -> None:
-    text = Elements(made(tmp_path, ERRORS)).text
+def test_errors_are_those_that_the_client_logged(reports: dict[str, Path]) -> None:
+    text = Elements(reports["errors"].read_text()).text
 
     count = truth("blipmq/errors")["counts"]["s2c"]["NACK"]
     assert f"{count} errors" in text
@@ -105,8 +116,8 @@ def test_every_kind_of_capture_has_a_report(name: str, tmp_path: Path) -> None:
 # -- what it must not do ---------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_capture_is_obeyed(tmp_path: Path) -> None:
-    page = made(tmp_path, hostile(tmp_path))
+def test_nothing_of_a_capture_is_obeyed(reports: dict[str, Path]) -> None:
+    page = reports["hostile"].read_text()
 
     elements = Elements(page)
     assert not {"script", "img", "iframe", "link", "object", "base", "form"} & {tag for tag, _ in elements.found}
@@ -118,8 +129,8 @@ def test_nothing_of_a_capture_is_obeyed(tmp_path: Path) -> None:
     assert elements.found[-1][0] in ("td", "p")
 
 
-def test_nothing_is_fetched(tmp_path: Path) -> None:
-    page = made(tmp_path, hostile(tmp_path))
+def test_nothing_is_fetched(reports: dict[str, Path]) -> None:
+    page = reports["hostile"].read_text()
 
     attributes = [pair for _, some in Elements(page).found for pair in some.items()]
     links = [value for name, value in attributes if name in ("src", "href", "xlink:href", "data", "action", "srcset")]
@@ -128,30 +139,30 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
     assert "default-src 'none'" in page
 
 
-def test_the_page_names_its_policy_as_browsers_read_it(tmp_path: Path) -> None:
+def test_the_page_names_its_policy_as_browsers_read_it(reports: dict[str, Path]) -> None:
     """https://www.w3.org/TR/CSP3/#meta-element: any other http-equiv is ignored."""
-    page = made(tmp_path, SESSION)
+    page = reports["session"].read_text()
 
     assert re.findall(r'<meta http-equiv="([^"]*)" content="default-src', page) == ["Content-Security-Policy"]
 
 
-def test_ids_are_unique(tmp_path: Path) -> None:
-    ids = [some["id"] for _, some in Elements(made(tmp_path, SESSION)).found if "id" in some]
+def test_ids_are_unique(reports: dict[str, Path]) -> None:
+    ids = [some["id"] for _, some in Elements(reports["session"].read_text()).found if "id" in some]
 
     assert len(ids) == len(set(ids)) > 0
 
 
-def test_secrets_are_masked(tmp_path: Path) -> None:
-    assert SECRET.decode() not in made(tmp_path, hostile(tmp_path))
-    for name in (SESSION, "pcaps/flymq/login.pcap"):
-        page = made(tmp_path, name)
+def test_secrets_are_masked(reports: dict[str, Path]) -> None:
+    assert SECRET.decode() not in reports["hostile"].read_text()
+    for name in ("session", "login"):
+        page = reports[name].read_text()
         passwords = {login["password"] for login in truth("fq/session")["auth"]}
         assert not [password for password in passwords if password in page]
 
 
-def test_colours_are_those_of_the_page(tmp_path: Path) -> None:
+def test_colours_are_those_of_the_page(reports: dict[str, Path]) -> None:
     """Text of a drawing in a colour of its own would vanish in light or dark."""
-    page = made(tmp_path, SESSION)
+    page = reports["session"].read_text()
 
     texts = re.findall(r"<text style=\"([^\"]*)\"", page)
     assert texts
@@ -238,8 +249,9 @@ def test_misuse_is_exit_2() -> None:
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
+    path = os.pathsep.join([str(tmp_path), running.environment()["PYTHONPATH"]])
 
-    said = running.run("report", ROOT / SESSION, "--out", tmp_path / "report.html", cwd=tmp_path)
+    said = running.run("report", ROOT / SESSION, "--out", tmp_path / "report.html", PYTHONPATH=path)
 
     assert (said.exit_code, said.stdout) == (1, "")
     assert said.stderr == "mqpcap: there is no matplotlib to draw with: pip install 'mqpcap[report]'\n"
@@ -283,10 +295,8 @@ def opened(browser: str, page: Path, *options: str) -> str:
     return ended.stdout
 
 
-def test_a_browser_shows_it_and_runs_nothing_of_it(browser: str, tmp_path: Path) -> None:
-    made(tmp_path, hostile(tmp_path))
-
-    document = opened(browser, tmp_path / "report.html", "--dump-dom")
+def test_a_browser_shows_it_and_runs_nothing_of_it(browser: str, reports: dict[str, Path]) -> None:
+    document = opened(browser, reports["hostile"], "--dump-dom")
 
     elements = Elements(document)
     assert "<title>owned" not in document
@@ -297,10 +307,10 @@ def test_a_browser_shows_it_and_runs_nothing_of_it(browser: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("width", [420, 1280])
-def test_no_table_is_clipped(browser: str, width: int, tmp_path: Path) -> None:
+def test_no_table_is_clipped(browser: str, width: int, reports: dict[str, Path]) -> None:
     """A page around the report measures its tables: the report itself runs nothing."""
-    made(tmp_path, SESSION)
-    (tmp_path / "around.html").write_text(
+    around = reports["session"].with_name("around.html")
+    around.write_text(
         f'<iframe src="report.html" style="width:{width}px;height:900px;border:0" onload="measure(this)"></iframe>'
         "<script>function measure(frame) { const page = frame.contentDocument;"
         "const wide = [...page.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth);"
@@ -308,7 +318,7 @@ def test_no_table_is_clipped(browser: str, width: int, tmp_path: Path) -> None:
         " + (page.documentElement.scrollWidth > page.documentElement.clientWidth ? 'wide' : 'fits'); }</script>"
     )
 
-    document = opened(browser, tmp_path / "around.html", "--allow-file-access-from-files", "--dump-dom")
+    document = opened(browser, around, "--allow-file-access-from-files", "--dump-dom")
 
     title = re.search("<title>(.*?)</title>", document)
     assert title and re.fullmatch(r"[5-9] tables, 0 clipped, page fits", title[1])
@@ -316,15 +326,13 @@ def test_no_table_is_clipped(browser: str, width: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("scheme", "paper"), [(1, (255, 255, 255)), (0, (13, 17, 23))], ids=["light", "dark"])
 def test_a_browser_draws_it_in_light_and_dark(
-    browser: str, scheme: int, paper: tuple[int, int, int], tmp_path: Path
+    browser: str, scheme: int, paper: tuple[int, int, int], reports: dict[str, Path], tmp_path: Path
 ) -> None:
     """The corner is paper; somewhere in the drawing of messages there is ink, far from the paper's colour."""
     from matplotlib.image import imread
 
-    made(tmp_path, SESSION)
-
     opened(
-        browser, tmp_path / "report.html", f"--blink-settings=preferredColorScheme={scheme}", "--window-size=1100,600",
+        browser, reports["session"], f"--blink-settings=preferredColorScheme={scheme}", "--window-size=1100,600",
         f"--screenshot={tmp_path / 'page.png'}",
     )  # fmt: skip
 

@@ -140,6 +140,8 @@ def _load() -> None:
             importlib.import_module(module.name)
     importlib.import_module("mqpcap.parallel_export")
     sys.meta_path.remove(NoPandas)  # the command's own is put there when it begins
+    with suppress(ImportError):
+        importlib.import_module("matplotlib.backends.backend_svg")  # of reports
     gc.collect()
     gc.freeze()
     threads = [thread for thread in Path("/proc/self/task").iterdir() if int(thread.name) != os.getpid()]
