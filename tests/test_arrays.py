@@ -1,6 +1,5 @@
 """Dictionaries of several pieces become one, whatever stands in null slots."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from mqpcap.arrays import DICTIONARY_TEXT, ColumnBatch, unify_dictionaries
+from mqpcap.records import dataclass
 
 
 def test_what_stands_in_null_slots_is_never_looked_up() -> None:

@@ -5,13 +5,15 @@ In: arrays. Out: arrays. Called by: all packages.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from mqpcap.records import dataclass
 
 Int64Array = NDArray[np.int64]
 MAX_LOOKUP_SPAN = 1 << 16

@@ -4,7 +4,6 @@ In: the output of a stage. Out: a mask of rows, further columns, or nothing. Cal
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from mqpcap.correlate import Correlation
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import ConnectionState
+from mqpcap.records import dataclass
 from mqpcap.schema.compiler import Program
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows

@@ -4,9 +4,10 @@ In: the words of a command or a call. Out: `Options`, the same for all stages. C
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqpcap.decode.detection import DecodeAs, ProvenServer
+from mqpcap.records import dataclass
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tcp.exclusion import ConnectionTest
 from mqpcap.tcp.reassembly import MAX_BYTES

@@ -69,7 +69,8 @@ def row_writer(outcome: Outcome, tables: TableWriter) -> "Emit":
             for row in output.rows.select(["kind", "length"]).to_pylist():
                 outcome.problem_bytes[row["kind"]] += row["length"]
         elif output.table == "connections":
-            rows = output.rows.filter(~pc.field("syn_seen") & pc.field("protocol").is_valid())
+            begun_inside = pc.and_(pc.invert(output.rows["syn_seen"]), pc.is_valid(output.rows["protocol"]))
+            rows = output.rows.filter(begun_inside)  # an array: an expression loads pyarrow's query engine
             if rows.num_rows:
                 outcome.started_inside[rows["capture"][0].as_py()] += rows.num_rows
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))

@@ -8,10 +8,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqpcap.errors import CaptureError, QueryError
+from mqpcap.records import dataclass
 from mqpcap.wording import error_line, plural
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import ipaddress
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqpcap.capture.sources import PeekableStream, PythonFile
 from mqpcap.capture.windows import MAX_RECORD_BYTES, options
+from mqpcap.records import dataclass
 
 MAX_ANNOTATIONS = 1000
 """Comments of a file, and addresses with names, that are returned; the search ends there."""

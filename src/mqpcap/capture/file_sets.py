@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from mqpcap.records import dataclass
 
 TimeSpan = tuple[int, int]
 """Times of a file's first and last packet, ns."""

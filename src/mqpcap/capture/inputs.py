@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from functools import partial
 from itertools import count, islice
 from typing import BinaryIO, cast
@@ -23,6 +23,7 @@ from mqpcap.capture import boundaries, file_sets
 from mqpcap.capture.sources import InputWait, PeekableStream, open_path, plain_bytes
 from mqpcap.capture.windows import FileFacts, Note, Window, WindowReader, capture_format, other_format
 from mqpcap.errors import CaptureError
+from mqpcap.records import dataclass
 
 STDIN = "-"
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")

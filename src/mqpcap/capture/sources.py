@@ -22,13 +22,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from mqpcap.errors import one_line
+from mqpcap.records import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from mqpcap.capture import records_index
 from mqpcap.capture.sources import InputWait, PeekableStream
 from mqpcap.errors import CaptureError
+from mqpcap.records import dataclass
 
 WINDOW_BYTES = 8 << 20
 """File bytes in a window. Half of it takes 25 MB less and 10 % more time."""

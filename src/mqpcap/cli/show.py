@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from mqpcap.cli.options import color_option, common, exit_option, filter_options
 from mqpcap.cli.reading import finish
 from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
+from mqpcap.records import dataclass
 
 if TYPE_CHECKING:
     from mqpcap.listing.body_output import Encoding

@@ -17,7 +17,7 @@ A reply ``r`` may answer a request ``q`` only if ``q.offset + q.length <= r.firs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array, drop_unused_values, factorize, is_sorted
+from mqpcap.records import dataclass
 
 KEPT = (
     "connection_id", "op", "destination", "client_name", "status", "error_code", "first_packet", "client_ip",

@@ -16,7 +16,7 @@ captured. So a server has a doubtful time, from the first missing byte of its cl
 expired. A delivery in that time is ambiguous.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import ColumnBatch, Int64Array, constant, factorize, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Watermarks
 from mqpcap.correlate.exchanges import Pairs, microseconds
+from mqpcap.records import dataclass
 from mqpcap.schema.requests import DeliveryRule, Fingerprints, Keys
 
 MAX_PUBLISHES = 1 << 19

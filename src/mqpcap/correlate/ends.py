@@ -8,14 +8,13 @@ the client sent it between ``since_ns`` and ``until_ns``. The bytes before a lat
 before the first message of the connection: before that nothing is known of the client.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array
 from mqpcap.correlate.batch import END_NS, Batch, ConnectionEnds
+from mqpcap.records import dataclass
 
 MISSING_RANGES = pa.schema(
     [

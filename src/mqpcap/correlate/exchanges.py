@@ -9,7 +9,7 @@ them if it handled a later request of the connection, or if it closed after them
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
@@ -26,6 +26,7 @@ from mqpcap.correlate.replay import Replay
 from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.tcp_order import TcpOrder, match_messages
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
+from mqpcap.records import dataclass
 from mqpcap.schema.requests import CorrelationRule, Evidence, Fingerprints, RequestGroup, RequestKind, State
 
 STATES = pa.array([s.name.lower() for s in State], pa.string())

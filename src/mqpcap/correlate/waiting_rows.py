@@ -3,7 +3,7 @@
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, factorize, is_identity, unify_dictionaries
 from mqpcap.errors import let_go
+from mqpcap.records import dataclass
 
 MAX_WAITING_BYTES = 4 << 20
 """Rows that wait for their state are in memory up to here; more wait in a temporary file."""

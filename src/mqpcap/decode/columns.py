@@ -6,7 +6,7 @@ decodes wholly or not at all: with a flaw it has only the fields of its header.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array, factorize
 from mqpcap.decode import bytecode, kernels
+from mqpcap.records import dataclass
 from mqpcap.schema.compiler import Program, ProgramColumn, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate

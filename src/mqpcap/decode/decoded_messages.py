@@ -8,7 +8,7 @@ always of the buffer with the earliest message, and each batch names the earlies
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -17,6 +17,7 @@ from mqpcap.arrays import factorize
 from mqpcap.decode.columns import ColumnReader, Records
 from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.frames import Frames
+from mqpcap.records import dataclass
 from mqpcap.schema.protocol import MessageQueue
 
 TimeKey = tuple[int, int, int]

@@ -13,7 +13,7 @@ stream alone determines, and a proved server counts from the capture time of its
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_head
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
 from mqpcap.decode.trial import MANY_MESSAGES, read_on_trial
+from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text

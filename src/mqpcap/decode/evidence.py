@@ -14,7 +14,7 @@ the capture was read, and no connection that may share the fact is stalled.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.shared_facts import SharedFacts
+from mqpcap.records import dataclass
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
 

@@ -9,7 +9,6 @@ determines: after each packet, in the order of ``tcp.reassembly``, and when both
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import Side
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
+from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows

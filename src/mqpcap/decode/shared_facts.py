@@ -4,9 +4,10 @@ Example: fq's login, which names its data connections.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Evidence
 
 MAX_SHARED_KEYS = 1 << 16

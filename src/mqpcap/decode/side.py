@@ -8,13 +8,14 @@ and the next message starts at its end without a search.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 from mqpcap.decode import bytecode
 from mqpcap.decode.frames import FoundMessages, Problem
 from mqpcap.decode.scanning import LayoutScanner
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, join
+from mqpcap.records import dataclass
 from mqpcap.schema.flaws import Flaw
 
 HEAD_BYTES = 64 << 10
@@ -271,4 +272,4 @@ class Side:
         """Emit the skipped range as a problem."""
         skipped_range, self.skipped_range = self.skipped_range, None
         if skipped_range is not None:
-            output.problems.append(replace(skipped_range, length=self.framed_to - skipped_range.offset))
+            output.problems.append(skipped_range._replace(length=self.framed_to - skipped_range.offset))

@@ -5,11 +5,12 @@ connection whose protocol is not known yet, and the beginning of a message that 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from mqpcap.decode.message_buffer import ACK, FILE, LENGTH, NUMBER, OFFSET, ORDER, TS_NS, ChunkPackets, PacketIndex
+from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamChunks
 
 Packet = tuple[int, int, int]

@@ -7,7 +7,7 @@ compiler accepts a kind by its exact type. It refuses anything else at import, n
 
 import keyword
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
+from mqpcap.records import dataclass
 from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import Layout, MessageQueue

@@ -6,7 +6,7 @@ columns of ``messages``. If the vocabulary is not enough, it names small pure fu
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from typing import Protocol as Shape
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqpcap.records import dataclass
 from mqpcap.schema.requests import Acknowledgement, CorrelationRule, Roles
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ request that each code is in each state of the connection, and the replies that 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
+from mqpcap.records import dataclass
 
 NO_ECHO_KEY = -(1 << 63)
 """Echo key of a message that was not captured whole, so that the key is unknown."""

@@ -1,9 +1,10 @@
 """The columns of a report (a name for programs, a title with its unit for people), and their values as text."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from mqpcap.records import dataclass
 from mqpcap.wording import clock, shown
 
 MAX_CELL = 120

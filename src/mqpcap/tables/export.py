@@ -25,7 +25,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -36,6 +35,7 @@ import pyarrow.parquet as pq
 from mqpcap import __version__
 from mqpcap.capture.inputs import is_remote
 from mqpcap.errors import OutputError
+from mqpcap.records import dataclass
 from mqpcap.tables.parquet import (
     MAX_BUFFERED_BYTES,
     MAX_GROUP_BYTES,

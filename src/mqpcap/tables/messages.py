@@ -8,7 +8,7 @@ Called by: ``pipeline``, through :func:`message_rows`.
 import hashlib
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -32,6 +32,7 @@ from mqpcap.correlate.batch import Batch
 from mqpcap.decode import kernels
 from mqpcap.decode.columns import Records, coalesced
 from mqpcap.decode.frames import Frames
+from mqpcap.records import dataclass
 from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue

@@ -4,13 +4,14 @@ In: rows of one table at a time. Out: tables by name. Called by: ``pipeline`` an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from mqpcap.arrays import constant, file_text
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError
+from mqpcap.records import dataclass
 from mqpcap.tables.messages import MessageTables
 from mqpcap.tables.schemas import TABLES
 

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from mqpcap import __version__
 from mqpcap.arrays import unify_dictionaries
 from mqpcap.errors import OutputError
+from mqpcap.records import dataclass
 
 SCHEMA_VERSION: Final = 1
 """Grows when a table or column changes its name or meaning."""

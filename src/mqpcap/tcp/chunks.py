@@ -1,12 +1,12 @@
 """Stream bytes as the reader gets them (chunks), and ranges of a stream."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
+from mqpcap.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ a test compares both declarations.
 """
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, TypeVar, cast, get_type_hints
 
 import numpy as np
 
+from mqpcap.records import dataclass
 from mqpcap.tcp.flags import ACK
 
 NO_OFFSET = -(1 << 62)

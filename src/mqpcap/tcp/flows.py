@@ -3,12 +3,12 @@
 import base64
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
+from mqpcap.records import dataclass
 from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.headers import address_text

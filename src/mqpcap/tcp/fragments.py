@@ -9,7 +9,8 @@ bound the buffer; the oldest datagram is dropped first, and counted.
 import struct
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
+
+from mqpcap.records import dataclass
 
 MAX_FRAGMENT_BYTES = 64 << 20
 """Memory for fragments of incomplete datagrams."""

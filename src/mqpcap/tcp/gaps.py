@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamRange
 
 GAP_BLOCK = 512

@@ -15,7 +15,6 @@ is walked like a packet, with the time and number of the packet that completed i
 import struct
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import ColumnBatch
 from mqpcap.capture.annotations import ip_text
 from mqpcap.capture.windows import Window
+from mqpcap.records import dataclass
 from mqpcap.tcp import wrappings
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
 from mqpcap.tcp.wrappings import fragments_name

@@ -13,9 +13,10 @@ draft-ietf-nvo3-vxlan-gpe; tcpdump.org/linktypes.html.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+
+from mqpcap.records import dataclass
 
 # Namespaces of kinds.
 ETHERNET_TYPE, IP_PROTOCOL, UDP_PORT, PPP_PROTOCOL, LINK_TYPE, FAMILY, GTP_EXTENSION, GPE_PROTOCOL, STATE = (

@@ -21,7 +21,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, case_when, group_ids, is_in, true_mask
 from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, message, with_word
+from mqpcap.records import dataclass
 from mqpcap.schema.fields import EDGE_VALUE_ODDS, U16, U32, Broken, Kind, Length, Nested, RandomValue
 from mqpcap.schema.message import Message, Octets, message_class
 from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
