@@ -6,6 +6,8 @@ The deliveries have QoS 1: they carry a tag of the broker's, not the id of their
 import heapq
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from batches import End, correlated
@@ -18,27 +20,48 @@ BATCH = 128
 """POLLs that a client sends together."""
 
 
+class Talk:
+    """Frames of one connection, which opens with HELLO, AUTH and SUBSCRIBE, each answered after 50 us."""
+
+    def __init__(self, connection: int) -> None:
+        self.connection, self.topic = connection, f"t{connection}"
+        self.frames: list[Frame] = []
+        self.sent = {True: 0, False: 0}
+        for k, (op, columns) in enumerate(
+            ((HELLO, {"version": 1}), (AUTH, {"text": "right"}), (SUBSCRIBE, {"topic": self.topic, "qos": 1}))
+        ):
+            request = self.add(True, op, k, 200 * k * US, **columns)
+            self.add(False, ACK, k, (200 * k + 50) * US, sub=connection if op == SUBSCRIBE else 0, answers=request)
+
+    def add(self, client: bool, op: int, number: int, now: int, **columns: object) -> Frame:
+        frame = Frame(self.connection, client, op, number, now, now, self.sent[client], 29, **columns)  # type: ignore[arg-type]
+        self.sent[client] += frame.length
+        self.frames.append(frame)
+        return frame
+
+    def delivery(self, tag: int, now: int, poll: Frame) -> Frame:
+        """A message under a tag."""
+        return self.add(False, PUBLISH, tag, now, topic=self.topic, qos=1, body=tag, answers=poll)
+
+    def acknowledged(self) -> list[Frame]:
+        """The frames; each acknowledges what came 5 us before it."""
+        for side in (True, False):
+            others = [f for f in self.frames if f.client != side]
+            times = [f.ts for f in others]
+            for f in self.frames:
+                if f.client == side:
+                    k = bisect_right(times, f.ts - 5 * US)
+                    f.ack = others[k - 1].offset + others[k - 1].length if k else 0
+        return self.frames
+
+
 def conversation(connection: int, poll_count: int, message_count: int, gap_ns: int) -> list[Frame]:
     """A client that sends its POLLs in batches, and acknowledges each delivery; its queue had all messages before.
 
     The broker handles a frame in 3 us, one after the other.
     """
-    frames: list[Frame] = []
-    sent = {True: 0, False: 0}
+    talk = Talk(connection)
     events: list[tuple[int, int, Frame | int]] = []
-
-    def add(client: bool, op: int, number: int, now: int, **columns: object) -> Frame:
-        frame = Frame(connection, client, op, number, now, now, sent[client], 29, **columns)  # type: ignore[arg-type]
-        sent[client] += frame.length
-        frames.append(frame)
-        return frame
-
-    topic = f"t{connection}"
-    for k, (op, said) in enumerate(
-        ((HELLO, {"version": 1}), (AUTH, {"text": "right"}), (SUBSCRIBE, {"topic": topic, "qos": 1}))
-    ):
-        asked = add(True, op, k, 200 * k * US, **said)
-        add(False, ACK, k, (200 * k + 50) * US, sub=connection if op == SUBSCRIBE else 0, answers=asked)
     free, tag = 0, 0
     for k in range(poll_count):
         heapq.heappush(events, (300 * MS + k // BATCH * gap_ns, k, k))
@@ -48,22 +71,62 @@ def conversation(connection: int, poll_count: int, message_count: int, gap_ns: i
         order += 1
         if isinstance(event, int):  # a POLL, or the acknowledgement of a tag
             is_poll = event >= 0
-            frame = add(True, POLL if is_poll else ACK, 10 + event if is_poll else -event, now, sub=connection)
+            frame = talk.add(True, POLL if is_poll else ACK, 10 + event if is_poll else -event, now, sub=connection)
             free = max(free, now + 20 * US) + 3 * US
             heapq.heappush(events, (free, order, frame))
         elif event.op == POLL and tag < message_count:
             tag += 1
             event.answered = True
-            add(False, PUBLISH, tag, now, topic=topic, qos=1, body=tag, answers=event)
+            talk.delivery(tag, now, event)
             heapq.heappush(events, (now + 30 * US, order, -tag))
-    for side in (True, False):
-        others = [f for f in frames if f.client != side]
-        times = [f.ts for f in others]
-        for f in frames:
-            if f.client == side:
-                k = bisect_right(times, f.ts - 5 * US)
-                f.ack = others[k - 1].offset + others[k - 1].length if k else 0
-    return frames
+    return talk.acknowledged()
+
+
+def pairs_of(frames: list[Frame], connections: Sequence[int] = (1,)) -> Iterator[tuple[dict[str, Any], Frame, Frame]]:
+    """The rows of ``exchanges`` with a pair, and their frames."""
+    by_offset = {(f.connection, f.client, f.offset): f for f in frames}
+    ends = {c: End(requests_extent=1 << 40, replies_extent=1 << 40, requests_missing_at=-1) for c in connections}
+    rule = protocols()["blipmq"].rule
+    assert rule is not None
+    for row in correlated(rule, [sorted(rows(frames), key=lambda row: row["ts_ns"])], ends, TYPES)["exchanges"]:
+        sides = ((True, row["request_offset"]), (False, row["reply_offset"]))
+        request, reply = (by_offset.get((row["connection_id"], *side)) for side in sides)
+        if request is not None and reply is not None:
+            yield row, request, reply
+
+
+def test_a_client_that_polls_again_after_each_message_sends_no_burst() -> None:
+    """The first POLL found nothing. As all ids are equal, the first delivery may be its answer, or that of the next."""
+    talk = Talk(1)
+    talk.add(True, POLL, 7, 300 * MS, sub=1)
+    for k in range(8):
+        now = 325 * MS + 300 * k * US
+        talk.delivery(k + 1, now + 130 * US, talk.add(True, POLL, 7, now, sub=1))
+    talk.add(True, POLL, 7, 327_400 * US, sub=1)
+
+    assert [row["op"] for row, request, reply in pairs_of(talk.acknowledged()) if reply.answers is not request] == []
+
+
+def test_a_server_that_is_slow_answers_pairs_nothing_wrong() -> None:
+    """It takes 2 ms for a frame while the client sends two in that time: answers are late by more and more."""
+    talk, free = Talk(1), 0
+    replies: list[tuple[int, Frame]] = []
+    for k in range(200):
+        now = 300 * MS + k * MS
+        while replies and replies[0][0] <= now:
+            talk.delivery(k, *replies.pop(0))
+        is_poll = k % 5 == 0
+        frame = talk.add(
+            True, POLL if is_poll else PUBLISH, 7, now, **({"sub": 1} if is_poll else {"topic": "x", "qos": 0})
+        )
+        free = max(free, now) + 2 * MS
+        if is_poll:
+            replies.append((free, frame))
+    for number, (now, frame) in enumerate(replies):
+        talk.delivery(1000 + number, now, frame)
+
+    wrong = [row for row, request, reply in pairs_of(talk.acknowledged()) if reply.answers is not request]
+    assert [row["request_offset"] for row in wrong if row["state"] == "answered"] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ cdef class Alignment:
     cdef list ring, placed
     cdef object accepted
     cdef bint echoes, use_ids, use_publishes
-    cdef long long quiet_ns
     cdef Py_ssize_t start, low, high, far
     cpdef void restart(self, Py_ssize_t place)
     cdef int _kind(self, Py_ssize_t i)
@@ -17,6 +16,5 @@ cdef class Alignment:
     cpdef bint fits(self, Py_ssize_t i, Reply r, Py_ssize_t named)
     cdef Py_ssize_t _first(self, PlacedReply p, Py_ssize_t low, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y, Py_ssize_t most)
     cdef Py_ssize_t _last(self, PlacedReply p, Py_ssize_t first, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y)
-    cdef Py_ssize_t _not_settled(self, PlacedReply p, Py_ssize_t first, Py_ssize_t last)
     cpdef bint add(self, PlacedReply p)
     cpdef list settle(self, Py_ssize_t x, Py_ssize_t y)

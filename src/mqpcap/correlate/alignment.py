@@ -64,7 +64,6 @@ class Alignment:
     ``accepted``: bits of the replies that a request accepts, by its code.
     ``use_ids``: whether a reply that names a captured request answers no phantom before it.
     ``use_publishes``: whether no other client published a message of this client.
-    ``quiet_ns``: the longest time in which the server settles an optional request, 0 without a bound.
     """
 
     ring: list
@@ -72,7 +71,6 @@ class Alignment:
     accepted: Sequence[int]
     use_ids: cython.bint
     use_publishes: cython.bint
-    quiet_ns: cython.longlong
     start: cython.Py_ssize_t
     low: cython.Py_ssize_t
     high: cython.Py_ssize_t
@@ -82,7 +80,6 @@ class Alignment:
     def __init__(self, ring: list[Request], echoes: bool, accepted: Sequence[int]) -> None:
         self.ring, self.echoes, self.accepted = ring, echoes, accepted
         self.use_ids = self.use_publishes = False
-        self.quiet_ns = 0
         self.placed = []
         self.restart(0)
 
@@ -173,33 +170,12 @@ class Alignment:
             self.high = p.high
             return True
         latest = self._last(p, earliest, bound, 0, n)
-        if earliest < latest and self.quiet_ns > 0 and r.row >= 0:
-            earliest = self._not_settled(p, earliest, latest)
         if r.may_be_missing:
             self.high = max(p.high, self._next(latest))
             return True
         p.low = earliest
         self.low, self.high = self._next(earliest), self._next(latest)
         return True
-
-    @cython.cfunc
-    def _not_settled(self, p: PlacedReply, earliest: cython.Py_ssize_t, latest: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The first candidate that the server had not settled when the last one was sent.
-
-        With many requests between them the server may not have come to the first one: nothing is known.
-        """
-        newest: Request = self.ring[latest]
-        q: Request
-        i: cython.Py_ssize_t
-        if newest.row < 0 or p.reply.ts_ns - newest.ts_ns > self.quiet_ns or latest - earliest > _MAX_CANDIDATES:
-            return earliest
-        for i in range(earliest, latest):
-            q = self.ring[i]
-            if q.kind != _OPTIONAL_REPLY or q.row < 0:
-                return earliest
-            if newest.ts_ns - q.end_ns < self.quiet_ns and self.fits(i, p.reply, p.named):
-                return i
-        return latest
 
     @cython.ccall
     def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list | None:

@@ -18,6 +18,7 @@ from array import array
 import cython
 import numpy as np
 
+from mqpcap.correlate.alignment import MAX_CANDIDATES
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
 
@@ -34,12 +35,17 @@ MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
 NO_REPLY_NS = 50_000_000
 """An optional request got no reply if the next request was sent this much later."""
-BURST_NS = 2_000_000
+BURST_NS = 100_000
 """Optional requests that follow each other within this time were sent together."""
+PROMPT_NS = 500_000
+"""A reply within this time is never slow."""
+SERVED_NS = 2_000_000
+"""After a request that was answered, those within this time are likely answered one after the other, too."""
 
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
 _CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
+_MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 _PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
 _ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION))
 
@@ -192,7 +198,7 @@ class Assumptions:
         index: cython.Py_ssize_t = c.start
         n: cython.Py_ssize_t = len(self.ring)
         k: cython.longlong = self.replies_before
-        a.use_ids, a.use_publishes, a.quiet_ns = c.use_ids, c.use_publishes, c.quiet_ns
+        a.use_ids, a.use_publishes = c.use_ids, c.use_publishes
         a.restart(c.start)
         for p in c.placed:
             while index < n:
@@ -252,24 +258,46 @@ class Assumptions:
         return True
 
     @cython.ccall
-    def assume_first_of_burst(self, unsure: list, taken: dict) -> cython.void:
-        """A queue gives its messages in order to the first requests of a burst that read it.
+    def assume_first_of_burst(self, unsure: list, taken: dict, usual_ns: cython.longlong) -> cython.void:
+        """A queue gives its messages in order to the first requests of a burst that read it, in usual time.
 
-        All requests of a burst follow the same pause. ``taken``: requests that have a reply, by index.
+        A reply that comes later may be to a later request: the queue was empty before. ``taken``: requests that have a
+        reply, by index. ``usual_ns``: time in which the server answered before.
         """
         q: Request
         newest: Request
         r: Reply
         last_index: cython.Py_ssize_t = -1
+        undecided_to: cython.Py_ssize_t = -1
+        last_ns: cython.longlong = 0
+        lag_ns: cython.longlong = 0
         for r, earliest, latest in unsure:
-            q = self.ring[earliest]
-            newest = self.ring[latest]
-            i: cython.Py_ssize_t = max(earliest, last_index + 1)
-            while i <= latest and (i in taken or not self.certain.fits(i, r, -1)):
-                i += 1
-            if i > latest or q.payload_key >= 0 or q.payload_key != newest.payload_key:
+            i: cython.Py_ssize_t = self._untaken(r, max(earliest, last_index + 1), latest, taken)
+            if i < 0:
                 return
-            if newest.ts_ns - q.end_ns > BURST_NS or r.row in self.likely:
+            q, newest = self.ring[i], self.ring[latest]
+            if q.payload_key >= 0 or q.payload_key != newest.payload_key:
+                return
+            since_ns: cython.longlong = q.end_ns
+            max_burst_ns: cython.longlong = BURST_NS
+            max_taken_ns: cython.longlong = max(2 * usual_ns, PROMPT_NS)
+            if last_index >= 0 and self._untaken(r, last_index + 1, i - 1, taken) < 0:
+                # The request before was answered, so the server answers one after the other.
+                since_ns, max_burst_ns, max_taken_ns = max(since_ns, last_ns), SERVED_NS, max(max_taken_ns, lag_ns)
+            is_burst: cython.bint = newest.ts_ns - q.end_ns <= max_burst_ns and r.ts_ns - since_ns <= max_taken_ns
+            if earliest <= undecided_to or not is_burst or r.row in self.likely:
+                undecided_to = max(undecided_to, latest)
                 continue
             self.likely[r.row] = (i, _PAUSE)
-            last_index = i
+            last_index, last_ns, lag_ns = i, r.ts_ns, r.ts_ns - q.end_ns
+
+    @cython.cfunc
+    def _untaken(
+        self, r: Reply, low: cython.Py_ssize_t, high: cython.Py_ssize_t, taken: dict
+    ) -> cython.Py_ssize_t:  # fmt: skip
+        """The first request in low..high without a reply that a reply fits, -1 if there is none."""
+        i: cython.Py_ssize_t
+        for i in range(low, min(high, low + _MAX_CANDIDATES) + 1):
+            if i not in taken and self.certain.fits(i, r, -1):
+                return i
+        return -1

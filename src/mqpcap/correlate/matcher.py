@@ -74,6 +74,8 @@ class RequestMatcher(TcpOrder):
     ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
     ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
     ``last_phantom``: index of the last phantom, or -1.
+    ``quiet_ns``: the longest time in which the server settles an optional request, 0 without a bound.
+    ``usual_ns``: the shortest time in which it answered, 0 before it did.
     ``state``, ``kinds``: the state of the connection, and the kinds of requests in it, by code.
     ``state_next``: the state after the last certain pair, -1 if it stays.
     ``state_assumed``: the start was not captured, and nothing has shown the state.
@@ -103,6 +105,8 @@ class RequestMatcher(TcpOrder):
     state_contradicted: cython.bint
     awaited: bytes
     max_open: cython.Py_ssize_t
+    quiet_ns: cython.longlong
+    usual_ns: cython.longlong
     server_has_hole: cython.bint
     is_answered: cython.bint
     closed: cython.bint
@@ -118,7 +122,7 @@ class RequestMatcher(TcpOrder):
         self.max_open = MAX_OPEN_REQUESTS
         self.ring, self.rounds, self.client_keys, self.after_close = [], Rounds(), ClientKeys(), array("q")
         self.certain = Alignment(self.ring, tables.echoes, tables.accepted_replies[0])
-        self.certain.quiet_ns = tables.habits.quiet_ns or 0
+        self.quiet_ns, self.usual_ns = tables.habits.quiet_ns or 0, 0
         self._enter(tables.initial_state if started else tables.midstream_state)
         self.state_assumed = not started and bool(tables.confirming)
         self.state_contradicted = self.server_has_hole = self.is_answered = self.closed = False
@@ -155,7 +159,7 @@ class RequestMatcher(TcpOrder):
             else:
                 self.results.state(q.row, _UNKNOWN)
             return
-        if 0 < self.certain.quiet_ns <= q.pause_ns and not q.in_hole:
+        if 0 < self.quiet_ns <= q.pause_ns and not q.in_hole:
             self._settle_quiet()
         if q.in_hole:
             self.rounds.add_hole()
@@ -356,9 +360,10 @@ class RequestMatcher(TcpOrder):
             self.rounds.add_pair(q, r)
         if q.kind == _ONE_REPLY:
             self.client_keys.publishes.clear()  # a new queue has no earlier messages
-        if self.certain.quiet_ns > 0:  # a slow server shows itself
+        if self.quiet_ns > 0:  # a slow server shows itself
             taken_ns = min(r.ts_ns - q.end_ns, 4 * int(self.tables.habits.quiet_ns))
-            self.certain.quiet_ns = max(self.certain.quiet_ns, taken_ns)
+            self.quiet_ns = max(self.quiet_ns, taken_ns)
+            self.usual_ns = min(self.usual_ns or taken_ns, taken_ns)
         if not self.state_assumed:
             self.results.handled_to[self.flow] = q.offset
         if self.tables.next_state:
@@ -487,7 +492,7 @@ class RequestMatcher(TcpOrder):
         if habits.pause_ns is not None:
             self._record_assumption(a.assume(Evidence.PAUSE), "pause", "nothing is open after a long pause")
         if self.last_phantom < c.start and not self.server_has_hole:
-            a.assume_first_of_burst(unsure, taken)
+            a.assume_first_of_burst(unsure, taken, self.usual_ns)
         for r, earliest, latest in unsure:
             index, evidence = a.likely.get(r.row, (-1, 0))
             if index >= 0 and index not in taken:
