@@ -4,7 +4,8 @@ import pytest
 from message_rows import merged
 
 from mqpcap.decode.detection import DecodeAs
-from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
+from mqpcap.listing import explanation
+from mqpcap.listing.row_bytes import best_attempt, bytes_after_hole, explanation_of, row_secrets
 from mqpcap.reading import Choices
 
 
@@ -43,3 +44,23 @@ def test_an_explanation_agrees_with_the_row() -> None:
         assert (best.dialect or row.message["dialect"], best.operation) == (row.message["dialect"], row.message["op"])
         assert best.frame_len == len(row.data)
         assert bytes_after_hole(row) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["blipmq/qos1", "fq/session", "fq/peers", "flymq/groups", "kokaq/doc_session", "kokaq/go1_session",
+             "msgq/flat_typed", "msgq/json_session", "faults/blipmq_lost", "blipmq/errors"],
+)  # fmt: skip
+def test_the_best_attempt_is_that_of_the_explanation_and_no_other_is_made(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other variants are read only for messages with a flaw: they cost up to seven times as much."""
+    rows = list(merged(name, with_bytes=True))
+    best = [explanation_of(row, inside=False).best for row in rows]
+    walked: list[object] = []
+    with_body = explanation._with_body
+    monkeypatch.setattr(explanation, "_with_body", lambda *args: walked.append(args) or with_body(*args))
+
+    assert [best_attempt(row) for row in rows if row.message["flaw"] is None] == [
+        attempt for attempt, row in zip(best, rows, strict=True) if row.message["flaw"] is None
+    ]
+    assert len(walked) == sum(row.message["flaw"] is None for row in rows)

@@ -55,7 +55,7 @@ def test_simple_request() -> None:
     assert columns(NOP) == {
         "version": 1, "message_type": 1, "rq": 2, "opaque": 1, "opcode": 0, "client": 2, "op_opaque": 7, "tag": 0,
         "client_name": "QueueService", "byte_order": "big", "numbering": "doc", "type_reading": "legend",
-        "bit_order": "msb", "ambiguities": ["client:2"],
+        "bit_order": "msb", "ambiguities": ["client:2"], "message_type_name": "Operational", "rq_name": "TwoWay",
     }  # fmt: skip
 
 

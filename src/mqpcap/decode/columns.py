@@ -89,7 +89,10 @@ class ColumnReader:
         self._made = columns
         self.program = compiled(protocol)
         # A layer's ``derive`` may read any column, so a protocol with one gets the full program.
-        self._shortest = self.program if columns is None or protocol.derive is not None else self.program.only(columns)
+        self._shortest = self.program
+        if columns is not None and protocol.derive is None:
+            numbers = {column.name for column in self.program.columns if column.name_column in columns}
+            self._shortest = self.program.only({*columns, *numbers})
         self._tape = _tape(TAPE_ENTRIES)
         self._by_column = _tape(TAPE_ENTRIES)[1:]
         layouts = self.program.layouts
@@ -166,6 +169,8 @@ class ColumnReader:
         for column in self.program.columns:
             if column.parent < 0 and not column.hidden and self._makes(column.name):
                 arrays[column.name] = columns.array(column.name)
+            if column.name_column is not None and self._makes(column.name_column):
+                arrays[column.name_column] = _named(columns.array(column.name), column.names)
         for derived in self.protocol.derived:
             if self._makes(derived.name):
                 arrays[derived.name] = late[derived.name]
@@ -280,6 +285,12 @@ def _views(tape: _Tape) -> tuple[memoryview, memoryview, memoryview, memoryview]
 def _tape(entries: int) -> _Tape:
     narrow, wide = np.empty((2, entries), np.int32), np.empty((2, entries), np.int64)
     return narrow[0], narrow[1], wide[0], wide[1]
+
+
+def _named(numbers: pa.Array, names: Sequence[tuple[int, str]]) -> pa.DictionaryArray:
+    """The names of numbers; null for a number without a name."""
+    known_numbers = pa.array([number for number, _ in names], numbers.type)
+    return pa.DictionaryArray.from_arrays(pc.index_in(numbers, known_numbers), [name for _, name in names])
 
 
 class _TapeColumns:

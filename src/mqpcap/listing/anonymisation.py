@@ -38,10 +38,10 @@ from mqpcap.decode.proxy_header import MAX_LINE_BYTES
 from mqpcap.decode.proxy_header import REASON as PROXY_REASON
 from mqpcap.errors import MqpcapError, OutputError, let_go
 from mqpcap.hooks import EndedConnections, StageHooks
-from mqpcap.listing.explanation import FieldItem, secret_spans
+from mqpcap.listing.explanation import FieldItem, SecretSpans, holds_secrets, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
 from mqpcap.listing.reorder_buffer import MessageRow
-from mqpcap.listing.row_bytes import explanation_of
+from mqpcap.listing.row_bytes import best_attempt, operation
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read
@@ -238,14 +238,16 @@ class MessageMasker:
     def masked(self, row: MessageRow) -> bytes:
         """The bytes of a message, as many as there were."""
         protocol, data = protocols()[row.protocol], row.data
-        best = explanation_of(row, inside=False).best
+        best = best_attempt(row)
         is_whole = row.message["flaw"] is None and len(data) == row.message["frame_len"]
         if row.message["flaw"] == "truncated" and best is not None and not any(x.inflated for x in best.items):
             return self._truncated(protocol, row, [item for item in best.items if item.name])
         if best is None or not best.fits or not is_whole or not all(item.name for item in best.items):
             self.unreadable_count += row.message["flaw"] is None
             return self._header(protocol, row)
-        secrets = secret_spans(protocol, data, best)
+        secrets = SecretSpans()
+        if holds_secrets(protocol, operation(row)) or any(item.secret for item in best.items):
+            secrets = secret_spans(protocol, data, best)
         outside = [item for item in best.items if not item.inflated]
         inside = [item for item in best.items if item.inflated]
         result = bytearray(data)

@@ -164,6 +164,13 @@ def explanation(
     return Explanation(protocol.name, data, tuple(distinct.values()))
 
 
+def reading(protocol: MessageQueue, data: bytes, dialect: str, read_as: tuple[str, str]) -> Attempt | None:
+    """The attempt by which the engine read a message: the best of `explanation`. None if it does not fit."""
+    attempts = _attempts(protocol, protocol.layout(read_as[0]), data, False, read_as[1])
+    fitting = (x for x in attempts if x.fits and x.variant == read_as[1] and x.dialect in (None, dialect))
+    return next(fitting, None)
+
+
 def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> SecretSpans:
     """Secret spans of a message: the secrets of every variant that fits, not only of the best.
 
@@ -236,8 +243,10 @@ def _title(cls: type) -> str:
     return str(cls().name)
 
 
-def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool) -> Iterator[Attempt]:
-    """An attempt for each variant of a layout."""
+def _attempts(
+    protocol: MessageQueue, layout: Layout, data: bytes, inside: bool, only: str | None = None
+) -> Iterator[Attempt]:
+    """An attempt for each variant of a layout, or for the variant of one class."""
     header = None if layout.header is None else _title(layout.header)
     walk = _Walk(data)
     values: dict[str, Any] = {}
@@ -258,7 +267,7 @@ def _attempts(protocol: MessageQueue, layout: Layout, data: bytes, inside: bool)
     if not variants:
         yield _failed(begun, f"the layout has no operation {op}")
     packed = layout.packed is not None and bool(values[layout.packed[0]] & layout.packed[1])
-    for variant in variants:
+    for variant in [x for x in variants if only is None or x.message.__name__ == only]:
         dialect = variant.dialect or layout.dialect
         attempt = replace(begun, message=_title(variant.message), dialect=dialect, variant=variant.message.__name__)
         if frame_len is not None and frame_len > len(data):
@@ -329,7 +338,7 @@ class _Walk:
     def add(self, item: FieldItem) -> None:
         """List a field; if the list is full, a single item stands for all further fields."""
         if len(self.items) < MAX_ITEMS:
-            self.items.append(replace(item, inflated=self.inflated))
+            self.items.append(replace(item, inflated=True) if self.inflated else item)
             return
         if not self.is_cut:
             self.is_cut = True

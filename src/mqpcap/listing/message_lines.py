@@ -223,8 +223,10 @@ class Lines:
                 exchange = exchange._replace(file=self._style.short_names.get(exchange.file, exchange.file))
         text = f"{heading}{line(message, body_of(row), self._style, exchange)}\n"
         if self._verbose:
-            fields = {name: value for name, value in row.fields.items() if name not in KEYS}
-            text += "".join(f"{field_line}\n" for field_line in tree(fields, enum_names(row.protocol)))
+            names = enum_names(row.protocol)
+            left_out = {*KEYS, *(f"{name}_name" for name in names)}  # a number is written with its name
+            fields = {name: value for name, value in row.fields.items() if name not in left_out}
+            text += "".join(f"{field_line}\n" for field_line in tree(fields, names))
         return text + "".join(f"{field_line}\n" for field_line in self._bytes(row)) if self._as_hex else text
 
     def _legend(self, name: str) -> str:

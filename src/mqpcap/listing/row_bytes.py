@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from mqpcap.listing.explanation import (
+    Attempt,
     Explanation,
     SecretSpans,
     after_header,
     body_spans,
     explanation,
     holds_secrets,
+    reading,
     secret_spans,
 )
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
@@ -29,22 +31,37 @@ def row_secrets(row: MessageRow, choices: Choices) -> SecretSpans | None:
     if choices.show_secrets:
         return None
     protocol = protocols()[row.protocol]
-    code = row.message["op_code"]
-    op = ANY if code is None else int(str(code))
+    op = operation(row)
     has_flaw = row.message["flaw"] is not None
     is_doubtful = has_flaw and (choices.decode_as or holds_secrets(protocol))
     if is_doubtful or any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
         return after_header(protocol, str(row.message["direction"]), op)
     if has_flaw or not holds_secrets(protocol, op):
         return None
-    return secret_spans(protocol, row.data, explanation_of(row, inside=False).best)
+    return secret_spans(protocol, row.data, best_attempt(row))
 
 
 def left_out(row: MessageRow, choices: Choices) -> Spans:
     """The bytes of bodies that ``--bodies`` leaves out: all after the header where the bodies are not known."""
     if choices.bodies is None:
         return ()
-    return body_spans(protocols()[row.protocol], explanation_of(row, inside=False).best, choices.bodies)
+    return body_spans(protocols()[row.protocol], best_attempt(row), choices.bodies)
+
+
+def operation(row: MessageRow) -> int:
+    """The number of a row's operation, ANY without one."""
+    code = row.message["op_code"]
+    return ANY if code is None else int(str(code))
+
+
+def best_attempt(row: MessageRow) -> Attempt | None:
+    """The attempt that a row's explanation has as its best; the other attempts are made only if that does not fit."""
+    if row.message["flaw"] is None:
+        read_as = str(row.message[LAYOUT]), str(row.message[VARIANT])
+        attempt = reading(protocols()[row.protocol], row.data, str(row.message["dialect"]), read_as)
+        if attempt is not None:
+            return attempt
+    return explanation_of(row, inside=False).best
 
 
 def explanation_of(row: MessageRow, inside: bool = True) -> Explanation:

@@ -125,6 +125,8 @@ def _paths(protocol: str) -> Iterator[tuple[tuple[str, ...], ValueKind]]:
     for i, column in enumerate(program.columns):
         if column.parent < 0 and not column.hidden:
             yield from _leaf_paths((column.name,), column_type(program, i))
+        if column.name_column is not None:
+            yield from _leaf_paths((column.name_column,), pa.string())
     for derived in protocols()[protocol].derived:
         if not derived.hidden:
             yield from _leaf_paths((derived.name,), derived.type)

@@ -69,6 +69,12 @@ class ProgramColumn:
     unit: str | None
     hidden: bool
 
+    @property
+    def name_column(self) -> str | None:
+        """The column with the names of its numbers; None unless several of them have names."""
+        has_names = self.parent < 0 and not self.hidden and len(self.names) > 1
+        return f"{self.name}_name" if has_names else None
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledLayout:
@@ -239,12 +245,13 @@ class _Compiler:
         if key not in self.index:
             self.index[key] = len(self.columns)
             self.columns.append(new)
-            return self.index[key]
         old = self.columns[self.index[key]]
         if (old.kind, old.type) != (new.kind, new.type):
             raise self.refuse(f"column {name} is {old.type} elsewhere and {new.type} here; give one of them column=")
         if old.secret != new.secret:
             raise self.refuse(f"column {name} is a secret in one message and none in another; give one of them column=")
+        if not old.names:
+            self.columns[self.index[key]] = replace(old, names=new.names)
         return self.index[key]
 
     def const(self, *values: int) -> int:

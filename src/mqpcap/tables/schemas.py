@@ -262,13 +262,13 @@ TABLES = {
 def protocol_schema(protocol: MessageQueue) -> pa.Schema:
     """The table of a protocol: the columns of KEYS, then its fields, described by ``MessageQueue.meanings``."""
     program, meanings = compiled(protocol), protocol.meanings
-    fields = [
-        column(
-            c.name, column_type(program, i), meanings.get(c.name, ""), c.unit, (f"{n} {text}" for n, text in c.names)
-        )
-        for i, c in enumerate(program.columns)
-        if c.parent < 0 and not c.hidden
-    ]
+    fields = []
+    for i, c in enumerate(program.columns):
+        if c.parent < 0 and not c.hidden:
+            values = (f"{n} {text}" for n, text in c.names)
+            fields.append(column(c.name, column_type(program, i), meanings.get(c.name, ""), c.unit, values))
+        if c.name_column is not None:
+            fields.append(column(c.name_column, pa.string(), f"name of {c.name}"))
     derived = [column(d.name, d.type, meanings.get(d.name, "")) for d in protocol.derived if not d.hidden]
     by_name = {field.name: field for field in (*fields, *derived)}
     return pa.schema([*(MESSAGES.field(key) for key in KEYS), *by_name.values()])

@@ -105,13 +105,13 @@ _BEGINS_LE = [U16LE("magic", equals=MAGIC, column=None), U8("version", VERSION)]
 # The document's rulers count bits from the left, as the codec does (wire.go:80) ...
 _TYPE = [
     U8("type_rq", 0x06, column=None),
-    Bits("message_type", of="type_rq", shift=2, mask=0x3F, words=_TYPES),
+    Bits("message_type", of="type_rq", shift=2, mask=0x3F, names=_TYPES),
     Bits("rq", of="type_rq", mask=0x03, words=_RQS),
 ]
 # ... and its table "bit 0-5" can be read from the right.
 _TYPE_LSB = [
     U8("type_rq", 0x81, column=None),
-    Bits("message_type", of="type_rq", mask=0x3F, words=_TYPES),
+    Bits("message_type", of="type_rq", mask=0x3F, names=_TYPES),
     Bits("rq", of="type_rq", shift=6, mask=0x03, words=_RQS),
 ]
 _OPCODE = U8("opcode", words=_either(DOC_OPS, CODEC_OPS))
@@ -123,7 +123,7 @@ _ANSWER = [
     Bits("status", of="status_reason", shift=4, mask=0x0F, words=_either(DOC_STATUSES, CODEC_STATUSES)),
     Bits("reason", of="status_reason", mask=0x0F, words=DOC_REASONS | {3: "Exists or NotAllowed or Infra"}),
 ]
-_TAGGED = [U8("op_opaque"), U8("tag", words=_TAGS)]
+_TAGGED = [U8("op_opaque"), U8("tag", names=_TAGS)]
 # "Simple Request" draws one opaque of 16 bits and no tag.
 _WIDE = [U16("op_opaque")]
 _WIDE_LE = [U16LE("op_opaque")]
@@ -576,6 +576,7 @@ def derive(raw: Raw) -> dict[str, pa.Array]:
         "numbering": pc.if_else(pa.array(codec), "codec", "doc"),
         "type_reading": pa.repeat("legend", raw.n),  # else as the evidence says
         "bit_order": pc.if_else(pa.array(lsb), "lsb", "msb"),
+        "rq_name": _named(raw.numbers("rq"), codec, _RQS, _CODEC_WORDS["rq"]),
         "client_name": _named(client, codec, DOC_CLIENTS, CODEC_CLIENTS),
         "status_name": _named(status, codec, DOC_STATUSES, CODEC_STATUSES),
         "reason_name": _named(reason, codec, DOC_REASONS, CODEC_REASONS),
@@ -781,6 +782,7 @@ MEANINGS = {
     "namespace": "namespace as text",
     "queue": "queue as text",
     "metadata": "metadata fields with their numbers and names",
+    "rq_name": "name of rq",
     "client_name": "name of the kind of client",
     "status_name": "name of the status",
     "reason_name": "name of the reason",
@@ -824,7 +826,7 @@ PROTOCOL = MessageQueue(
     derived=(
         *(Derived(name, pa.string()) for name in ("namespace", "queue")),
         Derived("metadata", pa.list_(pa.struct([("tag", pa.int32()), ("name", pa.string()), ("value", pa.binary())]))),
-        *(Derived(name, pa.string()) for name in ("client_name", "status_name", "reason_name")),
+        *(Derived(name, pa.string()) for name in ("rq_name", "client_name", "status_name", "reason_name")),
         *(Derived(name, pa.string()) for name in ("byte_order", "numbering", "type_reading", "bit_order")),
         Derived("ambiguities", pa.list_(pa.string())),
     ),
