@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from mqpcap.capture import captures
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.pipeline import CapturePipeline, Options
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
 

@@ -38,6 +38,13 @@ def file_text(name: str) -> str:
 _LIKE_ESCAPE = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
+def append_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """The rows with further columns behind their own."""
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
 def constant(text: str, n: int) -> pa.DictionaryArray:
     """n rows with the same text, as DICTIONARY_TEXT."""
     return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([text]), safe=False)

@@ -3,38 +3,21 @@
 In: the output of a stage. Out: a mask of rows, further columns, or nothing. Called by: ``pipeline``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array
 from mqpcap.capture import Window
 from mqpcap.correlate import Correlation
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
-from mqpcap.decode.framing import ConnectionState
 from mqpcap.records import dataclass
 from mqpcap.schema.compiler import Program
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tcp.chunks import StreamChunks
-from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import Segments
-
-
-@dataclass(frozen=True, slots=True)
-class EndedConnections:
-    """Connections that ended, before they leave memory: their numbers, and their states (None if never framed)."""
-
-    numbers: Int64Array
-    states: Sequence[ConnectionState | None]
-    flows: Flows
-
-    @property
-    def client(self) -> Int64Array:
-        """The side of each that is the client, 0 or 1."""
-        return np.array([0 if state is None else state.client for state in self.states], np.int64)
-
 
 MessageColumns = Callable[[Program, Frames, Records], Mapping[str, pa.Array]]
 """Makes further columns of ``messages`` from decoded messages."""

@@ -16,9 +16,8 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
-from mqpcap.arrays import Int64Array, factorize
+from mqpcap.arrays import Int64Array, append_columns, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Batch
@@ -30,18 +29,17 @@ from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
+from mqpcap.selection import StageSelection
 from mqpcap.tables.captures import CaptureRows
-from mqpcap.tables.connections import connections
+from mqpcap.tables.connections import ConnectionRows, EndedConnections
 from mqpcap.tables.messages import BatchConnections, fields_read, message_rows
 from mqpcap.tables.output import Dissection, Emit, Output
 from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
-from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
-from mqpcap.tcp.exclusion import ExcludedConnections, selected_flows
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import Reassembler
 
@@ -103,10 +101,10 @@ class Pipeline:
         """The latest time of all packets read; packets may be out of order."""
         self.read_ns = 0
         """All messages that were complete before this time have been emitted."""
-        self._excluded = ExcludedConnections()
+        self._selection = StageSelection(options, self.hooks, self.assembler, self.evidence)
         self.progress = ReadingProgress(self.assembler, self.framer, self.evidence)
         self._closings = Closings(self.framer.connections)
-        self._servers = UnrecognisedServers()
+        self._connection_rows = ConnectionRows(capture)
         self._part_bytes = PART_BYTES
 
     def __getstate__(self) -> dict[str, object]:
@@ -139,7 +137,7 @@ class Pipeline:
         self._add_counts(segments.counts)
         if self.hooks.packets is not None:
             self.hooks.packets(window, segments)
-        segments = self._selected_segments(segments)
+        segments = self._selection.segments(segments)
         end_bytes = np.cumsum(segments.length)
         size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
         part_count = max(1, round(size_bytes / self._part_bytes))
@@ -152,14 +150,6 @@ class Pipeline:
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
             yield self._framed(self.assembler.feed(segments.taken(np.s_[start:end])))
 
-    def _selected_segments(self, segments: Segments) -> Segments:
-        """The segments that are reassembled."""
-        if self.hooks.segments is not None:
-            segments = segments.taken(np.flatnonzero(self.hooks.segments(segments)))
-        if self.options.connections is not None:
-            segments = segments.taken(self._excluded.kept_rows(segments, self.options.connections))
-        return segments
-
     def _framed(self, chunks: StreamChunks) -> Iterator[Decoded]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
         if self.hooks.chunks is not None:
@@ -171,34 +161,15 @@ class Pipeline:
             # At least a byte for each message: the bytes of messages that were buffered are not in these chunks.
             self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // message_count, PART_MESSAGES)
         self.progress.note_flows(factorize(chunks.flow)[0].tolist())
-        self._exclude(chunks.flow)
+        self._selection.exclude(chunks.flow)
         del chunks  # not needed while rows are made, which takes memory
         yield from self._decoded(frames)
-
-    def _exclude(self, flows: Int64Array) -> None:
-        """Exclude connections that are not selected, once no other connection can depend on them."""
-        if self.options.connections is None or not len(flows):
-            return
-        numbers = np.array([flow for flow in np.unique(flows).tolist() if self.evidence.is_complete(flow)], np.int64)
-        is_selected = selected_flows(self.options.connections, self.assembler.flows.columns(numbers))
-        if not is_selected.all():
-            self._excluded.add(self.assembler.flows.columns(numbers[~is_selected]))
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
         wanted = self.options.protocols
         parts = [frames for frames in parts if wanted is None or frames.protocol in wanted]
-        return self.decoder.decode(parts, self._selected_frames, partial(self.progress.for_evidence, self.newest_ns))
-
-    def _selected_frames(self, frames: Frames) -> Frames:
-        """The messages that become rows."""
-        if self.options.connections is not None:
-            flows, index = factorize(frames.flow)
-            is_selected = selected_flows(self.options.connections, self.assembler.flows.columns(flows))
-            frames = frames if is_selected.all() else frames.taken(np.flatnonzero(is_selected[index]))
-        if self.hooks.frames is not None:
-            frames = frames.taken(np.flatnonzero(self.hooks.frames(frames)))
-        return frames
+        return self.decoder.decode(parts, self._selection.frames, partial(self.progress.for_evidence, self.newest_ns))
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -238,7 +209,7 @@ class Pipeline:
         )
         rows = tables.messages
         for make_columns in self.hooks.message_columns:
-            rows = _with_columns(rows, make_columns(program, frames, records))
+            rows = append_columns(rows, make_columns(program, frames, records))
         self.emit(Output("messages", rows, protocol.name, tables.fields))
         if batch is not None:
             batches.setdefault(protocol.name, []).append(batch)
@@ -274,7 +245,7 @@ class Pipeline:
         stalled = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if stalled:
             yield from self._framed(self.assembler.flush_reordering(np.array(stalled, np.int64)))
-        yield from self.decoder.flush(flows, self._selected_frames, have_ended=False)
+        yield from self.decoder.flush(flows, self._selection.frames, have_ended=False)
 
     # -- ends ----------------------------------------------------------------------------------------------
 
@@ -319,7 +290,7 @@ class Pipeline:
             self.hooks.chunks(chunks)
         frames, _, _ = self.framer.feed(chunks, self.assembler.flows)
         yield from self._decoded([*frames, *self.framer.finish(self.assembler.flows, flows)])
-        yield from self.decoder.flush(flows, self._selected_frames)
+        yield from self.decoder.flush(flows, self._selection.frames)
 
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
@@ -330,13 +301,8 @@ class Pipeline:
         ended = EndedConnections(numbers, [states.get(number) for number in numbers.tolist()], flows)
         if self.hooks.ended is not None:
             self.hooks.ended(ended)
-        blocks, row = list(connections(self.capture, flows, states, numbers)), 0
         columns = {} if self.hooks.connection_columns is None else self.hooks.connection_columns(ended)
-        for i, block in enumerate(blocks):
-            names = [state.foreign_protocol if state else None for state in ended.states[row : row + block.num_rows]]
-            self._servers.add(block, names)
-            blocks[i] = _with_columns(block, {k: x.slice(row, block.num_rows) for k, x in columns.items()})
-            row += block.num_rows
+        blocks = list(self._connection_rows.rows(ended, columns))
         if self.options.pairs_requests:
             self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows.columns(numbers))))
         self._emit_in_background(Output("connections", block) for block in blocks)
@@ -348,7 +314,7 @@ class Pipeline:
 
     def server_notes(self) -> Iterator[str]:
         """Notes on recognised servers with many unrecognised connections."""
-        return self._servers.notes({rule.port for rule in self.options.decode_as})
+        return self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
 
 
 class CapturePipeline:
@@ -450,12 +416,6 @@ def dissect(
     pipeline.run(progress)
     dissection.counts, dissection.failure = pipeline.stages.counts, pipeline.failure
     return dissection
-
-
-def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    for name, column in columns.items():
-        rows = rows.append_column(name, column)
-    return rows
 
 
 def _discard(output: Output) -> None:

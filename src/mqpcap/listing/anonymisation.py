@@ -37,7 +37,7 @@ from mqpcap.capture import Capture
 from mqpcap.decode.proxy_header import MAX_LINE_BYTES
 from mqpcap.decode.proxy_header import REASON as PROXY_REASON
 from mqpcap.errors import MqpcapError, OutputError, let_go
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.listing.explanation import FieldItem, SecretSpans, holds_secrets, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
 from mqpcap.listing.reorder_buffer import MessageRow
@@ -48,6 +48,7 @@ from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema import fields
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.flags import SYN
 from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, endpoints

@@ -16,8 +16,9 @@ import pyarrow as pa
 from mqpcap.capture import Window
 from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.schema.compiler import Program
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.tcp.headers import Segments, address_text
 

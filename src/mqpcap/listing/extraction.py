@@ -25,13 +25,14 @@ from mqpcap.arrays import Int64Array, dictionary, file_text, unify_dictionaries
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.pcapng import PacketFile, new_folder
 from mqpcap.errors import MqpcapError, OutputError
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.listing.anonymisation import Anonymisation, AnonymousPackets
 from mqpcap.listing.connection_search import ConnectionSearch, SelectedConnection
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.message_words import content_words
 from mqpcap.query import Query, query
 from mqpcap.reading import Meter, Outcome
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of

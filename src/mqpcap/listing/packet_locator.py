@@ -24,9 +24,10 @@ from mqpcap.arrays import Int64Array, file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import PeekableStream, plain_bytes
 from mqpcap.errors import CaptureError, let_go
-from mqpcap.hooks import EndedConnections, StageHooks
+from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import WITH_LAYOUTS
 from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tcp.flags import SYN
 from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, endpoints
 from mqpcap.tcp.sequence_numbers import ahead, wrapped

@@ -1,30 +1,54 @@
 """Ended connections to rows of the table ``connections``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from mqpcap.arrays import file_text
+from mqpcap.arrays import Int64Array, append_columns, file_text
 from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.side import Side
+from mqpcap.records import dataclass
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
+from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
 
 CONNECTION_ROWS = 1 << 14
 """Rows that are made at once: a flood may leave millions."""
 
 
-def connections(
-    capture: str, flows: Flows, states: Mapping[int, ConnectionState], numbers: NDArray[np.int64]
-) -> Iterator[pa.Table]:
-    """The rows of these connections, a block at a time."""
-    for start in range(0, len(numbers), CONNECTION_ROWS):
-        block = numbers[start : start + CONNECTION_ROWS]
-        yield _rows(capture, flows.columns(block), [states.get(number, _SILENT) for number in block.tolist()])
+@dataclass(frozen=True, slots=True)
+class EndedConnections:
+    """Connections that ended, before they leave memory: their numbers, and their states (None if never framed)."""
+
+    numbers: Int64Array
+    states: Sequence[ConnectionState | None]
+    flows: Flows
+
+    @property
+    def client(self) -> Int64Array:
+        """The side of each that is the client, 0 or 1."""
+        return np.array([0 if state is None else state.client for state in self.states], np.int64)
+
+
+class ConnectionRows:
+    """Makes the rows of a capture's connections as they end; ``servers``: their counts by server."""
+
+    def __init__(self, capture: str) -> None:
+        self._capture = capture
+        self.servers = UnrecognisedServers()
+
+    def rows(self, ended: EndedConnections, more_columns: Mapping[str, pa.Array]) -> Iterator[pa.Table]:
+        """The rows of ended connections, a block at a time, with further columns."""
+        for start in range(0, len(ended.numbers), CONNECTION_ROWS):
+            part = slice(start, start + CONNECTION_ROWS)
+            states = ended.states[part]
+            columns = ended.flows.columns(ended.numbers[part])
+            block = _rows(self._capture, columns, [state or _SILENT for state in states])
+            self.servers.add(block, [state.foreign_protocol if state else None for state in states])
+            yield append_columns(block, {name: x[part] for name, x in more_columns.items()})
 
 
 _SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import (
     DICTIONARY_TEXT,
     Int64Array,
+    append_columns,
     codes_of,
     constant,
     dictionary,
@@ -352,9 +353,7 @@ def _envelope(
     if policy.needs(("status",)):
         arrays["status"] = pa.nulls(table.num_rows, pa.string())
     if envelope.derive is not None and policy.needs(envelope.derives):
-        for name in READ_BY_DERIVE:
-            table = table.append_column(name, columns[name])
-        derived = envelope.derive(table)
+        derived = envelope.derive(append_columns(table, {name: columns[name] for name in READ_BY_DERIVE}))
         if derived.keys() != set(envelope.derives):
             raise ValueError(f"{protocol.name}: derive makes {sorted(derived)}, derives says {envelope.derives}")
         arrays |= {name: array for name, array in derived.items() if policy.needs((name,))}
