@@ -211,7 +211,7 @@ BOUNDS: list[tuple[ModuleType, str, int, Callable[[], bytes], Callable[[Pipeline
     (pipeline_module, "MAX_PROBLEMS", 8, gaps, _problem_count, 8),
     (detection, "MAX_PENDING_BYTES", 9000, strangers, lambda stages: stages.framer.detector._pending_bytes, 9000),
     (detection, "MAX_SERVERS", 1, sample("flymq/core"), _server_count, 1),
-    (evidence, "MAX_UNRESOLVED_TOTAL_BYTES", 10_000, one_sided, lambda s: s.evidence._unresolved_bytes, 100_000),
+    (evidence, "MAX_UNRESOLVED_TOTAL_BYTES", 10_000, one_sided, lambda s: s.evidence.unresolved_bytes, 100_000),
     (deliveries, "MAX_PUBLISHES", 4, sample("blipmq/qos1"), lambda stages: 0, 0),
     (deliveries, "MAX_EVICTED_KEYS", 4, sample("blipmq/qos1"), lambda stages: 0, 0),
 ]  # fmt: skip

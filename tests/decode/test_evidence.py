@@ -1,8 +1,11 @@
 """Messages wait for the evidence of their connection: within limits, and without a trace in the rows of others."""
 
+import gc
 import itertools
 import struct
+import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from torture import ACK, SYN, Segment, pcap
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
+from mqpcap.decode.waiting_messages import WaitingMessages
 from mqpcap.pipeline import CapturePipeline, Options, dissect
 from mqpcap.tables.output import Output
 
@@ -28,10 +32,11 @@ def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, i
     pipeline = CapturePipeline(captures([str(path)]).captures[0], Options(), take)
     most_messages = most_bytes = 0
     for _ in pipeline.steps():
-        for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values():
-            most_messages = max(most_messages, sum(len(part.start) for part in parts))
-        most_bytes = max(most_bytes, pipeline.stages.evidence._unresolved_bytes)
-    assert pipeline.stages.evidence._unresolved_bytes == 0
+        collector = pipeline.stages.evidence
+        counts = [waiting.count for x in collector._unresolved.values() for waiting in x.flows.values()]
+        most_messages = max(most_messages, *counts, 0)
+        most_bytes = max(most_bytes, collector.unresolved_bytes)
+    assert pipeline.stages.evidence.unresolved_bytes == 0
     return dialects, most_messages, most_bytes
 
 
@@ -62,7 +67,7 @@ def test_unresolved_messages_are_bounded(
 
 
 def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message of 13 bytes takes 100 more for its row; windows of few packets make few parts."""
+    """A message of 13 bytes takes 100 more for its row; windows of few packets make few blocks."""
     monkeypatch.setattr(evidence, "RELEASED_BYTES", 1)
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
     rows: list[dict[str, object]] = []
@@ -73,11 +78,10 @@ def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest
 
     pipeline = CapturePipeline(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0], Options(), take)
     for _ in pipeline.steps():
-        parts = [part for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values() for part in parts]
-        per_connection = [len(parts) for parts in pipeline.stages.evidence._unresolved.get("blipmq", {}).values()]
-        assert max(per_connection, default=0) <= evidence.MAX_UNRESOLVED_PARTS
-        count = sum(len(part.start) for part in parts)
-        assert pipeline.stages.evidence._unresolved_bytes >= 100 * count + sum(len(part.buffer) for part in parts)
+        waiting = pipeline.stages.evidence._unresolved.get("blipmq", WaitingMessages())
+        assert len(waiting._blocks) <= 8
+        count, byte_count = (sum(getattr(x, name) for x in waiting.flows.values()) for name in ("count", "byte_count"))
+        assert pipeline.stages.evidence.unresolved_bytes >= 100 * count + byte_count
     expected = dissect(captures([str(PCAPS / "blipmq/midstream.pcap")]).captures[0]).messages
 
     assert len(rows) == expected.num_rows
@@ -122,3 +126,28 @@ def test_messages_that_wait_for_a_login_or_for_bytes_are_bounded(
     assert dialects == ["v1"] * 101
     assert size_bytes < 30_000 + 10_000  # and one message
     assert free_bytes > 100 * len(MESSAGE)
+
+
+def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
+    """5 kB with the packets of its window: addresses, counts, latest bytes, how far both sides were read."""
+    taken: list[int] = []
+    for count in (500, 2500):
+        segments = []
+        for port in range(20_000, 20_000 + count):
+            opening = [replace(segment, client_port=port) for segment in OPENING]
+            segments += [*opening, Segment(DATA_CONNECT, 1000, 5000, client_port=port)]
+        path = tmp_path / f"{count}.pcap"
+        path.write_bytes(pcap(segments, 8765))
+        pipeline = CapturePipeline(captures([str(path)]).captures[0], Options(), lambda output: None)
+        tracemalloc.start()
+        steps = pipeline.steps()
+        next(steps)
+        while pipeline.stages.newest_ns == 0:
+            next(steps)
+        gc.collect()
+        taken.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        for _ in steps:
+            pass
+
+    assert (taken[1] - taken[0]) / 2000 < 6000

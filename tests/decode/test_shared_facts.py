@@ -47,3 +47,12 @@ def test_each_limit_lets_the_oldest_go(monkeypatch: pytest.MonkeyPatch, limit: s
         shared.add_fact(b"%d" % (k % keys), at(k % ports), k, k)
 
     assert [fact[4] for fact in shared.facts()] == [2, 3, 4]
+
+
+def test_a_repeated_fact_does_not_replace_the_first() -> None:
+    shared = SharedFacts()
+    for k in range(2 * shared_facts.MAX_SHARED_TIMES):
+        shared.add_fact(b"key", at(1), 100 + k, "login")
+
+    assert value(shared, b"key", at(1), 100) == "login"
+    assert value(shared, b"key", at(1), 99) is None

@@ -87,7 +87,7 @@ class Rounds:
         self.asked_count = self.open_count = self.round_count = self.lone_pair_count = self.waited_count = 0
         self.reply_ns = self.asked_ns = self.asked_end_ns = 0
         self.reply_end = _NO_OFFSET
-        self.reply_to_reply, self.request_to_reply = array("q"), array("q")
+        self.reply_to_reply = self.request_to_reply = None
 
     @cython.cfunc
     def ask(self, q: Request) -> cython.void:
@@ -107,6 +107,8 @@ class Rounds:
         if self.is_whole and self.open_count == 0:
             self.is_denied = True
         elif self.is_whole and self.open_count == 1:
+            if self.reply_to_reply is None:
+                self.reply_to_reply, self.request_to_reply = array("q"), array("q")
             self.round_count += 1
             if len(self.reply_to_reply) < MAX_ROUNDS:
                 self.reply_to_reply.append(r.ts_ns - self.reply_ns)

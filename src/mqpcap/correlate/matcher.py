@@ -63,13 +63,15 @@ _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _NEVER = cython.declare(cython.longlong, 1 << 62)
 _ORDER = cython.declare(cython.int, int(Evidence.ORDER))
 _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
+_NO_KEYS = ClientKeys()
+"""Those of all clients of protocols whose replies repeat nothing: nothing is added."""
 
 
 @cython.cclass
 class RequestMatcher(TcpOrder):
     """The requests and replies of one connection; see the module.
 
-    ``ring``: requests and phantoms that are not decided.
+    ``ring``: requests and phantoms that are not decided; None before the first request or reply.
     ``certain``: the alignment of the replies since the last anchor, without assumptions.
     ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
     ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
@@ -118,17 +120,25 @@ class RequestMatcher(TcpOrder):
         TcpOrder.__init__(self, started)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.midstream_kinds = tables.kind[tables.midstream_state]
-        self.awaited = bytes(code in tables.awaited for code in range(len(self.midstream_kinds)))
-        self.max_open = MAX_OPEN_REQUESTS
-        self.ring, self.rounds, self.client_keys, self.after_close = [], Rounds(), ClientKeys(), array("q")
-        self.certain = Alignment(self.ring, tables.echoes, tables.accepted_replies[0])
         self.quiet_ns, self.usual_ns = tables.habits.quiet_ns or 0, 0
-        self._enter(tables.initial_state if started else tables.midstream_state)
         self.state_assumed = not started and bool(tables.confirming)
         self.state_contradicted = self.server_has_hole = self.is_answered = self.closed = False
         self.has_unpaired = self.was_restarted = False
         self.acknowledged, self.last_phantom, self.reply_count, self.state_next = 0, -1, 0, -1
-        if not started:
+        self.skips_silent = not started or tables.initial_state == tables.midstream_state
+        self.ring = None
+
+    @cython.cfunc
+    def _begin(self) -> cython.void:
+        """Prepare for the first request or reply; many connections have none."""
+        tables = self.tables
+        self.awaited = bytes(code in tables.awaited for code in range(len(self.midstream_kinds)))
+        self.max_open = MAX_OPEN_REQUESTS
+        self.ring, self.rounds, self.after_close = [], Rounds(), array("q")
+        self.client_keys = ClientKeys() if tables.echoes else _NO_KEYS
+        self.certain = Alignment(self.ring, tables.echoes, tables.accepted_replies[0])
+        self._enter(tables.initial_state if self.started else tables.midstream_state)
+        if not self.started:
             self._add_phantom(phantom_request(NO_OFFSET, NO_OFFSET, ANY_NUMBER))
 
     @cython.cfunc
@@ -144,6 +154,8 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _add_request(self, q: Request) -> cython.void:
+        if self.ring is None:
+            self._begin()
         if q.row < 0:
             self._add_client_hole(q)
             return
@@ -214,6 +226,8 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _add_reply(self, r: Reply) -> cython.void:
+        if self.ring is None:
+            self._begin()
         if r.row < 0:
             self._add_server_hole(r)
             return
@@ -627,15 +641,21 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _open_count(self) -> cython.Py_ssize_t:
+        if self.ring is None:
+            return 0
         # A connection whose requests were given up keeps a phantom.
         return len(self.ring) + len(self.certain.placed) - (self.last_phantom >= 0)
 
     @cython.cfunc
     def _key_count(self) -> cython.Py_ssize_t:
+        if self.ring is None:
+            return 0
         return self.client_keys.count()
 
     @cython.cfunc
     def _forget(self) -> cython.void:
+        if self.ring is None:
+            return
         if len(self.ring) > self.certain.start or self.certain.placed:
             self._give_up_ring()
         self.client_keys.forget()
@@ -644,6 +664,10 @@ class RequestMatcher(TcpOrder):
     def _finish(
         self, ended: cython.bint, orderly: cython.bint, whole_requests: cython.bint, whole_replies: cython.bint
     ) -> cython.bint:
+        if self.ring is None:
+            if self.replay is None:
+                return False
+            self._begin()
         c: Alignment = self.certain
         q: Request
         n: cython.Py_ssize_t = len(self.ring)

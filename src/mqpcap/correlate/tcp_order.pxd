@@ -23,5 +23,6 @@ cdef class TcpOrder:
     cdef void other(self, bint from_client, long long end, long long ack, long long ts_ns, long long end_ns)
     cdef void request(self, Request q)
     cdef void reply(self, Reply r)
+    cdef void _begin_waiting(self)
     cdef void release(self, bint all_of_them)
     cpdef bint close(self, bint ended, bint orderly, bint whole_requests, bint whole_replies, long long requests_end, long long replies_end)

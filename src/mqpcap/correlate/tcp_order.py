@@ -54,7 +54,7 @@ class TcpOrder:
 
     ``client_read``, ``server_read``: stream offsets up to which messages were read, or holes given up.
     ``resume_at``: ``client_read`` at which a reply that waits goes on.
-    ``has_waiting``: a request or a reply waits.
+    ``has_waiting``: a request or a reply waits; if not, no queues are kept, as an empty one takes 700 bytes.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
     ``is_after_hole``: bytes of the client are missing after its last message.
     ``skips_silent``: requests that get no reply need not be added: in no state may they get one.
@@ -84,7 +84,7 @@ class TcpOrder:
         self.client_truncated = self.server_truncated = self.is_after_hole = False
         self.skips_silent, self.has_waiting = True, False
         self.resume_at = _NEVER
-        self.waiting_requests, self.waiting_replies = deque(), deque()
+        self.waiting_requests = self.waiting_replies = ()
         self.held_bytes = 0
 
     # -- what a matcher does -------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ class TcpOrder:
         if not self.has_waiting and q.first_ack <= self.server_read:
             self._take_request(q)
         else:
+            self._begin_waiting()
             self.waiting_requests.append(q)
-            self.has_waiting = True
             self.release(len(self.waiting_requests) > MAX_WAITING)
 
     @cython.cfunc
@@ -232,9 +232,14 @@ class TcpOrder:
         if not self.has_waiting and r.ack <= self.client_read:
             self._take_reply(r)
         else:
+            self._begin_waiting()
             self.waiting_replies.append(r)
-            self.has_waiting = True
             self.release(len(self.waiting_replies) > MAX_WAITING)
+
+    @cython.cfunc
+    def _begin_waiting(self) -> cython.void:
+        if not self.has_waiting:
+            self.waiting_requests, self.waiting_replies, self.has_waiting = deque(), deque(), True
 
     @cython.cfunc
     def release(self, all_of_them: cython.bint) -> cython.void:
@@ -260,9 +265,10 @@ class TcpOrder:
                 self._take_reply(replies.popleft())
             else:
                 break
-        self.has_waiting = bool(requests or replies)
         self.resume_at = _NEVER
-        if replies:
+        if not requests and not replies:
+            self.waiting_requests, self.waiting_replies, self.has_waiting = (), (), False
+        elif replies:
             r = replies[0]
             self.resume_at = r.ack
 

@@ -15,6 +15,7 @@ the capture was read, and no connection that may share the fact is stalled.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.shared_facts import SharedFacts
+from mqpcap.decode.waiting_messages import LAST_NS, Waiting, WaitingMessages
 from mqpcap.records import dataclass
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ConnectionFacts, Evidence, EvidenceRule, MessageQueue, Observation, Raw
@@ -34,11 +36,8 @@ MAX_UNRESOLVED_BYTES = 1 << 20
 """The same limit in bytes of messages."""
 ASK_NS = 200_000_000
 """After a connection asked for a fact, another connection may share it for this time of the capture."""
-END_NS = (1 << 63) - 1
 MAX_UNRESOLVED_TOTAL_BYTES = 64 << 20
 """Memory of the unresolved messages of all connections. Above it no further messages wait; buffered messages stay."""
-MAX_UNRESOLVED_PARTS = 8
-"""Parts of a connection are merged at this number. Each window adds a part, with 2 kB beside its messages."""
 RELEASED_BYTES = 8 << 20
 """Memory of unresolved messages that are released together."""
 _NO_FACTS = ConnectionFacts()
@@ -48,20 +47,8 @@ _NO_FACTS = ConnectionFacts()
 class Progress:
     """How far the capture was read: the time of the newest packet, and since when connections wait for bytes."""
 
-    now_ns: int = END_NS
+    now_ns: int = LAST_NS
     since_ns: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Early:
-    """Messages of a connection that were completed from ``until_ns`` on, when a side began to wait for bytes."""
-
-    parts: list[Frames] = field(default_factory=list)
-    until_ns: int = -1
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(part.memory_bytes for part in self.parts)
 
 
 class EvidenceCollector:
@@ -73,11 +60,10 @@ class EvidenceCollector:
     def __init__(self, connections: Mapping[int, ConnectionState]) -> None:
         self._connections = connections
         self.shared: dict[str, SharedFacts] = {}
-        self._unresolved: dict[str, dict[int, list[Frames]]] = {}
-        """By protocol and connection, in order of time."""
-        self._early: dict[str, dict[int, _Early]] = {}
+        self._unresolved: dict[str, WaitingMessages] = {}
+        """By protocol."""
+        self._early: dict[str, WaitingMessages] = {}
         self._asking: dict[str, dict[int, None]] = {}
-        self._unresolved_bytes = 0
 
     def evidence_of(self, flow: int) -> Evidence:
         """The evidence of a connection of a supported protocol."""
@@ -101,8 +87,13 @@ class EvidenceCollector:
     @property
     def waiting_protocols(self) -> frozenset[str]:
         """Protocols with messages that the next packets may release, also if none of theirs are among them."""
-        names = (name for by_protocol in (self._early, self._asking) for name, flows in by_protocol.items() if flows)
-        return frozenset(names)
+        early = (name for name, waiting in self._early.items() if waiting.flows)
+        return frozenset(early).union(name for name, flows in self._asking.items() if flows)
+
+    @property
+    def unresolved_bytes(self) -> int:
+        """Memory of the messages that wait."""
+        return sum(waiting.memory_bytes for waiting in (*self._unresolved.values(), *self._early.values()))
 
     @property
     def asked_ports(self) -> frozenset[int]:
@@ -127,40 +118,38 @@ class EvidenceCollector:
         for frames in parts:
             yield from self._release_resolved(reader, rule, frames)
         if self._asking.get(name):
-            yield from self._release(name, self._answered(name, rule, progress()))
+            yield from self._unresolved[name].take_in_parts(self._answered(name, rule, progress()), RELEASED_BYTES)
 
     def _hold_early(self, protocol: str, parts: list[Frames], since_ns: Mapping[int, int]) -> list[Frames]:
         """The messages that can be observed: all that were complete before a side of their connection had to wait."""
-        early = self._early.setdefault(protocol, {})
-        if not early and not since_ns:
+        early = self._early.setdefault(protocol, WaitingMessages())
+        if not early.flows and not since_ns:
             return parts
         ready = []
         for frames in parts:
             flows, index = factorize(frames.flow)
             is_held = np.array(
-                [f in early or (f in since_ns and not self.evidence_of(f).is_final) for f in flows.tolist()], np.bool_
+                [f in early.flows or (f in since_ns and not self.evidence_of(f).is_final) for f in flows.tolist()],
+                np.bool_,
             )
-            for i in np.flatnonzero(is_held).tolist():
-                part = frames.copied(np.flatnonzero(index == i))
-                early.setdefault(int(flows[i]), _Early()).parts.append(part)
-                self._unresolved_bytes += part.memory_bytes
-            ready.append(frames.taken(np.flatnonzero(~is_held[index])) if is_held.any() else frames)
-        released = []
-        for flow, held in list(early.items()):
-            is_free = self.evidence_of(flow).is_final or self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
-            until_ns = END_NS if is_free else since_ns.get(flow, END_NS)
-            if until_ns == held.until_ns and (held.parts[-1].end_ts_ns >= until_ns).all():
-                continue  # the side still waits, and all of the new messages are early
-            self._unresolved_bytes -= held.size_bytes
-            frames = Frames.merged(held.parts)
-            is_early = frames.end_ts_ns >= until_ns
-            released.append(frames.copied(np.flatnonzero(~is_early)))
-            del early[flow]
-            if is_early.any():
-                early[flow] = _Early([frames.copied(np.flatnonzero(is_early))], until_ns)
-                self._unresolved_bytes += early[flow].size_bytes
-        if released:
-            ready.append(Frames.merged(released))
+            if is_held.any():
+                early.add(frames.copied(np.flatnonzero(is_held[index])))
+                frames = frames.taken(np.flatnonzero(~is_held[index]))
+            ready.append(frames)
+        until_ns: dict[int, int] = {}
+        excess_bytes = self.unresolved_bytes - MAX_UNRESOLVED_TOTAL_BYTES
+        for flow, waiting in early.flows.items():
+            is_free = excess_bytes > 0 or self.evidence_of(flow).is_final
+            flow_until_ns = LAST_NS if is_free else since_ns.get(flow, LAST_NS)
+            if waiting.first_end_ns < flow_until_ns:
+                until_ns[flow] = flow_until_ns
+                excess_bytes -= waiting.memory_bytes
+        if until_ns:
+            frames = early.take(until_ns)
+            flows, index = factorize(frames.flow)
+            is_early = frames.end_ts_ns >= np.array([until_ns[flow] for flow in flows.tolist()])[index]
+            early.add(frames.copied(np.flatnonzero(is_early)))
+            ready.append(frames.copied(np.flatnonzero(~is_early)))
         return [frames for frames in ready if len(frames.start)]
 
     def _open_together(self, parts: list[Frames]) -> list[Frames]:
@@ -179,8 +168,8 @@ class EvidenceCollector:
         flows, index = factorize(frames.flow)
         evidences = [self.evidence_of(flow) for flow in flows.tolist()]
         is_open = np.array([not evidence.is_final for evidence in evidences], np.bool_)
-        unresolved = self._unresolved.setdefault(reader.protocol.name, {})
-        if not unresolved and not is_open.any():
+        unresolved = self._unresolved.setdefault(reader.protocol.name, WaitingMessages())
+        if not unresolved.flows and not is_open.any():
             yield frames
             return
         is_evidence = _is_evidence(reader, rule, frames)
@@ -190,25 +179,17 @@ class EvidenceCollector:
         if is_open.any():
             self._observe(reader, rule, frames, is_evidence & is_open[index] & ~is_beyond)
         waits = np.zeros(len(flows), np.bool_)
+        is_excess = self.unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
         for i, (flow, evidence) in enumerate(zip(flows.tolist(), evidences, strict=True)):
-            if not evidence.is_final and (depends[i] or flow in unresolved):
-                is_excess = self._unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
+            if not evidence.is_final and (depends[i] or flow in unresolved.flows):
                 evidence.is_final = is_excess or (bool(is_full[i]) and evidence.lookup is None)
                 waits[i] = not evidence.is_final
-        yield from self._release(reader.protocol.name, [f for f in flows[~waits].tolist() if f in unresolved])
+        yield from unresolved.take_in_parts(flows[~waits].tolist(), RELEASED_BYTES)
         if not waits.any():
             yield frames
             return
         yield frames.taken(np.flatnonzero(~waits[index]))
-        for i in np.flatnonzero(waits).tolist():
-            part = frames.copied(np.flatnonzero(index == i))
-            parts = unresolved.setdefault(int(flows[i]), [])
-            parts.append(part)
-            self._unresolved_bytes += part.memory_bytes
-            if len(parts) > MAX_UNRESOLVED_PARTS:
-                self._unresolved_bytes -= sum(part.memory_bytes for part in parts)
-                parts[:] = [Frames.merged(parts)]
-                self._unresolved_bytes += parts[0].memory_bytes
+        unresolved.add(frames.copied(np.flatnonzero(waits[index])))
 
     def _beyond_limits(
         self,
@@ -216,7 +197,7 @@ class EvidenceCollector:
         index: NDArray[np.int64],
         flows: Int64Array,
         is_evidence: NDArray[np.bool_],
-        unresolved: Mapping[int, list[Frames]],
+        unresolved: WaitingMessages,
     ) -> NDArray[np.bool_]:
         """The messages that complete too late to be evidence, by number or size."""
         is_beyond = np.zeros(len(index), np.bool_)
@@ -225,8 +206,8 @@ class EvidenceCollector:
         for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
             if self.evidence_of(int(flows[i])).lookup is not None:
                 continue  # its lookup was its last evidence
-            buffered = unresolved.get(int(flows[i]), ())
-            count, size = sum(len(part.start) for part in buffered), sum(len(part.buffer) for part in buffered)
+            waiting = unresolved.flows.get(int(flows[i]), Waiting())
+            count, size = waiting.count, waiting.byte_count
             if totals[0][i] + count <= MAX_UNRESOLVED_MESSAGES and totals[1][i] + size <= MAX_UNRESOLVED_BYTES:
                 continue
             rows = np.flatnonzero(index == i)
@@ -236,20 +217,6 @@ class EvidenceCollector:
             is_beyond[rows] = np.arange(1, len(rows) + 1) + count > MAX_UNRESOLVED_MESSAGES
             is_beyond[rows] |= np.cumsum(sizes[rows]) + size > MAX_UNRESOLVED_BYTES
         return is_beyond
-
-    def _release(self, protocol: str, flows: Sequence[int]) -> Iterator[Frames]:
-        """The unresolved messages of connections, which wait no longer."""
-        unresolved = self._unresolved.get(protocol, {})
-        parts: list[Frames] = []
-        size_bytes = 0
-        for flow in flows:
-            released = unresolved.pop(flow, ())
-            parts += released
-            size_bytes += sum(part.memory_bytes for part in released)
-            if size_bytes >= RELEASED_BYTES or (parts and flow == flows[-1]):
-                self._unresolved_bytes -= size_bytes
-                yield Frames.merged(parts)
-                parts, size_bytes = [], 0
 
     def flush(
         self,
@@ -262,30 +229,26 @@ class EvidenceCollector:
         If the connections have not ended, their later messages may be read otherwise. ``readers``: by protocol.
         """
         for protocol, early in self._early.items():
-            parts = [
-                part for flow in ([*early] if flows is None else flows) for part in early.pop(flow, _Early()).parts
-            ]
-            self._unresolved_bytes -= sum(part.memory_bytes for part in parts)
             reader = readers(protocol)
-            if parts and reader.protocol.evidence is not None:
-                yield from self._release_resolved(reader, reader.protocol.evidence, Frames.merged(parts))
+            released = [flow for flow in (early.flows if flows is None else flows) if flow in early.flows]
+            if released and reader.protocol.evidence is not None:
+                yield from self._release_resolved(reader, reader.protocol.evidence, early.take(released))
         for protocol, unresolved in self._unresolved.items():
             rule = readers(protocol).protocol.evidence
             if have_ended and rule is not None:
                 self._answered(protocol, rule, Progress(), flows)
-            released = [flow for flow in (unresolved if flows is None else flows) if flow in unresolved]
+            released = [flow for flow in (unresolved.flows if flows is None else flows) if flow in unresolved.flows]
             for flow in released if have_ended else ():
                 self.evidence_of(flow).is_final = True
-            yield from self._release(protocol, released)
+            yield from unresolved.take_in_parts(released, RELEASED_BYTES)
 
     def unresolved_since_ns(self) -> dict[int, int]:
         """Connections with unresolved messages, and the time of the first of them."""
-        waiting: dict[int, int] = {}
-        unresolved = (item for by_flow in self._unresolved.values() for item in by_flow.items())
-        early = ((flow, held.parts) for by_flow in self._early.values() for flow, held in by_flow.items())
-        for flow, parts in (*unresolved, *early):
-            waiting[flow] = min(int(parts[0].ts_ns[0]), waiting.get(flow, END_NS))
-        return waiting
+        since_ns: dict[int, int] = {}
+        for messages in (*self._unresolved.values(), *self._early.values()):
+            for flow, waiting in messages.flows.items():
+                since_ns[flow] = min(waiting.first_ns, since_ns.get(flow, LAST_NS))
+        return since_ns
 
     def with_layouts(self, reader: ColumnReader, frames: Frames) -> Frames:
         """The messages in the layouts that the evidence of their connections selects."""
@@ -340,14 +303,17 @@ class EvidenceCollector:
     ) -> list[int]:
         """The connections (of ``flows``, None: of all) that need not wait any longer for the fact they asked for."""
         asking, shared = self._asking.get(protocol, {}), self.shared.get(protocol, SharedFacts())
+        # Connections that may still share the fact, the first two that stalled: one of them may ask itself.
+        stalled = nsmallest(
+            2, [(ns, flow) for flow, ns in progress.since_ns.items() if asking and self._may_share(flow, protocol)]
+        )
         answered = []
         for flow in [flow for flow in (asking if flows is None else flows) if flow in asking]:
             evidence = self.evidence_of(flow)
             assert evidence.lookup is not None
             until_ns = evidence.lookup[1] + ASK_NS
             is_last = until_ns < progress.now_ns and not any(
-                ns < until_ns and number != flow and self._may_share(number, protocol)
-                for number, ns in progress.since_ns.items()
+                ns < until_ns and stalled_flow != flow for ns, stalled_flow in stalled
             )
             if evidence.is_final or self._answer(shared, rule, evidence, is_last):
                 del asking[flow]
@@ -361,7 +327,7 @@ class EvidenceCollector:
         if not is_last and (fact is None or fact[1:3] != (evidence.server_ip, evidence.server_port)):
             return False
         rule.answer(evidence, None if fact is None else fact[4])
-        evidence.is_final = True
+        evidence.is_final, evidence.lookup = True, (b"", evidence.lookup[1])  # the key takes memory
         return True
 
     def _may_share(self, flow: int, protocol: str) -> bool:

@@ -32,9 +32,15 @@ class SharedFacts:
         self.add((_hashed(key), evidence.server_ip, evidence.server_port, ts_ns, value, evidence.connection_id))
 
     def add(self, fact: SharedFact) -> None:
-        """Store a fact, of this or another share of the capture; facts come in order of time."""
+        """Store a fact, of this or another share of the capture; facts come in order of time.
+
+        A fact that repeats the last one is not stored, so that a client with many logins does not replace the first.
+        """
         key, server = fact[0], (fact[1], fact[2])
         facts_by_server = self._facts.setdefault(key, {})
+        last_fact = facts_by_server[server][-1] if server in facts_by_server else None
+        if last_fact is not None and last_fact[3] <= fact[3] and last_fact[4] == fact[4]:
+            return
         facts_by_server[server] = [*facts_by_server.pop(server, ())[-MAX_SHARED_TIMES + 1 :], fact]
         if len(facts_by_server) > MAX_SHARED_SERVERS:
             del facts_by_server[next(iter(facts_by_server))]
@@ -46,9 +52,13 @@ class SharedFacts:
         hashed = _hashed(key)
         if len(self.lookups) < MAX_SHARED_KEYS:
             self.lookups.add(hashed)
-        earlier = [fact for facts in self._facts.get(hashed, {}).values() for fact in facts if fact[3] <= ts_ns]
-        own_server = [fact for fact in earlier if fact[1:3] == (evidence.server_ip, evidence.server_port)]
-        return max(own_server or earlier, key=lambda fact: fact[3], default=None)
+        facts_by_server = self._facts.get(hashed, {})
+        own_facts = facts_by_server.get((evidence.server_ip, evidence.server_port), [])
+        for facts in ([own_facts], facts_by_server.values()):
+            earlier = [fact for server_facts in facts for fact in server_facts if fact[3] <= ts_ns]
+            if earlier:
+                return max(earlier, key=lambda fact: fact[3])
+        return None
 
     def facts(self) -> list[SharedFact]:
         """All facts, in order of time."""

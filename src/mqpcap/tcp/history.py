@@ -44,8 +44,8 @@ class History:
         self._cap = cap
         self.blocks: dict[int, list[tuple[int, bytes]]] = {}
         """By side: (offset, bytes), in order."""
-        self.packets: dict[int, list[NDArray[np.int64]]] = {}
-        """By side: the packets of these bytes, as columns of Original."""
+        self.packets: dict[int, bytes] = {}
+        """By side: the packets of these bytes, as columns of `Original`, one after the other."""
         self.byte_count = self._packet_bytes = 0
         self.conflicts: list[StreamRange] = []
         self.late: list[StreamRange] = []
@@ -77,13 +77,15 @@ class History:
             piece: PieceRecord = self._table.pieces[row]
             if piece.offset <= offset < piece.offset + piece.length:
                 return Original(piece.offset, piece.length, piece.ident, piece.ts_ns)
-        parts = self.packets.get(side, [])
-        part = bisect_right(parts, offset, key=lambda columns: columns[0, 0]) - 1
-        if part < 0:
+        columns = self._packet_columns(side)
+        row = int(np.searchsorted(columns[0], offset, "right")) - 1
+        if row < 0:
             return None
-        row = int(np.searchsorted(parts[part][0], offset, "right")) - 1
-        original = Original(*parts[part][:, row].tolist())
+        original = Original(*columns[:, row].tolist())
         return original if offset < original.offset + original.length else None
+
+    def _packet_columns(self, side: int) -> NDArray[np.int64]:
+        return np.frombuffer(self.packets.get(side, b""), np.int64).reshape(len(Original._fields), -1)
 
     def has_sent(self, packet: Segment, side: int, offset: int) -> bool:
         """Whether a one-byte packet repeats an earlier packet; if not, it is a probe with a garbage byte."""
@@ -195,16 +197,14 @@ class History:
         lows = np.maximum(np.maximum(offsets, horizons), records["history_to"][side])
         live = np.flatnonzero(offsets + ends - starts > lows)
         records["history_to"][side] = reached
-        packets = np.stack([pieces[name] for name in Original._fields])
         bounds = np.append(runs, len(pieces))
-        for run in live.tolist():
-            # Packets of unconsumed bytes are stored already.
-            run_packets = packets[:, bounds[run] : bounds[run + 1]]
-            self._append_packets(
-                int(side[run]), run_packets[:, run_packets[0] + run_packets[1] > lows[run]], int(horizons[run])
-            )
-        columns = (side, lows, starts + lows - offsets, ends, horizons)
-        for side_index, low, start, end, horizon in zip(*(column[live].tolist() for column in columns), strict=True):
+        # Packets of unconsumed bytes are stored already.
+        is_new = pieces["offset"] + pieces["length"] > np.repeat(lows, np.diff(bounds))
+        packets = np.stack([pieces[name][is_new] for name in Original._fields])
+        bounds = np.append(0, np.cumsum(is_new))[bounds]
+        columns = side, lows, starts + lows - offsets, ends, horizons, bounds[:-1], bounds[1:]
+        for side_index, low, start, end, horizon, first, last in zip(*(x[live].tolist() for x in columns), strict=True):
+            self._append_packets(side_index, packets[:, first:last], horizon)
             self._append(side_index, low, buffer[start:end].tobytes(), horizon)
         while self.byte_count + self._packet_bytes + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
             self._counts["history_shrunk"] += 1
@@ -229,16 +229,18 @@ class History:
 
     def _append_packets(self, side: int, packets: NDArray[np.int64], horizon: int) -> None:
         """Store the packets of new bytes of a side, and drop packets below the horizon."""
-        parts = self.packets.setdefault(side, [])
-        self._packet_bytes += packets.nbytes
-        while parts and parts[0][0, -1] + parts[0][1, -1] <= horizon:
-            self._packet_bytes -= parts.pop(0).nbytes
-        parts.append(packets)
+        stored = self.packets.get(side)
+        if stored is not None:
+            columns = self._packet_columns(side)
+            packets = np.concatenate([columns[:, columns[0] + columns[1] > horizon], packets], axis=1)
+            self._packet_bytes -= len(stored)
+        self.packets[side] = stored = packets.tobytes()
+        self._packet_bytes += len(stored)
 
     def drop(self, side: int) -> None:
         """Drop the history of a side."""
         self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
-        self._packet_bytes -= sum(packets.nbytes for packets in self.packets.pop(side, ()))
+        self._packet_bytes -= len(self.packets.pop(side, b""))
 
     def drop_idle(self, before_ns: int) -> None:
         """Drop the history of connections whose last packet is older: their next packet is not compared."""
