@@ -64,7 +64,7 @@ _NEVER = cython.declare(cython.longlong, 1 << 62)
 _ORDER = cython.declare(cython.int, int(Evidence.ORDER))
 _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 _NO_KEYS = ClientKeys()
-"""Those of all clients of protocols whose replies repeat nothing: nothing is added."""
+"""The keys of each client, if the protocol's replies repeat no key: it stays empty."""
 
 
 @cython.cclass

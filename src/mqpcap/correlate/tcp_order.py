@@ -54,7 +54,7 @@ class TcpOrder:
 
     ``client_read``, ``server_read``: stream offsets up to which messages were read, or holes given up.
     ``resume_at``: ``client_read`` at which a reply that waits goes on.
-    ``has_waiting``: a request or a reply waits; if not, no queues are kept, as an empty one takes 700 bytes.
+    ``has_waiting``: a request or a reply waits. Else there are no queues: an empty queue takes 700 bytes.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
     ``is_after_hole``: bytes of the client are missing after its last message.
     ``skips_silent``: requests that get no reply need not be added: in no state may they get one.
