@@ -40,6 +40,9 @@ def engines(
     session, con, context = spark.newSession(), duckdb.connect(), pl.SQLContext()
     for engine in (session, con, context):
         queries.tables(engine, out)
+    queries.register(session)
+    for table in session.sql("SHOW TABLES").collect():
+        session.catalog.cacheTable(table.tableName)  # questions read it again and again
     yield session, con, context
     con.close()
 
