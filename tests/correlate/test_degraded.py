@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from degraded_captures import OTHER_WAYS, WAYS, measured
+from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, write
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 PROTOCOLS = ("blipmq", "flymq", "fq", "kokaq", "msgq")
@@ -49,3 +49,28 @@ def test_pairs_of_degraded_captures_are_right() -> None:
     assert total["wrong answered"] == 0
     assert total["wrong likely"] <= 0.005 * total["likely"]
     assert {what for what in total if what.startswith("how ")} <= EVIDENCE
+
+
+@pytest.mark.parametrize("lost_replies", [0, 1])
+def test_the_first_message_of_fq_opens_a_connection_without_a_handshake(lost_replies: int, tmp_path: Path) -> None:
+    """No client sends it later, so nothing is open before it. A lost reply is known by its acknowledgement."""
+    whole = PCAPS / "fq" / "session.pcap"
+    content = whole.read_bytes()
+    kept = [p for p in packets(content) if not p.flags & 2]
+    first_replies = [p.number for p in kept if p.ports[0] == 8765 and p.flags & 8][:lost_replies]
+    write(tmp_path / "late.pcap", content[:24], [p for p in kept if p.number not in first_replies])
+
+    times = {p.number: p.ts_ns for p in kept}
+    expected = {
+        (row["request_ts_ns"], row["reply_ts_ns"])
+        for row in pairs(whole)
+        if not {m["first_packet"] for m in row["messages"]} & {*first_replies}
+        and row["messages"][0]["first_packet"] in times
+    }
+    found = {
+        (row["request_ts_ns"], row["reply_ts_ns"])
+        for row in pairs(tmp_path / "late.pcap")
+        if row["state"] == "answered"
+    }
+    assert found == expected
+    assert len(expected) >= 5

@@ -264,7 +264,7 @@ class Assumptions:
         """A queue gives its messages in order to the first requests of a burst that read it, in usual time.
 
         A reply that comes later may be to a later request: the queue was empty before. ``taken``: requests that have a
-        reply, by index. ``usual_ns``: time in which the server answered before.
+        reply, by index. ``usual_ns``: a usual time from a request to its reply.
         """
         q: Request
         newest: Request

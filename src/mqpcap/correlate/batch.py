@@ -113,6 +113,7 @@ class Messages:
     index        number of the row among requests and replies. It is UNREAD if the operation was not captured, and -1
                  for other messages.
     code, echo_key, payload_key, has_id   see `RequestGroup`.
+    opens        the message is the first of its connection, or the start of the connection is known.
     first_row    the number of the first request or reply.
     """
 
@@ -131,6 +132,7 @@ class Messages:
     truncated: NDArray[np.bool_]
     after_gap: NDArray[np.bool_]
     start_seen: NDArray[np.bool_]
+    opens: NDArray[np.bool_]
     first_ack: Int64Array
     last_ack: Int64Array
     acked_from: Int64Array

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary
+from mqpcap.arrays import DICTIONARY_TEXT, Int64Array, constant, dictionary, is_in
 from mqpcap.correlate.batch import KEPT, UNREAD, Batch, ConnectionEnds, Messages, sorted_rows
 from mqpcap.correlate.matcher import RequestMatcher
 from mqpcap.correlate.messages import LIKELY, NO_ROW, MatchResults
@@ -27,7 +27,15 @@ from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.tcp_order import TcpOrder, match_messages
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
 from mqpcap.records import dataclass
-from mqpcap.schema.requests import CorrelationRule, Evidence, Fingerprints, RequestGroup, RequestKind, State
+from mqpcap.schema.requests import (
+    CorrelationRule,
+    Evidence,
+    Fingerprints,
+    RequestGroup,
+    RequestKind,
+    ServerHabits,
+    State,
+)
 
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
@@ -107,8 +115,8 @@ class Exchanges:
             messages = Messages(
                 order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
                 group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, batch.from_client,
-                batch.truncated, batch.after_gap, batch.start_seen, batch.first_ack, batch.last_ack, batch.acked_from,
-                block.first_row,
+                batch.truncated, batch.after_gap, batch.start_seen, _opens(batch, group.tables.habits), batch.first_ack,
+                batch.last_ack, batch.acked_from, block.first_row,
             )  # fmt: skip
             matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
             match_messages(matchers, matcher_type, group.tables, self.results, messages)
@@ -315,6 +323,13 @@ def _relevant_rows(group: RequestGroup, codes: Int64Array, from_client: NDArray[
         np.bool_,
     )
     return np.flatnonzero(np.where(from_client, request.take(codes), reply.take(codes)))
+
+
+def _opens(batch: Batch, habits: ServerHabits) -> NDArray[np.bool_]:
+    """Whether a message is the first of its connection, whatever was captured before it."""
+    if not habits.opening or batch.start_seen.all():
+        return batch.start_seen
+    return batch.start_seen | batch.from_client & is_in(batch.table["op"], *habits.opening)
 
 
 def _causal_order(batch: Batch) -> NDArray[np.intp]:

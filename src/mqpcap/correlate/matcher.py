@@ -76,8 +76,8 @@ class RequestMatcher(TcpOrder):
     ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
     ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
     ``last_phantom``: index of the last phantom, or -1.
-    ``quiet_ns``: the longest time in which the server settles an optional request, 0 without a bound.
-    ``usual_ns``: the shortest time in which it answered, 0 before it did.
+    ``quiet_ns``: the longest time from an optional request to its reply, 0 without a bound.
+    ``usual_ns``: its shortest time from a request to a reply, 0 without a pair.
     ``state``, ``kinds``: the state of the connection, and the kinds of requests in it, by code.
     ``state_next``: the state after the last certain pair, -1 if it stays.
     ``state_assumed``: the start was not captured, and nothing has shown the state.
@@ -117,7 +117,7 @@ class RequestMatcher(TcpOrder):
     was_restarted: cython.bint
 
     def __init__(self, tables: RequestTables, flow: int, started: bool, results: MatchResults) -> None:
-        TcpOrder.__init__(self, started)
+        TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.midstream_kinds = tables.kind[tables.midstream_state]
         self.quiet_ns, self.usual_ns = tables.habits.quiet_ns or 0, 0
@@ -239,7 +239,8 @@ class RequestMatcher(TcpOrder):
             self._align(phantom_reply(r.end, r.ack, 0, True))
             return
         r.bit = tables.reply_bits[code]
-        is_opening: cython.bint = self.started and not self.is_answered and r.offset == 0 and len(self.ring) > 0
+        is_opening: cython.bint = self.started and not (self.is_answered or self.server_has_hole) and r.offset == 0
+        is_opening = is_opening and len(self.ring) > 0
         if not r.bit or (tables.first_only[code] and not is_opening):
             # If its acknowledgement is unknown, it may answer a request that was captured after it.
             self.has_unpaired = self.has_unpaired or (r.offset == 0 and tables.first_only[code])

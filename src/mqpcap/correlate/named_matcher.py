@@ -73,7 +73,7 @@ class NamedMatcher(TcpOrder):
     server_hole_count: cython.longlong
 
     def __init__(self, tables: RequestTables, flow: int, started: bool, results: MatchResults) -> None:
-        TcpOrder.__init__(self, started)
+        TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.open, self.names, self.given_up, self.early = {}, {}, set(), []
         self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0

@@ -77,9 +77,9 @@ class TcpOrder:
     held_bytes: cython.longlong
     replay: Any  # a `Replay`, None unless somebody wants it
 
-    def __init__(self, start_seen: bool) -> None:
+    def __init__(self) -> None:
         self.replay = None
-        self.client_read = self.server_read = 0 if start_seen else NO_OFFSET
+        self.client_read = self.server_read = 0
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = self.is_after_hole = False
         self.skips_silent, self.has_waiting = True, False
@@ -316,6 +316,7 @@ def match_messages(
     truncated: cython.const[cython.uchar][:] = memoryview(rows.truncated.view(np.uint8))
     after_gap: cython.const[cython.uchar][:] = memoryview(rows.after_gap.view(np.uint8))
     start_seen: cython.const[cython.uchar][:] = memoryview(rows.start_seen.view(np.uint8))
+    opens: cython.const[cython.uchar][:] = memoryview(rows.opens.view(np.uint8))
     kinds: bytes = tables.kind[tables.midstream_state]
     first_row: cython.longlong = rows.first_row
     shortest: cython.longlong = tables.habits.shortest_bytes
@@ -336,11 +337,13 @@ def match_messages(
             current = flow[k]
             m = matchers.get(current)
             if m is None:
-                m = matchers[current] = matcher_type(tables, current, bool(start_seen[k]), results)
+                m = matchers[current] = matcher_type(tables, current, bool(opens[k]), results)
                 m.last_ns = ts_ns[k]
+                if not start_seen[k]:
+                    m.client_read = m.server_read = _NO_OFFSET
                 if current == results.watched_flow:
                     m.replay = results.replay
-                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if start_seen[k] else 1)
+                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if opens[k] else 1)
         end = offset[k] + length[k]
         if client[k]:
             if offset[k] > m.client_read:

@@ -454,6 +454,7 @@ RULE = CorrelationRule(
         pause_ns=500_000_000,
         answers_all="likely",
         early=frozenset({"auth"}),
+        opening=frozenset({"connect"}),  # fqd_listener.c:80-139
     ),
     columns=("message_id", "route", "body"),
     deliveries=DeliveryRule("message_id", keys, id_head, across_servers=True, whole=publish_id),

@@ -100,6 +100,7 @@ class ServerHabits:
     client's FIN, and there was no RST.
     ``once``: a client sends the operation once a connection.
     ``early``: operations that may be answered before their last byte arrived.
+    ``opening``: operations that only open a connection: no request came before them.
     """
 
     shortest_bytes: int = 1
@@ -109,6 +110,7 @@ class ServerHabits:
     answers_all: Literal["certainly", "likely", "no"] = "no"
     once: bool = False
     early: frozenset[str] = frozenset()
+    opening: frozenset[str] = frozenset()
 
 
 class RequestTables(NamedTuple):
