@@ -108,6 +108,14 @@ def test_follow_writes_the_conversation_and_the_bytes_of_the_command() -> None:
     assert b"".join(followed.raw("c2s")) == run_bytes("follow", "-q", QOS1, "c2", "--raw", "c2s").stdout
 
 
+def test_info_writes_the_lines_of_the_command() -> None:
+    (report,) = mqpcap.info(QOS1)
+
+    lines = [*report.lines()]
+    assert run("info", "-q", "-u", QOS1).stdout.splitlines()[: len(lines)] == lines
+    assert len(lines) > 5
+
+
 def test_explain_and_trace_write_the_lines_of_the_commands() -> None:
     (explained,), (traced,) = mqpcap.explain(QOS1, at=12), mqpcap.trace(QOS1, at=12)
 

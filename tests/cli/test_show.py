@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pytest
 from running import ROOT, objects, run
 
-from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _writer
+from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _limited
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.tables.schemas import KEYS
 
@@ -92,7 +92,7 @@ def test_verbose_shows_the_fields_that_are_there() -> None:
 def test_as_many_rows_are_written_as_were_asked_for(count: int | None, capsys: pytest.CaptureFixture[str]) -> None:
     batches = [0, 3, 2, 0, 1000, 700]
     numbers = iter(range(sum(batches)))
-    write = _writer(lambda row: f"{row.capture}\n", count)
+    write = _limited(lambda rows: print(*(row.capture for row in rows), sep="\n"), count)
     is_over = False
     for size in batches:
         try:
@@ -109,4 +109,4 @@ def test_as_many_rows_are_written_as_were_asked_for(count: int | None, capsys: p
 
 def test_no_row_is_read_where_none_was_asked_for() -> None:
     with pytest.raises(_Enough):
-        _writer(str, 0)
+        _limited(print, 0)

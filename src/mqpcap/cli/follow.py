@@ -9,9 +9,9 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
 from mqpcap.cli.field_output import field_lines, field_options
-from mqpcap.cli.options import common, connection_query, filter_options, packet_name, utc_option
+from mqpcap.cli.options import common, connection_query, filter_options, packet_name, time_option, utc_option
 from mqpcap.cli.reading import finish, reading
-from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
+from mqpcap.listing.line_times import TimeForm, is_utc, line_times
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:

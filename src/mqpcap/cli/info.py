@@ -12,16 +12,13 @@ from mqpcap.cli.console import coloured, metered, put, width_of, wrapped
 from mqpcap.cli.options import color_option, common, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.reading import Choices, Outcome, background, size_bytes
-from mqpcap.wording import plural, shown
+from mqpcap.wording import shown
 
 if TYPE_CHECKING:
-    from mqpcap.capture import FileFacts
     from mqpcap.statistics.capture_quality import Report
     from mqpcap.tables.json_lines import Json
 
-FILES_SHOWN = 12
 CONNECTIONS_SHOWN = 20
-REMARKS_SHOWN = 20
 
 
 @command(epilog="Example: mqpcap info pcaps/faults/blipmq_lost.pcap")
@@ -60,7 +57,7 @@ def info(
                 reports.append(report.as_json())
                 continue
             with meter.paused():
-                for line in _as_text(report, utc, coloured(sys.stdout, color)):
+                for line in (*report.lines(utc, coloured(sys.stdout, color)), *_list_as_text(report)):
                     put(wrapped(line, sys.stdout, 16))
     if as_json:
         strangers = {
@@ -69,57 +66,6 @@ def info(
         }
         put(json_text(with_exact_numbers({"captures": reports, **strangers})))
     finish(outcome)
-
-
-def _format(facts: "FileFacts") -> str:
-    from mqpcap.tcp.wrappings import link_type_name
-
-    ticks = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
-    links = [link_type_name(number) for number in facts.link_types]
-    return ", ".join(
-        [
-            facts.format,
-            *([facts.compression] if facts.compression else []),
-            f"{facts.byte_order}-endian",
-            ticks.get(facts.tick_ns, f"ticks of {facts.tick_ns} ns"),
-            f"snap length {facts.snaplen}" if facts.snaplen else "no snap length",
-            *(links or ["no interface"]),
-        ]
-    )
-
-
-def _as_text(report: "Report", utc: bool, colours: bool) -> Iterator[str]:
-    for facts in report.files[:FILES_SHOWN]:
-        yield shown(facts.file)
-        if facts is report.files[0]:
-            yield f"  verdict       {_painted(report.verdict()) if colours else report.verdict()}"
-        yield f"  format        {_format(facts)}"
-    if len(report.files) > FILES_SHOWN:
-        yield f"and {plural(len(report.files) - FILES_SHOWN, 'more file')} of the same capture"
-    for name, words in report.facts(utc):
-        yield f"  {name:<13} {shown(words)}"
-    yield from _remarks_as_text(report)
-    yield from _list_as_text(report)
-
-
-def _painted(verdict: str) -> str:
-    """The verdict in green if the capture is whole, in yellow if there is a doubt, in red if it has nothing to read."""
-    colour = {"whole": 32, "with care": 33}.get(verdict.split(":")[0], 31)
-    return f"\x1b[{colour}m{verdict}\x1b[0m"
-
-
-def _remarks_as_text(report: "Report") -> Iterator[str]:
-    from mqpcap.listing.message_words import value_text
-
-    all_remarks = [file_remarks for _, file_remarks in report.remarks]
-    comments = [f"{where}: {value_text(text, 200)}" for remarks in all_remarks for where, text in remarks.comments]
-    pairs = (pair for remarks in all_remarks for pair in remarks.names.items())
-    names = [f"{address} is {shown(', '.join(names))}" for address, names in pairs]
-    for word, lines in (("comment", comments), ("name", names)):
-        yield from (f"  {word:<13} {line}" for line in lines[:REMARKS_SHOWN])
-    more_count = sum(max(len(lines) - REMARKS_SHOWN, 0) for lines in (comments, names))
-    if more_count:
-        yield f"  and {more_count:,} more comments and names; --json has them"
 
 
 def _list_as_text(report: "Report") -> Iterator[str]:

@@ -8,12 +8,13 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
 from mqpcap.errors import QueryError, one_line
+from mqpcap.listing.line_times import TimeForm
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 if TYPE_CHECKING:
@@ -137,6 +138,10 @@ allow_missing = click.option("--allow-missing", is_flag=True, help="Replace an e
 
 utc_option = click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 """Every command that prints times for people has it."""
+time_option = click.option(
+    "-t", "time_form", type=click.Choice(get_args(TimeForm)), default="a", metavar="FORM",
+    help="Write times as tshark's -t: a of day, ad with date, r relative, d delta, e epoch, u and ud in UTC.",
+)  # fmt: skip
 exit_option = click.option("-e", "--exit-status", "must_match", is_flag=True, help="Exit 1 if no message matches.")
 color_option = click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,

@@ -1,7 +1,7 @@
 """``mqpcap show``: one line per message."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
@@ -13,9 +13,9 @@ from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, print_note, width_of
 from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, open_captures, summary
-from mqpcap.cli.options import color_option, common, exit_option, filter_options, utc_option
+from mqpcap.cli.options import color_option, common, exit_option, filter_options, time_option, utc_option
 from mqpcap.cli.reading import finish
-from mqpcap.cli.times import TimeForm, is_utc, line_times, time_option
+from mqpcap.listing.line_times import TimeForm, is_utc, line_times
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 from mqpcap.records import dataclass
 
@@ -81,7 +81,7 @@ class _Form:
             return partial(_records, encoding=self.body_encoding)
         return json_line if self.as_json else lines
 
-    def body_writer(self) -> "Callable[[Iterator[MessageRow]], None] | None":
+    def body_writer(self) -> "Callable[[Iterable[MessageRow]], None] | None":
         """Writes bodies, None in another form."""
         if self.bodies_to:
             from mqpcap.listing.body_output import BodyFiles
@@ -143,7 +143,7 @@ def show(
         sys.stdout.write(fields.heading if fields else "")
         write_bodies = form.body_writer()
         with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
-            write = _writer(text, count) if write_bodies is None else _limited(write_bodies, count)
+            write = _limited(write_bodies or (lambda rows: sys.stdout.write("".join(map(text, rows)))), count)
             merge(captures, only, outcome, write, meter, form.as_hex, end.is_over)
             outcome.is_whole = wanted is None
     if is_live and not choices.quiet:
@@ -159,7 +159,7 @@ def _records(row: "MessageRow", encoding: "Encoding") -> str:
     return "".join(json_text(record) + "\n" for record in body_records(row, encoding))  # type: ignore[arg-type]  # text, numbers
 
 
-def _write_raw(rows: "Iterator[MessageRow]") -> None:
+def _write_raw(rows: "Iterable[MessageRow]") -> None:
     """Write the bodies to stdout as they are, each followed by a new line."""
     from mqpcap.listing.field_values import message_bodies
 
@@ -168,39 +168,23 @@ def _write_raw(rows: "Iterator[MessageRow]") -> None:
     sys.stdout.buffer.flush()
 
 
-def _limited(write_bodies: "Callable[[Iterator[MessageRow]], None]", count: int | None) -> "Write":
-    """Writes the bodies of ``count`` messages; then raises _Enough."""
-    left = count
-
-    def write(rows: "Iterator[MessageRow]") -> None:
-        nonlocal left
-        batch = list(islice(rows, left))
-        write_bodies(iter(batch))
-        left = None if left is None else left - len(batch)
-        if left == 0:
-            raise _Enough
-
-    return write
-
-
 class _Enough(Exception):
     """As many messages are shown as were asked for."""
 
 
-def _writer(text: "Callable[[MessageRow], str]", count: int | None) -> "Write":
-    """Writes rows to stdout until there are ``count`` of them; then raises _Enough."""
-    if count == 0:
+def _limited(write_batch: "Callable[[Sequence[MessageRow]], object]", count: int | None) -> "Write":
+    """Writes rows, many at once, until there are ``count`` of them; then raises _Enough."""
+    left = sys.maxsize if count is None else count
+    if not left:
         raise _Enough
-    left = None if count is None else min(count, sys.maxsize)
 
     def write(rows: "Iterator[MessageRow]") -> None:
         nonlocal left
-        rows = islice(rows, left)
-        while batch := list(islice(rows, ROWS_AT_ONCE)):
-            sys.stdout.write("".join(map(text, batch)))
-            left = None if left is None else left - len(batch)
+        while batch := list(islice(rows, min(ROWS_AT_ONCE, left))):
+            write_batch(batch)
+            left -= len(batch)
         sys.stdout.flush()
-        if left == 0:
+        if not left:
             raise _Enough
 
     return write

@@ -20,14 +20,19 @@ from mqpcap.capture import Capture, FileFacts
 from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
+from mqpcap.listing.message_words import value_text
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, limit_notes, read
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.tcp.headers import COUNTS
-from mqpcap.tcp.wrappings import foreign, unread
-from mqpcap.wording import clock, counted, endpoint, plural, size
+from mqpcap.tcp.wrappings import foreign, link_type_name, unread
+from mqpcap.wording import clock, counted, endpoint, plural, shown, size
+
+FILES_SHOWN = 12
+REMARKS_SHOWN = 20
+"""Comments, and names, that lines have."""
 
 MAX_CONNECTIONS = 10_000
 """Connections that are listed, in JSON too; further connections are counted."""
@@ -279,6 +284,35 @@ class Report:
         yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
         yield len(self.notes), "see the notes"
 
+    def lines(self, utc: bool = True, is_coloured: bool = False) -> Iterator[str]:
+        """The report for people: files with the verdict, numbers, comments and names.
+
+        >>> import mqpcap
+        >>> [line for line in mqpcap.info("pcaps/blipmq/qos1.pcap")[0].lines() if "connections" in line]
+        ['  connections   15: 15 blipmq']
+        """
+        for facts in self.files[:FILES_SHOWN]:
+            yield shown(facts.file)
+            if facts is self.files[0]:
+                yield f"  verdict       {_painted(self.verdict()) if is_coloured else self.verdict()}"
+            yield f"  format        {_format(facts)}"
+        if len(self.files) > FILES_SHOWN:
+            yield f"and {plural(len(self.files) - FILES_SHOWN, 'more file')} of the same capture"
+        for name, words in self.facts(utc):
+            yield f"  {name:<13} {shown(words)}"
+        yield from self._remark_lines()
+
+    def _remark_lines(self) -> Iterator[str]:
+        all_remarks = [file_remarks for _, file_remarks in self.remarks]
+        comments = [f"{where}: {value_text(text, 200)}" for remarks in all_remarks for where, text in remarks.comments]
+        pairs = (pair for remarks in all_remarks for pair in remarks.names.items())
+        names = [f"{address} is {shown(', '.join(names))}" for address, names in pairs]
+        for word, lines in (("comment", comments), ("name", names)):
+            yield from (f"  {word:<13} {line}" for line in lines[:REMARKS_SHOWN])
+        more_count = sum(max(len(lines) - REMARKS_SHOWN, 0) for lines in (comments, names))
+        if more_count:
+            yield f"  and {more_count:,} more comments and names; --json has them"
+
     def facts(self, utc: bool) -> Iterator[tuple[str, str]]:
         """The numbers in words, for people: what they count, and what they say. Counts of zero are left out."""
         sums = self.sums
@@ -416,6 +450,23 @@ def report_of(
         return None
     report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
     return report
+
+
+def _painted(verdict: str) -> str:
+    """The verdict in green if the capture is whole, in yellow if there is a doubt, in red if it has nothing to read."""
+    colour = {"whole": 32, "with care": 33}.get(verdict.split(":")[0], 31)
+    return f"\x1b[{colour}m{verdict}\x1b[0m"
+
+
+def _format(facts: FileFacts) -> str:
+    ticks = {0: "finer than nanoseconds", 1: "nanoseconds", 1000: "microseconds", 1_000_000: "milliseconds"}
+    words = [
+        facts.format, facts.compression or "", f"{facts.byte_order}-endian",
+        ticks.get(facts.tick_ns, f"ticks of {facts.tick_ns} ns"),
+        f"snap length {facts.snaplen}" if facts.snaplen else "no snap length",
+    ]  # fmt: skip
+    links = [link_type_name(number) for number in facts.link_types]
+    return ", ".join([*filter(None, words), *(links or ["no interface"])])
 
 
 def _remarks(capture: Capture) -> list[tuple[str, Annotations]]:

@@ -1,17 +1,14 @@
-"""Times of lines as Wireshark's ``-t`` writes them: time of day, with the date, relative, since the line before."""
+"""Times of lines as Wireshark's ``-t`` writes them: time of day, with the date, relative, since the line before.
+
+In: times of messages, line after line. Out: text. Called by: ``show`` and ``follow``, through the style of their lines.
+"""
 
 from collections.abc import Callable
-from typing import Literal, get_args
-
-import click
+from typing import Literal
 
 from mqpcap.wording import clock
 
 TimeForm = Literal["a", "ad", "r", "d", "e", "u", "ud"]
-time_option = click.option(
-    "-t", "time_form", type=click.Choice(get_args(TimeForm)), default="a", metavar="FORM",
-    help="Write times as tshark's -t: a of day, ad with date, r relative, d delta, e epoch, u and ud in UTC.",
-)  # fmt: skip
 
 
 def is_utc(form: TimeForm, utc: bool) -> bool:

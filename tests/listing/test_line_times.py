@@ -3,7 +3,7 @@
 import pytest
 from running import lines_on_terminal, run
 
-from mqpcap.cli.times import line_times, seconds
+from mqpcap.listing.line_times import line_times, seconds
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 FORMS = {
