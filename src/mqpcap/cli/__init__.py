@@ -6,23 +6,16 @@ Exit code 0: done, 1: failed, 2: misused.
 
 import os
 import sys
+from collections import UserDict
 from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
 import click
 
 from mqpcap import __version__
-from mqpcap.cli.ask import ask
 from mqpcap.cli.command import Group
-from mqpcap.cli.command import help as help_command
 from mqpcap.cli.console import print_note
-from mqpcap.cli.diff import diff
-from mqpcap.cli.explain import explain
-from mqpcap.cli.export import export
-from mqpcap.cli.extract import extract
-from mqpcap.cli.fields import fields
-from mqpcap.cli.follow import follow
-from mqpcap.cli.info import info
-from mqpcap.cli.lake import lake
 from mqpcap.cli.process import (
     Terminated,
     configure_process,
@@ -32,15 +25,26 @@ from mqpcap.cli.process import (
     skip_final_cleanup,
     unwind_on_sigterm,
 )
-from mqpcap.cli.protocols import protocols
-from mqpcap.cli.report import report
-from mqpcap.cli.samples import samples
-from mqpcap.cli.show import show
-from mqpcap.cli.spark import spark
-from mqpcap.cli.stats import stats
 from mqpcap.cli.tshark_words import command_of, is_of_tshark
 from mqpcap.errors import MqpcapError
 from mqpcap.wording import error_line
+
+NAMES = (
+    "export", "show", "stats", "follow", "extract", "diff", "report", "info", "protocols", "fields", "explain", "ask",
+    "lake", "samples", "spark", "help",
+)  # fmt: skip
+"""The commands, in the order of a first session. The module of a command has its name."""
+
+
+class LazyCommands(UserDict[str, Any]):
+    """The commands by name, None until its module is imported: a start needs one of them."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if self.data[name] is None:
+            module = import_module(f"mqpcap.cli.{'command' if name == 'help' else name}")
+            self.data[name] = getattr(module, name)
+        command: click.Command = self.data[name]
+        return command
 
 
 class Commands(Group):
@@ -122,30 +126,10 @@ def _drop_stdout() -> None:
 
 @click.group(
     cls=Commands,
+    commands=LazyCommands(dict.fromkeys(NAMES)),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Examples: mqpcap samples pcaps\n          mqpcap show pcaps/blipmq/qos1.pcap\n          mqpcap help show",
 )
 @click.version_option(__version__, prog_name="mqpcap")
 def main() -> None:
     """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
-
-
-for _command in (
-    export,
-    show,
-    stats,
-    follow,
-    extract,
-    diff,
-    report,
-    info,
-    protocols,
-    fields,
-    explain,
-    ask,
-    lake,
-    samples,
-    spark,
-    help_command,
-):
-    main.add_command(_command)

@@ -1,5 +1,8 @@
 from mqpcap.correlate.messages cimport Reply, Request
 
+cdef class Publish:
+    cdef long long offset
+
 cdef class ClientKeys:
     cdef set keys, ids
     cdef dict publishes
