@@ -3,7 +3,7 @@
 The variations are windows of few packets, messages paired in pieces, a pickled state, and compressed
 files. The same is held by
 ``test_mutated_captures.py`` for damaged captures, by ``test_parallel_export.py`` for threads and processes, by
-``test_uncompiled.py`` for pure Python, and by ``spark/test_distribute.py`` for Spark's shares.
+``test_uncompiled.py`` for pure Python, and by ``spark/test_share.py`` for Spark's shares.
 """
 
 import gzip

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -21,7 +22,7 @@ from truths import Export, export, pairs
 
 from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.protocols import protocols
-from mqpcap.schema.requests import CorrelationRule, RequestRule, State
+from mqpcap.schema.requests import CorrelationRule, RequestGroup, RequestKind, RequestRule, RequestTables, State
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ["MQPCAP_SHARED"]) / "captures" if os.environ.get("MQPCAP_SHARED") else None
@@ -614,3 +615,24 @@ def test_a_reply_that_is_stamped_before_its_request_has_no_latency() -> None:
 
     assert (pair["state"], pair["latency_ns"], pair["server_ns"]) == ("answered", None, None)
     assert (made.contradiction_count, made.clock_difference_ns) == (1, 3_000_000)
+
+
+@pytest.mark.parametrize(("acknowledged", "quiet"), [(True, "silent"), (False, "unknown")])
+def test_success_is_silence_only_where_the_server_has_the_request(acknowledged: bool, quiet: str) -> None:
+    """A request of which no reply is expected has none, however its connection ended."""
+    tables = RequestTables(
+        kind=[bytes([RequestKind.SILENT_SUCCESS, RequestKind.OPTIONAL_REPLY])], accepted_replies=[[0, 0]],
+        reply_bits=[0, 0], first_only=[False] * 2, echoes_nothing=[False] * 2, next_state={},
+        silence=[State.SILENT, State.NOT_EXPECTED], echoes=False,
+    )  # fmt: skip
+    group = RequestGroup(
+        tables, lambda rows: np.array([("Ack", "Push").index(op) for op in rows["op"].to_pylist()]),
+        lambda rows, _: np.zeros(len(rows), np.int64), lambda rows: np.zeros(len(rows), np.bool_),
+    )  # fmt: skip
+    rows = placed([{"direction": "c2s", "op": op, "ts_ns": ts_ns} for ts_ns, op in enumerate(("Ack", "Push"), 1)])
+
+    made = correlated(
+        CorrelationRule({}, request_group=lambda: group), [rows], {1: End(all_acknowledged=acknowledged)}, {}
+    )
+
+    assert [row["state"] for row in made["exchanges"]] == [quiet, "not_expected"]

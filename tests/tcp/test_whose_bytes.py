@@ -324,6 +324,16 @@ def test_each_case_has_a_row_with_what_it_gives() -> None:
     assert table == [(name, case.reported or "retransmission", now(case)) for name, case in CASES.items()]
 
 
+@pytest.mark.parametrize("packets_per_window", [1, 1000])
+def test_a_checksum_that_says_nothing_is_no_damage(packets_per_window: int) -> None:
+    """As of a sender that leaves it to the network card: the first copy counts, though the second one has proof."""
+    packets = [packet.but(checksum=1) for packet in [*HANDSHAKE, *[a(1000, ack=5000)] * 8]]
+    packets += [a(1000, b"first", ack=5000, checksum=0), a(1000, b"other", ack=5000, checksum=1)]
+    seen = read(packets, packets_per_window)
+
+    assert seen.side() == [(0, b"first")]
+
+
 @pytest.mark.parametrize("packets_per_window", [1, 3, 1000])
 def test_damage_at_the_tap_delays_no_more_than_a_hole(packets_per_window: int) -> None:
     """Each fifth segment of a long side is damaged and acknowledged; the pieces keep their packets."""
