@@ -9,7 +9,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import dialects, protocols
-from mqpcap.cli.console import line_style, put, wrapped
+from mqpcap.cli.console import line_style, put_lines, wrapped
 from mqpcap.cli.options import color_option, common, connection_query, packet_name, protocol_name, utc_option
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mqpcap.listing.pairing_replay import PairingReplay
     from mqpcap.query import Query
     from mqpcap.schema.protocol import Direction
+
+HEX_ALONE = "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
 
 
 @command(
@@ -65,9 +67,7 @@ def explain(
     results: Sequence[ExplainedMessage | PairingReplay]
     if hex_text is not None:
         if (capture, packet, connection, offset) != (None, None, None, None):
-            raise click.UsageError(
-                "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
-            )
+            raise click.UsageError(HEX_ALONE)
         results = [_of_bytes(hex_text, protocol, direction, dialect, outcome)]
     elif protocol is not None or dialect is not None:
         raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
@@ -84,14 +84,13 @@ def explain(
         results = _captured(capture, StreamPlace(connection, direction, offset), outcome)
     else:
         raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
-    style = line_style(color, None, utc=utc, dated=True, filed=outcome.file_count > 1)
-    for result in results:
-        if as_json:
-            put(json_text(result.as_json()))
-        else:
+    if as_json:
+        put_lines(json_text(result.as_json()) for result in results)
+    else:
+        style = line_style(color, None, utc=utc, dated=True, filed=outcome.file_count > 1)
+        for result in results:
             lines = result.lines(style, readings) if isinstance(result, ExplainedMessage) else result.lines()
-            for line in lines:
-                put(wrapped(line, sys.stdout))  # what is coloured is decided already
+            put_lines(wrapped(line, sys.stdout) for line in lines)  # what is coloured is decided already
     finish(outcome)
 
 

@@ -19,7 +19,7 @@ from mqpcap.wording import plural, size
 
 if TYPE_CHECKING:
     from mqpcap.listing.anonymisation import BodyForm, NameForm
-    from mqpcap.listing.extraction import Split
+    from mqpcap.listing.extraction import ExtractSummary, Split
     from mqpcap.query import Query
 
 
@@ -107,13 +107,18 @@ def extract(
     if how is not None:
         outcome.notes.append(how.words())
     if not choices.quiet:
-        connections = plural(summary.connection_count, "connection")
-        print_note(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
-            f"{plural(summary.message_count, 'message')} of {connections}")  # fmt: skip
-        if summary.context_count:
-            added = plural(summary.context_count, "other connection")
-            print_note(f"note: {added} added, by which these are recognised or named")
+        _tell(summary, out_path)
     finish(outcome)
+
+
+def _tell(summary: "ExtractSummary", out_path: str) -> None:
+    """Say on stderr what was written."""
+    connections = plural(summary.connection_count, "connection")
+    print_note(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
+        f"{plural(summary.message_count, 'message')} of {connections}")  # fmt: skip
+    if summary.context_count:
+        added = plural(summary.context_count, "other connection")
+        print_note(f"note: {added} added, by which these are recognised or named")
 
 
 def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int], outcome: Outcome) -> NoReturn:

@@ -81,10 +81,7 @@ def follow(
     outcome.notes.clear()  # those of the second reading are the same
     with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
         if raw is not None:
-            from mqpcap.listing.side_bytes import side_bytes
-
-            sys.stdout.buffer.writelines(side_bytes(recording, connection, raw, outcome, meter))
-            sys.stdout.buffer.flush()
+            _write_raw(recording, connection, raw, outcome, meter)
         elif fields or as_json:
             _write_values(recording, connection, fields, outcome, meter)
         else:
@@ -142,6 +139,16 @@ def _list_connections(path: str, utc: bool, outcome: Outcome) -> None:
         } for x in connections
     ]  # fmt: skip
     write(columns, rows, "text", utc)
+
+
+def _write_raw(
+    capture: "Capture", connection: "SelectedConnection", direction: str, outcome: Outcome, meter: Meter
+) -> None:
+    """Write the bytes of a side."""
+    from mqpcap.listing.side_bytes import side_bytes
+
+    sys.stdout.buffer.writelines(side_bytes(capture, connection, direction, outcome, meter))
+    sys.stdout.buffer.flush()
 
 
 def _write_values(

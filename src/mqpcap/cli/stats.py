@@ -19,6 +19,7 @@ from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from mqpcap.query import Query
+    from mqpcap.statistics.reports import StatsReport
 
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
@@ -111,18 +112,13 @@ def stats(
 ) -> None:  # fmt: skip
     """Count messages, bytes, errors and latencies of captures. Percentiles with ~ are less than 1% off."""
     from mqpcap.capture import InputWait
-    from mqpcap.cli.bars import grouped
     from mqpcap.statistics.chosen_rows import checked, chosen
     from mqpcap.statistics.counters import count_captures
-    from mqpcap.statistics.reports import named_report
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     _check(several, key_names, metrics, interval_ns, is_list, wanted is not None)
-    if several:
-        report = named_report("delivery_list" if is_list else several[0], key_names, slowest or 0)
-    else:
-        key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
-        report = grouped(key_names, metrics, interval_ns, form, utc)
+    name = "delivery_list" if is_list else several[0] if several else None
+    report = _report(name, key_names, metrics, interval_ns, slowest or 0, form, utc)
     with misuse_of("--fields"):
         chosen_columns(report.columns, field_names)
     for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
@@ -157,6 +153,20 @@ def stats(
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *report.notes()]
     finish(outcome)
+
+
+def _report(
+    name: str | None, key_names: tuple[str, ...], metrics: tuple[str, ...], interval_ns: int | None, slowest: int,
+    form: Form | None, utc: bool,
+) -> "StatsReport":  # fmt: skip
+    """A report by its name, or groups without one."""
+    from mqpcap.cli.bars import grouped
+    from mqpcap.statistics.reports import named_report
+
+    if name is not None:
+        return named_report(name, key_names, slowest)
+    key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
+    return grouped(key_names, metrics, interval_ns, form, utc)
 
 
 def _ignore(read_bytes: int) -> None:
