@@ -613,6 +613,7 @@ COMMANDS: dict[Shape, tuple[str, ...]] = {
 
 def cost(command: str, n: int, path: Path, folder: Path) -> tuple[float, int]:
     """The CPU seconds that a command takes, and the megabytes that it holds at most."""
+    shutil.rmtree(folder / "out", ignore_errors=True)  # else an export also reads and removes the earlier one
     addresses = " or ".join(f"client_ip == 10.9.{k // 250}.{k % 250}" for k in range(n)) if path.name == "few" else ""
     values = {"path": path, "out": folder / "out", "addresses": addresses}
     words = [word.format(**values) for word in command.split()]

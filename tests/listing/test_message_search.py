@@ -9,6 +9,7 @@ from rows import rotated
 from running import run
 from torture import SYN, Segment, blipmq_message, pcap
 
+from mqpcap.listing import message_search
 from mqpcap.listing.message_search import PacketSearch, PlaceSearch
 from mqpcap.reading import Choices, Outcome
 
@@ -57,6 +58,10 @@ MESSAGES = [blipmq_message(i) for i in range(4)]
 BEGINS = [sum(map(len, MESSAGES[:i])) for i in range(4)]
 
 
+PRODUCE = bytes.fromhex("af010100 00000010 000174 00000000 00000001 76 ffffffff")
+"""A request of FlyMQ, which is read at once."""
+
+
 def session(folder: Path) -> Path:
     """Packet 2 has the first message and the begin of the second, 3 the rest and the third, 4 comes again, 5 is new."""
     stream, cuts = b"".join(MESSAGES), (0, BEGINS[1] + 5, BEGINS[3])
@@ -102,6 +107,32 @@ def test_a_packet_of_a_rotated_capture_is_named_with_its_file(tmp_path: Path) ->
     assert f"{parts[1]}#" in both and f"{parts[2]}#1" in both
     missing = run("explain", tmp_path / "parts", "--at", "other.pcap#1")
     assert (missing.exit_code, missing.stderr) == (1, f"mqpcap: {tmp_path / 'parts'}: there is no file other.pcap\n")
+
+
+def test_a_packet_of_each_file_is_compared_with_few_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packet 2 of each of n files: a file's messages are not compared with the packets of all files before it."""
+    comparisons: list[str] = []
+    is_in = message_search.is_in
+    monkeypatch.setattr(
+        message_search, "is_in", lambda column, *values: comparisons.append("") or is_in(column, *values)
+    )
+    counts = []
+    for n in (20, 40):
+        folder = tmp_path / f"{n}"
+        folder.mkdir()
+        begins = [len(PRODUCE) * i for i in range(2 * n - 1)]
+        sent = [Segment(PRODUCE, 1 + begin) for begin in begins]
+        (folder / "all").write_bytes(pcap([Segment(seq=0, flags=SYN), *sent], 9092))
+        parts = rotated(folder / "all", folder, n)
+        (folder / "all").unlink()
+        comparisons.clear()
+
+        messages = found(PacketSearch(0, 2, [str(part) for part in parts]), folder)
+
+        assert messages == [("c2s", begin) for begin in begins[::2]]
+        counts.append(len(comparisons))
+
+    assert counts[1] < 2.2 * counts[0]
 
 
 def test_a_message_is_found_by_each_of_its_bytes(tmp_path: Path) -> None:

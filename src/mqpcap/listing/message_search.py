@@ -8,6 +8,7 @@ from functools import reduce
 from operator import and_
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -110,6 +111,9 @@ class PacketSearch(MessageSearch):
         """The index of the only file that is searched, None for all."""
         self._stranger: str | None = None
         """The foreign protocol of the packet's connection."""
+        self._by_ports: dict[int, list[PacketPayload]] = {}
+        """The packets that are searched for, by their ports: a capture of many files has one in each."""
+        self._indexed_count = 0
         self._behind: set[PacketPayload] = set()
         """Packets with later messages on their connection: their own messages are complete."""
 
@@ -118,7 +122,7 @@ class PacketSearch(MessageSearch):
         names = "first_packet", "last_packet", "ts_ns", "end_ts_ns"
         first_packets, last_packets, begin_ns, end_ns = (m[name].to_numpy() for name in names)
         mask = np.zeros(m.num_rows, np.bool_)
-        for place in self._searched():
+        for place in self._places_near(_port_pairs(m), begin_ns, end_ns):
             ends = ("src_ip", "src_port", "dst_ip", "dst_port")
             same_ends = reduce(and_, (is_in(m[name], getattr(place, name)) for name in ends))
             # A retransmission is not the packet of any message, and a later connection may use the ports again.
@@ -130,6 +134,20 @@ class PacketSearch(MessageSearch):
             if (same_ends & (end_ns > place.ts_ns)).any():
                 self._behind.add(place)
         return mask
+
+    def _places_near(
+        self, port_pairs: NDArray[np.int64], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+    ) -> list[PacketPayload]:
+        """The packets that messages with these ports and times may have, or may prove to be complete."""
+        for place in self.places[self._indexed_count :]:
+            if self._file in (None, place.file):
+                self._by_ports.setdefault(place.src_port << 16 | place.dst_port, []).append(place)
+        self._indexed_count = len(self.places)
+        if not len(end_ns):
+            return []
+        low, high = int(begin_ns.min()), int(end_ns.max())
+        places = (place for pair in np.unique(port_pairs).tolist() for place in self._by_ports.get(pair, ()))
+        return [x for x in places if x.ts_ns <= high and (x.ts_ns >= low or x not in self._behind)]
 
     def _take(self, output: Output) -> None:
         super()._take(output)
@@ -163,3 +181,9 @@ class PacketSearch(MessageSearch):
         if self._stranger is not None:
             return f"packet {self.packet} is of a connection that {self._stranger}"
         return f"no message has bytes of packet {self.packet}; export has it in problems, or it is a retransmission"
+
+
+def _port_pairs(rows: pa.Table) -> NDArray[np.int64]:
+    """The ports of each row as one number."""
+    src_port, dst_port = (rows[name].to_numpy().astype(np.int64) for name in ("src_port", "dst_port"))
+    return src_port << 16 | dst_port
