@@ -193,11 +193,42 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return namespace
 
 
-@pytest.mark.parametrize("habit", [*SCAPY, *ANALYST])
+FIRST_TRIES: dict[str, tuple[str, Any]] = {
+    "a column of a row": ("next(mqpcap.show(C, 'op == PUBLISH')).op", "PUBLISH"),
+    "a field of a row": ("[next(mqpcap.show(C, 'op == PUBLISH'))[x] for x in ('topic', 'blipmq.topic', 1)]",
+                         ["q1", "q1", "blipmq"]),
+    "a protocol as an attribute": ("mqpcap.open(C).blipmq.num_rows", MESSAGES),
+    "a table as an item": ("mqpcap.open(C)['messages'].num_rows", MESSAGES),
+    "a wrong attribute": (
+        "try:\n    mqpcap.open(C).to_pandas()\nexcept AttributeError as error: text = str(error)\n"
+        "'.messages.to_pandas()' in text", True,
+    ),
+    "by and metric as text": ("mqpcap.stats(C, by='op', metric='count').column_names[:2]", ["op", "messages"]),
+    "a report that there is not": (
+        "try:\n    mqpcap.stats(C, 'latency')\nexcept mqpcap.QueryError as error: text = str(error)\n"
+        "'slowest' in text", True,
+    ),
+    "print info": ("str(mqpcap.info(C)[0])[:15]", "<mqpcap.info of"),
+    "print a comparison": ("str(mqpcap.diff(C, C)).partition(': ')[0]", "<mqpcap.diff of pcaps/blipmq/qos1.pcap and "
+                           "pcaps/blipmq/qos1.pcap"),
+    "print a trace": ("str(mqpcap.trace(C, at=12)[0]).splitlines()[0].split()[0]", "published"),
+    "anonymise at once": ("mqpcap.extract(C, f'{T}/anonymous.pcapng', anonymise=True).packet_count > 0", True),
+    "explain a packet": ("mqpcap.explain(C, 12)[0].result.best.operation", "PUBLISH"),
+    "follow a name": ("len(list(mqpcap.follow(C, 'c1').messages))", len(TRUTH["connections"][0]["events"])),
+    "one column as text": ("mqpcap.read(C, columns='op').num_columns", 1),
+    "a field that Scapy has the word of": (
+        "try:\n    FqMessage(route='a')\nexcept AttributeError as error: text = str(error)\n"
+        "text.endswith('mean route_?')", True,
+    ),
+}  # fmt: skip
+"""Lines that users try who have read no page."""
+
+
+@pytest.mark.parametrize("habit", [*SCAPY, *ANALYST, *FIRST_TRIES])
 def test_a_habit_works(habit: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     # Scapy's split_layers also drops the layer's own port.
     monkeypatch.setattr(BlipMQ, "_overload_fields", BlipMQ._overload_fields.copy())
-    lines, expected = (SCAPY | ANALYST)[habit]
+    lines, expected = (SCAPY | ANALYST | FIRST_TRIES)[habit]
     *before, last = lines.split("\n")
 
     namespace = dict(names)

@@ -11,6 +11,7 @@ QueryError for a text that is not a filter.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -144,8 +145,8 @@ def stats(
     path: Paths,
     report: ReportName | None = None,
     *,
-    by: Sequence[str] | None = None,
-    metric: Sequence[Metric] = (),
+    by: Sequence[str] | str | None = None,
+    metric: Sequence[Metric] | str = (),
     interval: str | None = None,
     sort: str | None = None,
     reverse: bool = False,
@@ -158,8 +159,9 @@ def stats(
 ) -> pa.Table:
     """Messages, bytes, errors and latencies by group; with ``report`` a ready-made report.
 
-    by: what to group by, ``("protocol", "op")`` if nothing is given; any names of `fields` will do. metric: what to
-    count, all by default; rows are sorted by the first. sort, reverse, having: as the command's options. interval: over
+    by: what to group by, ``("protocol", "op")`` if nothing is given; any names of `fields` will do, also as one text
+    with commas. metric: what to count, all by default; rows are sorted by the first. sort, reverse, having: as the
+    command's options. interval: over
     time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
 
     >>> import mqpcap
@@ -168,11 +170,17 @@ def stats(
     """
     inputs = _selected(path, filter, options)
     interval_ns = None if interval is None else duration_ns(interval.strip())
-    stats_report = _stats_report(report, by, tuple(metric), interval_ns, top)
+    stats_report = _stats_report(report, _names(by), _names(metric) or (), interval_ns, top)
     count_captures(inputs.captures, inputs.outcome, stats_report.counters, progress, inputs.wanted)
     rows = chosen(stats_report.columns, stats_report.rows(), having, sort, reverse)
     inputs.finish(notes, *stats_report.notes())
     return _table(stats_report.columns, rows[:top])
+
+
+def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    """Names as they are, or from one text with commas."""
+    words = names.split(",") if isinstance(names, str) else names
+    return None if words is None else tuple(word.strip() for word in words)
 
 
 def _stats_report(
@@ -348,12 +356,14 @@ def follow(
 ) -> FollowedConnection:
     """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
 
-    The filter may be words: ``connection="c2"``. Raises MqpcapError if no connection matches, or several do.
+    A name will do, ``"c2"``, and words: ``connection="c2"``. Raises MqpcapError if not exactly one connection matches.
 
     >>> import mqpcap
     >>> len(list(mqpcap.follow("pcaps/blipmq/qos1.pcap", "connection == c2").messages))
     11
     """
+    if isinstance(filter, str) and re.fullmatch(r"c\d+", filter):
+        filter = f"connection == {filter}"
     inputs = _selected(path, filter, options)
     match = find_connection(inputs.captures, inputs.wanted or EVERYTHING, inputs.outcome, progress)
     if match is None:
@@ -414,8 +424,8 @@ def explain(
 @overload
 def explain(
     path: Paths | None = None,
-    *,
     at: int | str | None = None,
+    *,
     connection: str | None = None,
     direction: Direction | None = None,
     offset: int | None = None,
@@ -429,8 +439,8 @@ def explain(
 
 def explain(
     path: Paths | None = None,
-    *,
     at: int | str | None = None,
+    *,
     pairing: str | None = None,
     connection: str | None = None,
     direction: Direction | None = None,
@@ -514,7 +524,7 @@ def extract(
     filter: str | Query | None = None,
     *,
     connections: bool = False,
-    anonymise: Anonymisation | bytes | str | None = None,
+    anonymise: Anonymisation | bytes | str | bool | None = None,
     split: Split | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
@@ -523,11 +533,12 @@ def extract(
     """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
 
     connections: whole connections of selected messages. anonymise: a key of 32 bytes, the path of a file
-    with a key, as ``--key-file``, or `Anonymisation`, which says how bodies and names are replaced; equal keys give
-    equal addresses. split: ``"connection"``, ``"topic"`` or a number
+    with a key, as ``--key-file``, True for a new key, or `Anonymisation`, which says how bodies and names are
+    replaced; equal keys give equal addresses. split: ``"connection"``, ``"topic"`` or a number
     of bytes; ``out`` is then a new directory with a file for each. Raises MqpcapError if nothing is selected.
     """
     key = key_of_file(anonymise) if isinstance(anonymise, str) else anonymise
+    key = os.urandom(KEY_BYTES) if key is True else key or None
     how = Anonymisation(key) if isinstance(key, bytes) else key
     if how is not None and len(how.key) != KEY_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")

@@ -65,7 +65,7 @@ def read(
     path: Paths,
     table: str = "messages",
     filter: "pc.Expression | str | None" = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     **options: Any,
 ) -> pa.Table:
     """A table of a capture, or of several.
@@ -81,7 +81,7 @@ def read(
     >>> rows.to_pylist()[0]
     {'op': 'PUBLISH', 'body_len': 5}
     """
-    schema = table_schema(_checked_table(table))
+    schema, columns = table_schema(_checked_table(table)), [columns] if isinstance(columns, str) else columns
     batches = list(open(path, **options).batches(table, filter, columns))
     return pa.Table.from_batches(batches, schema if columns is None else pa.schema([schema.field(x) for x in columns]))
 
@@ -308,6 +308,18 @@ class Recording(NamedTables):
     def files(self) -> tuple[str, ...]:
         """The files, as they were given."""
         return tuple(name for capture in self._captures for name in capture.files)
+
+    def __getitem__(self, name: str) -> pa.Table:
+        """A table by its name, as `table`."""
+        return self.table(name)
+
+    def __getattr__(self, name: str) -> pa.Table:
+        """The table of a protocol: ``capture.fq``."""
+        if name not in protocols():
+            raise AttributeError(
+                f"a recording has no {name!r}; its tables have: .messages.to_pandas(), .fq, .exchanges"
+            )
+        return self.protocol(name)
 
     # -- tables --------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import click
 from mqpcap import __version__
 from mqpcap.cli.command import Group
 from mqpcap.cli.console import print_note
+from mqpcap.cli.other_words import command_hint, error_text
 from mqpcap.cli.process import (
     Terminated,
     configure_process,
@@ -67,7 +68,11 @@ class Commands(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A line that begins with tshark's options gets the command that it means."""
-        return super().parse_args(ctx, [command_of(args), *args] if is_of_tshark(args) else args)
+        try:
+            return super().parse_args(ctx, [command_of(args), *args] if is_of_tshark(args) else args)
+        except click.NoSuchOption as error:
+            print_note(f"mqpcap: {error_text(error)}")
+            ctx.exit(2)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -75,6 +80,8 @@ class Commands(Group):
         """The command of the first word; a file in its place is shown how to be read."""
         if args and args[0] not in self.commands and os.path.exists(args[0]):
             raise click.UsageError(f"a command comes first: mqpcap show {args[0]}, or mqpcap info {args[0]}")
+        if args and args[0] not in self.commands and (hint := command_hint(args[0])):
+            raise click.UsageError(hint)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -84,7 +91,7 @@ class Commands(Group):
         except click.UsageError as error:
             if "\n" in error.format_message():  # help, where nothing was asked
                 raise
-            print_note(f"mqpcap: {error.format_message()}")
+            print_note(f"mqpcap: {error_text(error)}")
             ctx.exit(2)
         except BrokenPipeError:
             # Whoever read our rows has enough of them.

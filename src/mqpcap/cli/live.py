@@ -78,7 +78,7 @@ def check_sources(inputs: Sequence[str], interface: str | None, bpf: str | None,
     if interface is None and not inputs:
         raise click.UsageError("Missing argument 'INPUT...'.")
     if bpf is not None and interface is None:
-        raise click.UsageError("-f goes with -i; a capture has what it has")
+        raise click.UsageError("-f goes with -i; -Y selects messages of a capture, and --fields chooses their columns")
     if follow and (interface is not None or len(inputs) != 1 or inputs[0] == "-"):
         raise click.UsageError("--follow goes with one file or directory; -i and pipes are followed as they are")
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from mqpcap.cli.console import BarMeter, metered, print_note
+from mqpcap.cli.other_words import input_hints
 from mqpcap.reading import Outcome, find_captures, size_bytes
 from mqpcap.wording import plural
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from mqpcap.capture import Capture
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
+NO_SUCH_FILE = "no such file"
 MAX_NOTES = 20
 """Notes that are written; further notes are counted."""
 
@@ -30,6 +32,8 @@ def exit_code(outcome: Outcome) -> int:
         print_note(f"note: skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
     for name, reason in outcome.unreadable:
         print_note(f"mqpcap: {name}: {reason}")
+    for hint in input_hints([name for name, reason in outcome.unreadable if reason == NO_SUCH_FILE]):
+        print_note(f"note: {hint}")
     strict = outcome.choices.strict and bool(outcome.flaws or outcome.skipped)
     if strict:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []

@@ -16,8 +16,9 @@ _FORMS: dict[str, tuple[str, ...]] = {"fields": (), "text": (), "json": ("--json
 _STATISTICS = (
     (r"conv(,.*)?", ("--connections",)),
     (r"(endpoints|hosts)(,.*)?", ("--talkers",)),
-    (r"io,phs(,.*)?", ("--by", "protocol,op")),
-    (r"io,stat,(\d*\.?\d+)", ("--interval", r"\1s")),
+    (r"(io,phs(,.*)?|\w+,tree)", ("--by", "protocol,op")),
+    (r"io,stat,(\d*\.?\d+),?", ("--interval", r"\1s")),
+    (r"io,stat,(\d*\.?\d+),(.+)", ("--interval", r"\1s", "-Y", r"\2")),
     (r"(\w+,)?(srt|rtt)(,.*)?", ("--metric", "latency")),
 )
 """Values of ``-z`` as patterns, and the options of ``stats`` for them."""
@@ -101,6 +102,8 @@ def _field_form(setting: str) -> tuple[str, ...]:
 def _statistic(command: str, name: str) -> tuple[str, ...]:
     if match := re.fullmatch(r"follow,tcp,\w+,(\d+)", name):
         raise click.UsageError(f"-z {name}: that is mqpcap follow CAPTURE {match[1]}")
+    if name.startswith("expert"):
+        raise click.UsageError(f"-z {name}: that is mqpcap info INPUT, or stats INPUT --errors")
     for pattern, words in _STATISTICS:
         if match := re.fullmatch(pattern, name):
             options = tuple(match.expand(word) for word in words)

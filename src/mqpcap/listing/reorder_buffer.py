@@ -9,7 +9,7 @@ A row is released when the capture is REPLY_WAIT_NS past it, with the exchange d
 import time
 from collections.abc import Iterator, Mapping
 from itertools import islice, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +76,19 @@ class MessageRow(NamedTuple):
     message: Mapping[str, object]
     fields: Mapping[str, object]
     exchange: Exchange | None = None
+
+    def __getitem__(self, name: Any) -> Any:
+        """The value of a column, or of a field as ``route`` or ``fq.route``; with a number as of any tuple."""
+        if not isinstance(name, str):
+            return tuple.__getitem__(self, name)
+        field_name = name.removeprefix(f"{self.protocol}.")
+        return self.message[name] if name in self.message else self.fields[field_name]
+
+    def __getattr__(self, name: str) -> Any:
+        """The value of a column or a field: ``row.op``."""
+        if name.startswith("_") or (name not in self.message and name not in self.fields):
+            raise AttributeError(f"a {self.protocol} message has no {name!r}; mqpcap.fields() lists the names")
+        return self[name]
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -96,6 +96,9 @@ class Trace:
             if delivery.acknowledgement is not None:
                 yield "acknowledged", delivery.acknowledgement, delivery
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def as_json(self) -> Iterator[Mapping[str, Json]]:
         """The objects that ``follow --message --json`` writes: a message each, as ``show --json``, and its step."""
         for step, row, delivery in self.steps():

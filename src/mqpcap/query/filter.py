@@ -12,7 +12,7 @@ from mqpcap.arrays import true_mask
 from mqpcap.errors import QueryError
 from mqpcap.query import evaluation, grammar, prefilter
 from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked_pattern
-from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column, numbers_by_name
+from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column, names, numbers_by_name
 from mqpcap.query.grammar import Comparison, Logic, Tree
 from mqpcap.query.values import Moment, Value, ValueKind, value
 from mqpcap.query.wireshark_names import columns_test
@@ -177,7 +177,8 @@ def _condition(test: Comparison, utc: bool) -> Condition:
         except QueryError as error:
             last_error = error
     if not values and last_error is not None:
-        raise QueryError(f"{test.name}: {last_error}")
+        named = f"{test.name}_name"
+        raise QueryError(f"{test.name}: {last_error}" + (f"; names are in {named}" if named in names() else ""))
     sources = tuple(source for source in tested.sources if source.kind in values)
     return Condition(FilterColumn(tested.name, sources), test.relation, values)
 

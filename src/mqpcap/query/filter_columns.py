@@ -171,6 +171,20 @@ def numbers_by_name(column: FilterColumn) -> Mapping[str, str]:
     }
 
 
+_ELSEWHERE = {
+    "frame.time_relative": "show -t r writes times since the first",
+    "frame.time_delta": "show -t d writes times since the line before",
+    "tcp.analysis": "stats --connections counts bytes that were sent again or are missing",
+    "tcp.flags": "rows are messages; table connections has how a connection ended",
+}
+"""Beginnings of Wireshark's names that no column has, and where the answer is."""
+_MEANT = {
+    "time": ["ts"], "timestamp": ["ts"], "src": ["src_ip"], "dst": ["dst_ip"], "source": ["src_ip"],
+    "length": ["frame_len", "body_len"], "latency_ms": ["latency"], "duration": ["latency"],
+}  # fmt: skip
+"""Usual names for what columns hold."""
+
+
 def names() -> list[str]:
     """All names that a filter may use."""
     return sorted({*_common_columns(), *_protocol_fields()})
@@ -181,6 +195,8 @@ def column(name: str) -> FilterColumn:
     named_column = _common_columns().get(name) or _protocol_fields().get(name)
     if named_column is not None:
         return named_column
+    if elsewhere := next((hint for start, hint in _ELSEWHERE.items() if name.lower().startswith(start)), None):
+        raise QueryError(f"there is no column {name!r}; {elsewhere}")
     table, _, field_name = name.lower().rpartition(".")
     if table in protocols() and field_name == "op":  # as tshark's users write it; of messages of any protocol
         return _common_columns()["op"]
@@ -188,6 +204,7 @@ def column(name: str) -> FilterColumn:
     near = [f"{table}.{x}" for x in get_close_matches(field_name, fields, 3)] or get_close_matches(
         name.lower(), names(), 3
     )
+    near = _MEANT.get(name.lower(), near)
     hint = (
         f"; did you mean {' or '.join(near)}?" if near else "; names are columns of messages and exchanges, and fields"
     )

@@ -40,6 +40,8 @@ def similar_names(wrong_name: str, names: list[str]) -> list[str]:
     ['error_code']
     """
     word = wrong_name.lower().strip("_")
+    if f"{word}_" in names:  # Python or Scapy has the word itself
+        return [f"{word}_"]
     related = [name for name in names if word and (word in name.lower().split("_") or name.strip("_") == word)]
     return (related or get_close_matches(word, names))[:3]
 

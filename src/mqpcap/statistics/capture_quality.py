@@ -246,6 +246,9 @@ class Report:
         shares = ((lost, own_bytes), (missing, all_bytes), (dropped, self.packet_count + dropped))
         return 100 * max(part / total if total else 0.0 for part, total in shares)
 
+    def __repr__(self) -> str:
+        return f"<mqpcap.info of {', '.join(file.file for file in self.files)}: {self.verdict()}>"
+
     def verdict(self) -> str:
         """One line: whether all is there and decoded, and if not what stands against it."""
         return ("not read to its end; " if self.is_ended_early else "") + self._verdict()

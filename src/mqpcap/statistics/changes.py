@@ -179,6 +179,10 @@ class Comparison:
     sides: Sequence[Side]
     parts: Mapping[str, Sequence[Change]]
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(groups)} {name}" for name, groups in self.sections().items())
+        return f"<mqpcap.diff of {' and '.join(side.name for side in self.sides)}: {counts}>"
+
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
         notes = [f"{x.letter}: {note}" for x in self.sides for part in x.reports.values() for note in part.notes()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from mqpcap.errors import QueryError
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
@@ -88,6 +89,8 @@ def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsRe
         "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
         "talkers": lambda: of_talkers(key_names), "connections": of_connections, "delivery_list": of_delivery_list,
     }  # fmt: skip
+    if asked not in reports:
+        raise QueryError(f"{asked!r} is no report; there are {', '.join(reports)}, or by= and metric=")
     return reports[asked]()
 
 

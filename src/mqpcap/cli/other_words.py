@@ -1,0 +1,79 @@
+"""Words that users of other tools try first, and the words of mqpcap for them: for the text of an error.
+
+In: an error of click, or inputs that are not there. Called by: `mqpcap.cli`, `mqpcap.cli.reading`. Words that work as
+they are, such as tshark's ``-r``, are in `tshark_words`.
+"""
+
+import re
+from collections.abc import Sequence
+
+import click
+
+_COMMANDS = {
+    "show INPUT": "cat consume decode dump list-messages print read tail view messages",
+    "info INPUT": "list ls capinfos summary describe verify check",
+    "stats INPUT": "count summarize summarise metrics",
+    "stats INPUT --by topic": "topics queues exchanges destinations",
+    "stats INPUT --producers": "producers publishers",
+    "stats INPUT --consumers": "consumers subscribers groups",
+    "stats INPUT --errors": "errors failures",
+    "stats INPUT --metric latency": "latency latencies rtt",
+    "stats INPUT --connections": "conv connections conversations streams sessions flows",
+    "stats INPUT --talkers": "top talkers hosts clients endpoints",
+    "follow CAPTURE --message ID": "trace track",
+    "follow CAPTURE c1": "stream conversation",
+    "extract INPUT --out FILE": "filter slice cut split merge save write anonymize anonymise",
+    "export INPUT --out DIR": "convert parquet tables import",
+    "show -i IFACE": "capture live sniff listen watch",
+    "ask": "query sql questions",
+}
+_OPTIONS = {
+    "--topic NAME, with --raw-body for bodies alone": "-C --queue --exchange --destination",
+    "--client IP:PORT or --server IP:PORT": "--ip --host --src --dst --port --addr -b -p",
+    "-c N": "--limit --head --max --num --number --lines",
+    "--since TIME": "--from --start --after --begin",
+    "--until TIME": "--to --end --before",
+    "--fields NAMES, --csv or --json": "--format --columns --output --output-format -F",
+    "--by NAMES": "--group-by --groupby --group --key",
+    "--sort NAME": "--sort-by --order-by --order",
+    "-Y FILTER": "--where --query --select --display-filter -R",
+    "-Y 'client_name == NAME'": "--user --username --name",
+    "--op OP": "--type --operation --opcode --method",
+    "--status error": "--errors --error --failed",
+    "--since TIME selects; of extract, --out FILE": "-o --offset",
+    "mqpcap stats INPUT --producers": "-L",
+}
+_COMMAND_BY_WORD = {word: command for command, words in _COMMANDS.items() for word in words.split()}
+_OPTION_BY_WORD = {word: option for option, words in _OPTIONS.items() for word in words.split()}
+_CAPTURE_FILTER = re.compile(r"(host|port|net|src|dst|tcp|ip)( .*)?")
+
+
+def command_hint(word: str) -> str | None:
+    """The command that a word may mean.
+
+    >>> command_hint("topics")
+    'there is no command topics: that is mqpcap stats INPUT --by topic'
+    """
+    command = _COMMAND_BY_WORD.get(word.lower())
+    return command and f"there is no command {word}: that is mqpcap {command}"
+
+
+def error_text(error: click.ClickException) -> str:
+    """The text of an error, with the option that an unknown option may mean."""
+    if isinstance(error, click.NoSuchOption) and error.option_name in _OPTION_BY_WORD:
+        return f"there is no option {error.option_name}: that is {_OPTION_BY_WORD[error.option_name]}"
+    text = error.format_message()
+    if isinstance(error, click.BadParameter) and error.param is not None and "-t" in error.param.opts:
+        text = f"{text.rstrip('.')}; topics are selected by --topic"
+    return text
+
+
+def input_hints(names: Sequence[str]) -> list[str]:
+    """What inputs that are not there may mean: a filter, or a count.
+
+    >>> input_hints(["3"])
+    ['-c 3 stops after 3 messages']
+    """
+    if any(_CAPTURE_FILTER.fullmatch(name) or "==" in name for name in names):
+        return ["-Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"]
+    return [f"-c {name} stops after {name} messages" for name in names if name.isdecimal() and name.isascii()]

@@ -1,0 +1,67 @@
+"""First tries of users of tshark, tcpdump, kcat and jq: they work, or the error names the line that does."""
+
+import pytest
+import running
+from running import ROOT, Ended
+
+from mqpcap.cli.other_words import _COMMAND_BY_WORD, _OPTION_BY_WORD
+
+SESSION, CORE, QOS1 = (str(ROOT / f"pcaps/{name}.pcap") for name in ("fq/session", "flymq/core", "blipmq/qos1"))
+
+
+def run(*words: str) -> Ended:
+    return running.run(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["topics", CORE], "there is no command topics: that is mqpcap stats INPUT --by topic"),
+        (["list", "pcaps"], "there is no command list: that is mqpcap info INPUT"),
+        (["-C", "-t", "orders", CORE], "there is no option -C: that is --topic NAME, with --raw-body for bodies alone"),
+        (["show", SESSION, "--ip", "::1"], "there is no option --ip: that is --client IP:PORT or --server IP:PORT"),
+        (["show", SESSION, "-t", "events"], "; topics are selected by --topic"),
+        (["show", SESSION, "-f", "%t %p"], "--fields chooses their columns"),
+        (["-r", SESSION, "-z", "expert"], "-z expert: that is mqpcap info INPUT"),
+        (["-r", SESSION, "-Y", "tcp.analysis.flags"], "; stats --connections counts bytes that were sent again"),
+        (["-r", SESSION, "-T", "fields", "-e", "frame.time_relative"], "; show -t r writes times since the first"),
+        (["-r", SESSION, "-T", "fields", "-e", "time"], "there is no column 'time'; did you mean ts?"),
+        (["-r", SESSION, "-Y", "kokaq.status == Fail"], "; names are in kokaq.status_name"),
+    ],
+)
+def test_an_error_names_the_right_line(words: list[str], line: str) -> None:
+    ended = run(*words)
+
+    assert (ended.exit_code, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert line in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "note"),
+    [
+        (["host", "127.0.0.1"], "note: -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"),
+        (["port 8765"], "note: -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"),
+        (["3"], "note: -c 3 stops after 3 messages"),
+    ],
+)
+def test_inputs_that_are_not_there_may_be_filters_or_counts(extra: list[str], note: str) -> None:
+    ended = run("-n", "-q", "-r", QOS1, *extra)
+
+    assert ended.exit_code == 1
+    assert ended.stderr.splitlines()[-1] == note
+
+
+def test_statistics_of_tshark_take_a_filter() -> None:
+    """20 messages of clients and 26 of the server, as `show --op PUBLISH` counts."""
+    rows = run("-r", QOS1, "-q", "-z", "io,stat,1,blipmq.op==PUBLISH", "--csv").stdout.splitlines()
+
+    place = rows[0].split(",").index("messages")
+    assert sum(int(row.split(",")[place]) for row in rows[1:]) == 46
+    assert run("-r", QOS1, "-q", "-z", "blipmq,tree").stdout == run("stats", "-q", "--by", "protocol,op", QOS1).stdout
+
+
+def test_every_hint_is_of_a_word_that_is_none_of_ours() -> None:
+    commands = run("--help").stdout.split("Commands:")[1]
+    assert not {line.split()[0] for line in commands.splitlines() if line[:2] == "  "} & _COMMAND_BY_WORD.keys()
+    shown = run("show", "--help").stdout.split()
+    assert not {word for word in _OPTION_BY_WORD if word in shown and word not in ("-b", "-p", "-o", "-L", "-R", "-F")}
