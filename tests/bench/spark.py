@@ -1,4 +1,4 @@
-"""What Spark costs over the local road: ``python tests/bench/spark.py [--messages N] [--only job,scan,memory]``.
+"""What Spark costs over the local road: ``python tests/bench/spark.py [--messages N] [--only job,scan,memory,batch]``.
 
 Not a test: run it by hand. Ratios, of CPU seconds (user + system) of whole process trees: the JVM, Spark's Python
 daemon and its workers, sampled while they live. What a session costs that does nothing (the JVM's start, its first job
@@ -8,11 +8,14 @@ and told apart: ``startup`` says it.
 job     ``mqpcap spark export`` of one large capture with one slot and with two, against ``mqpcap export --jobs 1``
 scan    a full read of ``format("mqpcap")`` against the same rows read from Parquet plus the local dissection
 memory  the peak of a Python worker where one connection holds half of a capture
+batch   the commands, from their start to their end, on a sample, on publishes and on sessions of ``--sizes``: locally,
+        on ``local[2]``, and on a cluster of two workers on loopback, whose processes count as well
 """
 
 import argparse
 import os
 import shutil
+import socket
 import statistics
 import struct
 import subprocess
@@ -21,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -350,6 +354,92 @@ def half(path: Path, size_bytes: int, body_bytes: int) -> None:
     capture.end()
 
 
+# Whole commands
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """The URL of a master with two workers of one core; they end with the block."""
+    import pyspark
+
+    from mqpcap.spark.session import environment
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    url, host, started = f"spark://127.0.0.1:{port}", ("--host", "127.0.0.1", "--webui-port", "0"), []
+    settings = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    worker = ("worker.Worker", url, "--cores", "1", "--memory", "1g")
+    processes = [("master.Master", "--port", port), *((*worker, "--work-dir", str(folder / f"w{k}")) for k in range(2))]
+    try:
+        for number, (name, *words) in enumerate(processes):
+            log = folder / f"process{number}.log"
+            program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+            with log.open("wb") as file:
+                started.append(
+                    subprocess.Popen([*program, *words, *host], stdout=file, stderr=file, cwd=folder,
+                                     env={**os.environ, **settings, **environment()})
+                )  # fmt: skip
+            until_s = time.monotonic() + 300
+            while not any(told in log.read_text() for told in ("elected leader", "Successfully registered")):
+                if time.monotonic() > until_s:
+                    raise RuntimeError(log.read_text()[-3000:])
+                time.sleep(0.1)
+        yield url
+    finally:
+        for process in started[::-1]:  # a worker ends its executors
+            process.terminate()
+            process.wait()
+
+
+def commanded(words: list[str]) -> tuple[float, float, float]:
+    """CPU seconds of a command and of all that this process has started; wall seconds; memory of the largest in MB."""
+    tree, stop = Tree(os.getpid()), threading.Event()
+    ours_s, before_s, began_s = time.process_time(), tree.sample(), time.perf_counter()
+    earlier, environment = {*tree.cpu}, {**os.environ, "PYSPARK_PYTHON": sys.executable}
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_S / 2):
+            tree.sample()
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    done = subprocess.run([*MQPCAP, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    wall_s = time.perf_counter() - began_s
+    stop.set()
+    thread.join()
+    if done.returncode:
+        raise RuntimeError(f"{words}: {done.stderr[-3000:]}")
+    cpu_s = tree.sample() - before_s - (time.process_time() - ours_s)
+    return cpu_s, wall_s, max(mb for pid, mb in tree.peak_mb.items() if pid not in earlier)
+
+
+def batch(folder: Path, sizes_mb: list[int]) -> None:
+    sample = HERE.parents[1] / "pcaps" / "blipmq" / "qos1.pcap"
+    print(f"{'capture':<24} {'road':<10} {'cpu s':>8} {'wall s':>8} {'MB':>6}  beyond the start / local")
+    with cluster(folder) as url:
+        masters = {"local[2]": "local[2]", "cluster": url}
+        starts_s: dict[str, float] = {}
+        for name, size_mb in [("sample", 0), *((name, mb) for mb in sizes_mb for name in ("publishes", "sessions"))]:
+            capture = sample if name == "sample" else folder / f"{name}.pcap"
+            if name == "publishes":
+                traffic.publishes(capture, size_mb * 7_270, 16)
+                spread(capture, 4)
+            elif name == "sessions":
+                traffic.sessions(capture, sample, size_mb << 20)
+            for road in ("local", *masters):
+                words = ["export", "--jobs", "1"] if road == "local" else ["spark", "export", "--master", masters[road]]
+                cpu_s, wall_s, mb = commanded([*words, "-q", str(capture), "--out", str(folder / "tables")])
+                start_s = starts_s.setdefault(road, cpu_s)
+                if road == "local":
+                    local_s = cpu_s
+                ratio = f"{(cpu_s - start_s) / (local_s - starts_s['local']):.2f}" if cpu_s > start_s else ""
+                shown = f"{name}, {capture.stat().st_size / 1e6:,.1f} MB"
+                print(f"{shown:<24} {road:<10} {cpu_s:8.2f} {wall_s:8.1f} {mb:6.0f}  {ratio}", flush=True)
+            if name != "sample":
+                capture.unlink()
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--child"]:
         globals()[f"child_{sys.argv[2]}"](*sys.argv[3:])
@@ -361,7 +451,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=2048, help="of the capture that measures memory")
     parser.add_argument("--body", type=int, default=1000, help="bytes of a body there, about")
-    parser.add_argument("--only", default="job,scan,memory")
+    parser.add_argument("--sizes", default="192,600", help="of the captures of batch, in MB")
+    parser.add_argument("--only", default="job,scan,memory,batch")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mqpcap-bench-"))
     try:
@@ -377,6 +468,8 @@ def main() -> None:
             scan(capture, folder, chosen.messages)
         if "memory" in wanted:
             memory(folder, chosen.megabytes, chosen.body)
+        if "batch" in wanted:
+            batch(folder, [*map(int, chosen.sizes.split(","))])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
