@@ -7,6 +7,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import print_note, put, wrapped
+from mqpcap.cli.options import form_options, utc_option
 from mqpcap.cli.rows import Form, write
 
 if TYPE_CHECKING:
@@ -31,9 +32,8 @@ def _parameters(ctx: click.Context, param: click.Parameter, words: tuple[str, ..
 @click.option("--set", "parameters", multiple=True, callback=_parameters, metavar="NAME=VALUE",
               help="Set a parameter of the question, as n=3 or client=10.0.0.1 (repeatable).")  # fmt: skip
 @click.option("--sql", is_flag=True, help="Print the question's statement, with an explanation of its columns.")
-@click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
-@click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
-@click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
+@form_options
+@utc_option
 def ask(
     question: str | None,
     directory: str | None,

@@ -9,6 +9,7 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note, put
+from mqpcap.cli.options import utc_option
 from mqpcap.cli.rows import write
 from mqpcap.errors import MqpcapError
 from mqpcap.statistics.report_columns import Column
@@ -46,7 +47,7 @@ def lake_extra() -> None:
 @click.option("--keep", "keep_hours", type=click.IntRange(min=0), default=KEPT_HOURS, metavar="HOURS",
               help="Keep the files of these last hours, not of a week.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
-@click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
+@utc_option
 def lake(folder: str, optimize: bool, vacuum: bool, keep_hours: int, as_json: bool, utc: bool) -> None:
     """Show the recordings and tables of a lake.
 

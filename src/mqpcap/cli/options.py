@@ -136,6 +136,13 @@ def packet_name(ctx: click.Context, param: click.Parameter, word: str | None) ->
 allow_missing = click.option("--allow-missing", is_flag=True, help="Replace an export even if an input is unreadable.")
 
 
+def form_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``--json`` and ``--csv``, given to it as ``form``, for rows of a report."""
+    csv = click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
+    json = click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
+    return json(csv(command))
+
+
 utc_option = click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 """Every command that prints times for people has it."""
 time_option = click.option(

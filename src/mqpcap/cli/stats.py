@@ -10,7 +10,7 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.field_output import split_names
 from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, open_captures
-from mqpcap.cli.options import common, exit_option, filter_options, misuse_of, period_s, utc_option
+from mqpcap.cli.options import common, exit_option, filter_options, form_options, misuse_of, period_s, utc_option
 from mqpcap.cli.reading import finish, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.reading import Choices, Outcome
@@ -95,8 +95,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--delays", is_flag=True, help="Divide time among network, server and client.")
 @click.option("--connections", is_flag=True, help="List connections, with bytes and losses of each side.")
 @click.option("--talkers", is_flag=True, help="List pairs of hosts; --by host or port sums.")
-@click.option("--json", "form", flag_value="json", help="Write an object per row, with times in nanoseconds.")
-@click.option("--csv", "form", flag_value="csv", help="Write comma-separated values, with their names.")
+@form_options
 @click.option("--fields", "field_names", callback=split_names, multiple=True, metavar="NAMES",
               help="Write these columns of --json with tabs between.")  # fmt: skip
 @click.option("--header", is_flag=True, help="Begin --fields with a line of their names.")
