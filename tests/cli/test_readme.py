@@ -111,12 +111,16 @@ PIECES = [
 
 @pytest.mark.parametrize("code", PIECES, ids=lambda code: code.partition("\n")[0])
 def test_pieces_that_listen_and_ask_run(code: str, place: Path) -> None:
-    """Behind the imports of Scapy and of the layers, with a broker that answers; who listens waits a second."""
+    """Behind the imports of Scapy and of the layers, with a broker.
+
+    It answers the first request, however long that takes; who listens and the second request wait for a second.
+    """
     if "iface=" in code and os.geteuid() != 0:
         pytest.skip("to listen on an interface needs rights")
     with Broker() as broker:
         lines = "import socket\nfrom scapy.all import *\nfrom mqpcap.scapy import *\n" + code
-        lines = lines.replace("5555", str(broker.port)).replace("timeout=10", "timeout=1")
+        lines = re.sub(r"timeout=\d+", "timeout=1", lines.replace("5555", str(broker.port)))
+        lines = re.sub(r"(sr1\(.*timeout=)1", r"\g<1>1200", lines)
         ended = subprocess.run(
             [sys.executable, "-c", lines], cwd=place, env=environment(), check=True, stdout=subprocess.PIPE, text=True
         )
