@@ -438,6 +438,24 @@ def test_one_name_that_is_used_twice_does_not_spoil_those_that_are_not() -> None
         assert [states[LENGTH * k] for k in range(6)] == expected
 
 
+@pytest.mark.parametrize("crosses", [False, True])
+def test_order_decides_among_equal_names_until_replies_cross(crosses: bool) -> None:
+    """The reply to 8 comes before that to 7: then either reply to 9 may be the first request's."""
+    rule = CorrelationRule(asks={"Get": RequestRule("always", frozenset({"Got"}))}, tie=("number",), by_name=True)
+    names = [("Get", 7), ("Get", 8), ("Get", 9), ("Get", 9)]
+    names += [("Got", name) for name in ((8, 7, 9, 9) if crosses else (7, 8, 9, 9))]
+    rows = [
+        {"direction": "c2s" if op == "Get" else "s2c", "op": op, "ts_ns": k, "f.number": name}
+        | ({"first_ack": 0, "last_ack": 0} if op == "Get" else {"first_ack": 4 * LENGTH, "last_ack": 4 * LENGTH})
+        for k, (op, name) in enumerate(names)
+    ]
+    made = correlated(rule, [placed(rows)], {1: End()}, {"number": pa.int64()}, {1: True})["exchanges"]
+
+    states = {row["request_offset"] // LENGTH: row["how"] for row in made if row["request_offset"] is not None}
+    expected = ["echo", "echo", None, None] if crosses else ["echo", "echo", "order", "echo"]
+    assert [states[k] for k in range(4)] == expected
+
+
 @pytest.mark.parametrize("side", ["c2s", "s2c"])
 def test_a_truncated_message_may_be_any_message(side: str) -> None:
     """Its operation was not captured, so no later reply is certain to be the one that is next by count."""

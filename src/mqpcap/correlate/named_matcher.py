@@ -3,8 +3,9 @@
 
 In: the requests and replies of one connection, in TCP's order. Out: `MatchResults`. Called by: ``tcp_order``.
 
-If several requests of a name are open, order decides, provided that nothing is missing. If the start is unknown or
-bytes of the client are missing, the request of a reply may be missing, too, and a captured request have the same name.
+If several requests of a name are open, order decides, provided that nothing is missing and no replies crossed. If the
+start is unknown or bytes of the client are missing, the request of a reply may be missing, too, and a captured request
+have the same name.
 It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
 With the third name they become certain. Otherwise they are likely if the client waited for the reply.
 """
@@ -53,6 +54,7 @@ class NamedMatcher(TcpOrder):
     ``given_up``: names of requests that were given up. Replies to them may still come.
     ``all_given_up``: more names were given up than are remembered.
     ``has_unnamed``: the names of some requests were not captured.
+    ``answered_to``: offset of the last request with a pair. ``has_crossed``: an earlier request had its reply later.
     """
 
     tables: object
@@ -68,6 +70,8 @@ class NamedMatcher(TcpOrder):
     early: list
     given_up: set
     all_given_up: cython.bint
+    answered_to: cython.longlong
+    has_crossed: cython.bint
     has_unnamed: cython.bint
     client_has_hole: cython.bint
     server_hole_count: cython.longlong
@@ -77,7 +81,8 @@ class NamedMatcher(TcpOrder):
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.open, self.names, self.given_up, self.early = {}, {}, set(), []
         self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0
-        self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = False
+        self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = self.has_crossed = False
+        self.answered_to = -1
 
     @cython.cfunc
     def _add_request(self, q: Request) -> cython.void:
@@ -171,7 +176,7 @@ class NamedMatcher(TcpOrder):
         requests = self.open.get(r.echo_key, ())
         count: cython.Py_ssize_t = 0
         is_whole: cython.bint = self.started and not self.client_has_hole
-        in_order: cython.bint = is_whole and self.server_hole_count == 0 and not self.tables.one_reply
+        in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
         for q in requests:
             if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
                 break
@@ -192,6 +197,8 @@ class NamedMatcher(TcpOrder):
             return
         requests.pop(0)
         self.open_count -= 1
+        self.has_crossed = self.has_crossed or q.offset < self.answered_to
+        self.answered_to = max(self.answered_to, q.offset)
         if not requests:
             del self.open[r.echo_key]
         if is_whole:
