@@ -11,7 +11,6 @@ from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wr
 from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.options import common, connection_query, filter_options, packet_name, time_option, utc_option
 from mqpcap.cli.reading import finish, reading
-from mqpcap.listing.line_times import TimeForm, is_utc, line_times
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from mqpcap.listing.connection_search import SelectedConnection
     from mqpcap.listing.explained_messages import PacketName
     from mqpcap.listing.field_lines import FieldLines
+    from mqpcap.listing.line_times import TimeForm
     from mqpcap.query import Query
 
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @common
 def follow(
     capture: str, name: str | None, raw: str | None, message: str | None, packet: "PacketName | None", as_json: bool,
-    field_names: tuple[str, ...], header: bool, as_csv: bool, time_form: TimeForm, utc: bool, wanted: "Query | None",
+    field_names: tuple[str, ...], header: bool, as_csv: bool, time_form: "TimeForm", utc: bool, wanted: "Query | None",
     choices: Choices,
 ) -> None:  # fmt: skip
     """Show one connection as a conversation of two sides.
@@ -56,6 +56,7 @@ def follow(
     same subscription or connection is marked as again; to another one it is fan-out.
     """
     from mqpcap.listing.connection_search import find_connection
+    from mqpcap.listing.line_times import is_utc, line_times
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")

@@ -8,13 +8,12 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
 from mqpcap.errors import QueryError, one_line
-from mqpcap.listing.line_times import TimeForm
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def form_options(command: Callable[P, R]) -> Callable[P, R]:
 utc_option = click.option("-u", "--utc", is_flag=True, help="Write times in UTC, marked Z, not in local time.")
 """Every command that prints times for people has it."""
 time_option = click.option(
-    "-t", "time_form", type=click.Choice(get_args(TimeForm)), default="a", metavar="FORM",
+    "-t", "time_form", type=click.Choice(["a", "ad", "r", "d", "e", "u", "ud"]), default="a", metavar="FORM",
     help="Write times as tshark's -t: a of day, ad with date, r relative, d delta, e epoch, u and ud in UTC.",
 )  # fmt: skip
 exit_option = click.option("-e", "--exit-status", "must_match", is_flag=True, help="Exit 1 if no message matches.")

@@ -15,7 +15,6 @@ from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, open_captures, summary
 from mqpcap.cli.options import color_option, common, exit_option, filter_options, time_option, utc_option
 from mqpcap.cli.reading import finish
-from mqpcap.listing.line_times import TimeForm, is_utc, line_times
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 from mqpcap.records import dataclass
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mqpcap.listing.body_output import Encoding
     from mqpcap.listing.field_lines import FieldLines
     from mqpcap.listing.filters import Filter
+    from mqpcap.listing.line_times import TimeForm
     from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.reorder_buffer import MessageRow
     from mqpcap.listing.time_merge import Write
@@ -110,7 +110,7 @@ class _Form:
 @filter_options
 @common
 def show(
-    inputs: tuple[str, ...], interface: str | None, bpf: str | None, follow: bool, time_form: TimeForm, utc: bool,
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, follow: bool, time_form: "TimeForm", utc: bool,
     must_match: bool, color: str, count: int | None, wanted: "Query | None", choices: Choices, **form_options: Any,
 ) -> None:  # fmt: skip
     """Show the messages of captures in order of time, one line each.
@@ -119,6 +119,7 @@ def show(
     lost (not captured) or unknown. A reply ends with its request's packet. Live input (-i, --follow, a pipe) is shown
     as it arrives.
     """
+    from mqpcap.listing.line_times import is_utc, line_times
     from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.time_merge import merge
     from mqpcap.query import MatchTally
