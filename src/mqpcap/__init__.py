@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         follow,
         info,
         lake,
+        live_stats,
         messages,
         report,
         show,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _CALLS = (
-    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "messages", "report", "show",
-    "stats", "trace",
+    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "live_stats", "messages",
+    "report", "show", "stats", "trace",
 )  # fmt: skip
 _MODULES = {
     "api": _CALLS,
@@ -46,8 +47,8 @@ _MODULES = {
 }
 __all__ = [
     "CaptureError", "MqpcapError", "ProgressBar", "QueryError", "Recording", "ask", "diff", "explain", "export",
-    "extract", "fields", "follow", "info", "join", "lake", "messages", "open", "protocols", "read", "report",
-    "samples", "show", "stats", "trace",
+    "extract", "fields", "follow", "info", "join", "lake", "live_stats", "messages", "open", "protocols", "read",
+    "report", "samples", "show", "stats", "trace",
 ]  # fmt: skip
 
 

@@ -60,6 +60,7 @@ from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 from mqpcap.statistics.charts import check_drawing
 from mqpcap.statistics.chosen_rows import chosen
 from mqpcap.statistics.counters import count_captures
+from mqpcap.statistics.live_counts import renewed
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group, named_report
@@ -161,8 +162,7 @@ def stats(
 
     by: what to group by, ``("protocol", "op")`` if nothing is given; any names of `fields` will do, also as one text
     with commas. metric: what to count, all by default; rows are sorted by the first. sort, reverse, having: as the
-    command's options. interval: over
-    time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
+    command's options. interval: over time, as ``"1s"``. top: only the first rows; ``slowest`` has ten by default.
 
     >>> import mqpcap
     >>> mqpcap.stats("pcaps/blipmq/qos1.pcap", by=["op"], top=1).to_pylist()[0]["messages"]
@@ -177,6 +177,34 @@ def stats(
     return _table(stats_report.columns, rows[:top])
 
 
+def live_stats(
+    interface: str,
+    report: ReportName | None = None,
+    *,
+    every: str = "5s",
+    bpf: str | None = None,
+    by: Sequence[str] | str | None = None,
+    metric: Sequence[Metric] | str = (),
+    top: int | None = None,
+    filter: str | Query | None = None,
+    **options: Any,
+) -> Iterator[pa.Table]:
+    """The table of `stats` for a network interface, again after each time, until the iterator is closed.
+
+    every: the time between tables, as ``"5s"``. bpf: a filter of tcpdump for the packets to capture; others as in
+    `stats`. Listening needs the rights that tcpdump needs. Raises CaptureError where the interface cannot be opened.
+    """
+    wanted = None if filter is None else with_end(query(filter) if isinstance(filter, str) else filter, ())
+    stats_report = _stats_report(report, _names(by), _names(metric) or (), None, top)
+    outcome = Outcome(checked_choices(**options))
+    counts = partial(count_captures, outcome=outcome, counters=stats_report.counters, meter=_ignore, wanted=wanted)
+
+    def table() -> pa.Table:
+        return _table(stats_report.columns, stats_report.rows()[:top])
+
+    return renewed(interface, bpf, duration_ns(every.strip()) / 1e9, counts, table)
+
+
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
     """Names as they are, or from one text with commas."""
     words = names.split(",") if isinstance(names, str) else names
@@ -185,15 +213,15 @@ def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
 
 def _stats_report(
     report: ReportName | None,
-    by: Sequence[str] | None,
+    key_names: Sequence[str] | None,
     metric: tuple[str, ...],
     interval_ns: int | None,
     top: int | None,
 ) -> StatsReport:
     if report is not None:
-        return named_report(report, tuple(by or ()), top or SLOWEST)
+        return named_report(report, tuple(key_names or ()), top or SLOWEST)
     default = ("protocol", "op") if interval_ns is None else ()
-    return by_group(tuple(default if by is None else by), metric or METRICS, interval_ns)
+    return by_group(tuple(default if key_names is None else key_names), metric or METRICS, interval_ns)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> pa.Table:

@@ -25,6 +25,7 @@ import pytest
 from live_broker import PONG, Broker, frame, until_listening
 from running import COMMAND, ROOT, environment, run
 
+import mqpcap
 from mqpcap.capture import Window
 from mqpcap.cli.live import EndOfInput, captures_of, listening
 from mqpcap.reading import Choices, Outcome
@@ -476,6 +477,30 @@ def test_an_interface_is_the_only_input() -> None:
     assert run("show", "-i", "lo", QOS1).exit_code == 2
     assert run("show", "-f", "tcp", QOS1).exit_code == 2
     assert run("show").exit_code == 2
+
+
+@listens
+def test_counts_come_again_and_again_in_python() -> None:
+    """Three of five frames that a client sends are PINGs; closing the iterator ends listening."""
+    with Broker() as broker:
+        decode_as, bpf = {broker.port: "blipmq"}, f"tcp port {broker.port}"
+        tables = mqpcap.live_stats("lo", every="10ms", bpf=bpf, by="op", metric="count", decode_as=decode_as)
+        assert next(tables).num_rows == 0
+        broker.ask(5)
+        counts: dict[str, int] = {}
+        for table in tables:
+            counts = dict(zip(table["op"].to_pylist(), table["messages"].to_pylist(), strict=True))
+            if counts.get("PONG") == 3:
+                break
+        tables.close()  # type: ignore[attr-defined]  # a generator
+
+    assert (counts["HELLO"], counts["PING"], counts["PONG"]) == (1, 3, 3)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("mqpcap-count", "mqpcap-listen")]
+
+
+def test_an_interface_that_there_is_not_is_an_error_in_python() -> None:
+    with pytest.raises(mqpcap.CaptureError, match="nope: "):
+        next(mqpcap.live_stats("nope"))
 
 
 @listens

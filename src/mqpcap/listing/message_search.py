@@ -186,4 +186,5 @@ class PacketSearch(MessageSearch):
 def _port_pairs(rows: pa.Table) -> NDArray[np.int64]:
     """The ports of each row as one number."""
     src_port, dst_port = (rows[name].to_numpy().astype(np.int64) for name in ("src_port", "dst_port"))
-    return src_port << 16 | dst_port
+    pairs: NDArray[np.int64] = src_port << 16 | dst_port
+    return pairs
