@@ -400,7 +400,8 @@ class CapturePipeline:
             rows = self._rows.table(self.failure)
             if rows.num_rows:
                 self.emit(Output("captures", rows))
-        self.stages.emit = _discard  # else both refer to each other, and stay until garbage is collected
+        # Else this pipeline, whose caller may refer to it in ``emit``, stays until garbage is collected, with 4 MB.
+        self.emit = self.stages.emit = _discard
 
 
 def dissect(

@@ -605,7 +605,7 @@ COMMANDS: dict[Shape, tuple[str, ...]] = {
     inflating: (EXPORT, "stats -q {path}", "show -q --json {path}"),
     inflating_topics: (EXPORT, "stats -q {path}"),
     rotated_files: (EXPORT, "show -q {path}", "explain -q {path} --at 2"),
-    separate_files: (EXPORT, "stats -q {path}"),
+    separate_files: (EXPORT, "stats -q {path}", "show -q {path}"),
     few: ("show -q -Y {addresses} {path}",),
 }
 """The commands that read a shape, where there are others than an export. ``addresses``: a filter of n addresses."""
