@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,7 +88,12 @@ class Catalog:
 
     def text(self) -> str:
         """The catalog as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        return json.dumps({"format": FORMAT} | _attributes(self), default=_attributes)
+
+
+def _attributes(item: object) -> dict[str, Any]:
+    """The attributes of a part of the catalog, which `asdict` would copy."""
+    return {name: getattr(item, name) for name in type(item).__slots__}  # type: ignore[attr-defined]
 
 
 def load_catalog(folder: Path, run: int) -> Catalog:
