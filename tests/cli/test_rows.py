@@ -84,6 +84,13 @@ def test_columns_with_one_value_are_written_once_and_keys_are_left_out_first() -
     ]  # fmt: skip
 
 
+def test_keys_are_left_out_before_titles_are_broken() -> None:
+    columns = [Column("a", "two words", "plain"), Column("k", "id", "key", is_spare=True)]
+    rows = [{"a": "x", "k": 1234567}, {"a": "y", "k": 1234568}]
+
+    assert list(text_lines(columns, rows, room=12))[:3] == ["two words", "x", "y"]
+
+
 def test_values_without_room_are_on_lines_below_their_row() -> None:
     columns = [Column("a", "a"), Column("n", "count", "number", is_spare=True), Column("t", "text", is_spare=True)]
     rows = [{"a": "xxxxxxxxxxx", "n": 1, "t": "b"}, {"a": "y", "n": 2000}]

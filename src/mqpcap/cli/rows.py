@@ -145,11 +145,14 @@ def _narrower(columns: Sequence[Column], rows: Sequence[Cells]) -> Iterator[tupl
     ):
         columns = [column for column in columns if column not in constant]
         yield columns, False, False
-    yield columns, False, True
-    spare = [x for x in reversed(columns) if x.is_spare]
-    for column in sorted(spare, key=lambda x: x.kind != "key"):
-        columns = [x for x in columns if x is not column]
-        yield columns, False, True
+    for is_broken, spare in (
+        (False, [x for x in reversed(columns) if x.kind == "key"]),
+        (True, [x for x in reversed(columns) if x.is_spare and x.kind != "key"]),
+    ):
+        yield columns, False, is_broken
+        for column in spare:
+            columns = [x for x in columns if x is not column]
+            yield columns, False, is_broken
 
 
 def _cell(row: Cells, column: Column, utc: bool, dated: bool) -> str:
