@@ -310,6 +310,8 @@ class Exchanges:
 
 def microseconds(nanoseconds: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Times as timestamps, rounded down."""
+    if nanoseconds.null_count == len(nanoseconds):
+        return pa.nulls(len(nanoseconds), MICROSECONDS)
     # Rounded without a time zone, which Arrow would look up for each value.
     return pc.floor_temporal(nanoseconds.cast(pa.timestamp("ns")), unit="microsecond").cast(MICROSECONDS)
 

@@ -178,7 +178,7 @@ class RequestMatcher(TcpOrder):
         if q.kind == _ONE_REPLY or self.awaited[q.code]:
             self.rounds.ask(q)
         q.asked, q.after_replies = self.rounds.asked_count, self.reply_count
-        if self.tables.echoes:
+        if self.certain.echoes:
             self.client_keys.add(q)
         self.ring.append(q)
         if self.replay is not None:

@@ -320,7 +320,7 @@ def match_messages(
     kinds: bytes = tables.kind[tables.midstream_state]
     first_row: cython.longlong = rows.first_row
     shortest: cython.longlong = tables.habits.shortest_bytes
-    early = tables.early
+    early = tables.early or None
     m: TcpOrder = None
     current: cython.longlong = -1
     i: cython.Py_ssize_t
@@ -362,7 +362,7 @@ def match_messages(
                 q.offset, q.end, q.reach = offset[k], end, end
                 q.first_ack, q.last_ack = first_ack[k], last_ack[k]
                 q.truncated, q.is_unread, q.in_hole = truncated[k], False, False
-                if q.truncated or (early and q.code in early):
+                if q.truncated or (early is not None and q.code in early):
                     q.reach, q.last_ack = offset[k] + 1, _NO_OFFSET
                 q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = ts_ns[k], end_ns[k], 0, 0, 0
                 m.request(q)
