@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, file_text, is_in
+from mqpcap.arrays import Int64Array, file_text, is_in, true_mask
 from mqpcap.capture import FileFacts
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
+from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint, plural
 
@@ -183,22 +184,59 @@ def _keys(key_names: tuple[str, ...], columns: Columns, rows: pa.Table) -> Itera
 
 
 class _Repeats:
-    """Recognises deliveries of a message to a connection that has got it before."""
+    """Recognises deliveries of a message to a consumer that has got it before.
+
+    The consumer is the subscription, where the request that a delivery answers names one, else the connection.
+    """
 
     def __init__(self) -> None:
         self._known = np.empty(0, np.int64)
+        self._subscriptions: dict[int, int] = {}
+        """By request the hash of its subscription."""
+        self._consumers: dict[int, int] = {}
+        """By delivery the hash of its subscription."""
+
+    def take_fields(self, output: Output) -> None:
+        """Record the subscriptions that requests name."""
+        assert output.protocol is not None and output.fields is not None
+        rule = protocols()[output.protocol].acknowledgement
+        if rule is None or rule.scope is None:
+            return
+        scopes = output.fields[rule.scope]
+        named = true_mask(scopes.is_valid()) & is_in(output.rows["op"], *protocols()[output.protocol].roles.poll)
+        numbers = message_keys(output.rows)[named].tolist()
+        if len(self._subscriptions) < MAX_TRACKED:
+            self._subscriptions.update(zip(numbers, map(hash, scopes.filter(pa.array(named)).to_pylist()), strict=True))
+
+    def take_exchanges(self, rows: pa.Table) -> None:
+        """Record the subscriptions of deliveries, which answer requests."""
+        if not self._subscriptions:
+            return
+        rows = rows.filter(pc.and_(rows["request_offset"].is_valid(), rows["reply_offset"].is_valid()))
+        for request, reply in zip(request_keys(rows).tolist(), reply_keys(rows).tolist(), strict=True):
+            subscription = self._subscriptions.pop(request, None)
+            if subscription is not None and len(self._consumers) < MAX_TRACKED:
+                self._consumers[reply] = subscription
 
     def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Whether each row's publish was delivered to its connection earlier."""
+        """Whether each row's publish was delivered to its consumer earlier."""
         published = stream_keys(
             rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_)
         )
         with np.errstate(over="ignore"):
-            ways = published * 3 + rows["deliver_connection_id"].to_numpy()
+            ways = published * 3 + self._consumers_of(rows)
         is_again = np.isin(ways, self._known)
         is_again[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
         self._known = np.concatenate([self._known, ways[~is_again]])[-MAX_TRACKED:]
         return is_again
+
+    def _consumers_of(self, rows: pa.Table) -> Int64Array:
+        connections: Int64Array = rows["deliver_connection_id"].to_numpy()
+        if not self._consumers:
+            return connections
+        delivered = stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], np.ones(rows.num_rows, np.bool_))
+        consumers = map(self._consumers.pop, delivered.tolist(), connections.tolist())
+        return np.fromiter(consumers, np.int64, rows.num_rows)
 
 
 class DeliveriesByTopic:
@@ -208,6 +246,7 @@ class DeliveriesByTopic:
         self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
         self._latencies = Latencies()
         self._repeats = _Repeats()
+        self.take_fields, self.take_exchanges = self._repeats.take_fields, self._repeats.take_exchanges
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
@@ -225,7 +264,6 @@ class DeliveryList:
     """Single deliveries, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
 
     needs_numbers = True
-    columns = frozenset({"protocol", "op", "direction", "connection_id", "stream_offset", "first_packet"})
 
     def __init__(self) -> None:
         self.dropped_count = 0
@@ -233,6 +271,7 @@ class DeliveryList:
         self._open: list[dict[str, Any]] = []
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
+        self.take_fields, self.take_exchanges = self._repeats.take_fields, self._repeats.take_exchanges
         self._indexed: deque[Int64Array] = deque()
         """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
         self._indexed_count = 0
