@@ -37,6 +37,10 @@ NAMES = (
 """The commands, in the order of a first session. The module of a command has its name."""
 
 
+if "_MQPCAP_COMPLETE" in os.environ:  # a shell asks, in a form that the module declares
+    import mqpcap.cli.completion  # noqa: F401
+
+
 class LazyCommands(UserDict[str, Any]):
     """The commands by name, None until its module is imported: a start needs one of them."""
 
