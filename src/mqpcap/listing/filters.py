@@ -2,14 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mqpcap.query import EVERYTHING, MatchTally, Query
 from mqpcap.tables.output import Output
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_ASKING_BYTES = 256 << 20
 """Requests of a capture that wait for their outcome because only those with a certain one are asked for."""
