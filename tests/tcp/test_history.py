@@ -7,7 +7,7 @@ import pytest
 from flows import flows_of
 from hypothesis import given
 from hypothesis import strategies as st
-from segments import ACK, SYN, B, Packet, a, segments
+from segments import ACK, SYN, B, Packet, a, b, segments
 from streams import HANDSHAKE, cut, read, rows
 
 from mqpcap.tcp import history
@@ -147,3 +147,25 @@ def test_histories_fit_under_their_cap_and_the_oldest_go_first() -> None:
     assert reassembler.counts["history_shrunk"] == 40 - 20_000 // (1000 + history.HISTORY_OVERHEAD)
     assert reassembler.counts["uncompared_bytes"] == 1000
     assert rows(reassembler.conflicts()) == [(39, 0, 0, 1000)]
+
+
+def test_the_packets_of_a_side_are_stored_once_a_window_however_many_holes_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 50 holes is acknowledged, so that it is given up: else all packets were copied for each of them."""
+    sides: list[int] = []
+    append = history.History._append_packets
+    monkeypatch.setattr(history.History, "_append_packets", lambda self, *x: (sides.append(x[0]), append(self, *x)))
+    packets = [*HANDSHAKE]
+    for k in range(1, 51):
+        packets += [a(1000 + 10 * k, b"abcde", ack=5000), b(5000, b"", ack=1005 + 10 * k)]
+    assembler = Reassembler()
+    assembler.feed(segments(packets))
+
+    held = assembler._history
+    (blocks,) = held.blocks.values()
+    assert len(blocks) > 20
+    assert len(sides) == 1
+    original = held.original(sides[0], 252)
+    assert original is not None and (original.offset, original.length) == (250, 5)
+    assert held.original(sides[0], 257) is None

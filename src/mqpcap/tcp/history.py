@@ -202,9 +202,15 @@ class History:
         is_new = pieces["offset"] + pieces["length"] > np.repeat(lows, np.diff(bounds))
         packets = np.stack([pieces[name][is_new] for name in Original._fields])
         bounds = np.append(0, np.cumsum(is_new))[bounds]
-        columns = side, lows, starts + lows - offsets, ends, horizons, bounds[:-1], bounds[1:]
-        for side_index, low, start, end, horizon, first, last in zip(*(x[live].tolist() for x in columns), strict=True):
+        first_runs = np.flatnonzero(np.diff(side[live], prepend=-1))
+        last_runs = np.append(first_runs[1:], len(live))[: len(first_runs)] - 1
+        first_rows, last_rows = live[first_runs], live[last_runs]
+        columns = side[first_rows], bounds[first_rows], bounds[last_rows + 1], horizons[first_rows]
+        for side_index, first, last, horizon in zip(*(x.tolist() for x in columns), strict=True):
+            # Once for a side: a hole ends a run, and there may be thousands of holes.
             self._append_packets(side_index, packets[:, first:last], horizon)
+        columns = side, lows, starts + lows - offsets, ends, horizons
+        for side_index, low, start, end, horizon in zip(*(x[live].tolist() for x in columns), strict=True):
             self._append(side_index, low, buffer[start:end].tobytes(), horizon)
         while self.byte_count + self._packet_bytes + len(self.blocks) * HISTORY_OVERHEAD > self._cap:
             self._counts["history_shrunk"] += 1
