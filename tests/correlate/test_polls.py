@@ -129,6 +129,18 @@ def test_a_server_that_is_slow_answers_pairs_nothing_wrong() -> None:
     assert [row["request_offset"] for row in wrong if row["state"] == "answered"] == []
 
 
+def test_a_message_of_the_client_may_answer_a_poll_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring holds six requests: the first POLLs are given up, and one of them gets the message published before."""
+    monkeypatch.setattr("mqpcap.correlate.matcher.MAX_OPEN_REQUESTS", 6)
+    talk = Talk(1)
+    for k in range(3):
+        talk.add(True, PUBLISH, 4 + k, 300 * MS + k * US, topic=talk.topic, qos=1, body=1 + k)
+    polls = [talk.add(True, POLL, 10 + k, 300 * MS + (k + 1) * 10 * US, sub=1) for k in range(5)]
+    talk.delivery(1, 301 * MS, polls[0])
+
+    assert [row["op"] for row, request, reply in pairs_of(talk.acknowledged()) if reply.answers is not request] == []
+
+
 @pytest.mark.parametrize(
     ("clients", "polls", "messages", "gap_us"),
     [(1, 1025, 1024, 200), (4, 5000, 3920, 200), (4, 5000, 3920, 20), (4, 5000, 3920, 2000)],

@@ -313,7 +313,8 @@ class RequestMatcher(TcpOrder):
             return 0
         while i > least and self._at(i - 1).offset > r.publish_offset:
             i -= 1
-        return i
+        # Requests that were given up may follow the publish, too.
+        return 0 if self.was_restarted and i <= self.certain.start + 1 else i
 
     @cython.cfunc
     def _first_of_queue(self, r: Reply) -> cython.void:
