@@ -129,6 +129,16 @@ def test_a_server_that_is_slow_answers_pairs_nothing_wrong() -> None:
     assert [row["request_offset"] for row in wrong if row["state"] == "answered"] == []
 
 
+def test_a_burst_of_polls_that_read_two_queues_gives_no_pair() -> None:
+    """The message may be of either queue, so it need not be for the first POLL."""
+    talk = Talk(1)
+    polls = [talk.add(True, POLL, 10 + k, 300 * MS, sub=1 + k % 2) for k in range(8)]
+    talk.delivery(1, 300 * MS + 30 * US, polls[1])
+    talk.delivery(2, 300 * MS + 33 * US, polls[3])
+
+    assert [row["op"] for row, request, reply in pairs_of(talk.acknowledged()) if reply.answers is not request] == []
+
+
 def test_a_message_of_the_client_may_answer_a_poll_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ring holds six requests: the first POLLs are given up, and one of them gets the message published before."""
     monkeypatch.setattr("mqpcap.correlate.matcher.MAX_OPEN_REQUESTS", 6)

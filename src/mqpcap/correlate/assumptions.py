@@ -278,7 +278,7 @@ class Assumptions:
             if i < 0:
                 return
             q, newest = self.ring[i], self.ring[latest]
-            if q.payload_key >= 0 or q.payload_key != newest.payload_key:
+            if q.payload_key >= 0 or not self._is_one_queue(r, i, latest):
                 return
             since_ns: cython.longlong = q.end_ns
             max_burst_ns: cython.longlong = BURST_NS
@@ -292,6 +292,19 @@ class Assumptions:
                 continue
             self.likely[r.row] = (i, _PAUSE)
             last_index, last_ns, lag_ns = i, r.ts_ns, r.ts_ns - q.end_ns
+
+    @cython.cfunc
+    def _is_one_queue(self, r: Reply, low: cython.Py_ssize_t, high: cython.Py_ssize_t) -> cython.bint:
+        """Whether all requests in low..high that a reply fits read the same queue."""
+        i: cython.Py_ssize_t
+        q: Request = self.ring[low]
+        payload_key: cython.longlong = q.payload_key
+        for i in range(low + 1, min(high, low + _MAX_CANDIDATES) + 1):
+            q = self.ring[i]
+            if q.payload_key != payload_key and self.certain.fits(i, r, -1):
+                return False
+        q = self.ring[high]
+        return q.payload_key == payload_key
 
     @cython.cfunc
     def _untaken(
