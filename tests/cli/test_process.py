@@ -109,8 +109,8 @@ def run_script(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
 
 def test_sigterm_unwinds_once() -> None:
     script = (
-        "import os, signal\nfrom mqpcap.cli.process import Terminated, unwind_on_sigterm\n"
-        "unwind_on_sigterm()\n"
+        "import os, signal\nfrom mqpcap.cli.process import Terminated, unwind_on_signals\n"
+        "unwind_on_signals()\n"
         "try:\n signal.raise_signal(signal.SIGTERM)\n"
         "except Terminated:\n signal.raise_signal(signal.SIGTERM)\n os.write(1, b'undisturbed')\n os._exit(1)"
     )
@@ -133,15 +133,29 @@ def test_a_library_that_fails_on_its_way_out_hides_no_interruption(raised: str, 
     assert (ended.returncode, ended.stderr) == (1, f"mqpcap: {said}\n")
 
 
-def test_a_signal_that_python_drops_is_heard_again() -> None:
+def test_ctrl_c_while_options_are_read_is_one_line() -> None:
+    """Where click would write its own: an empty line and "Aborted!"."""
+    script = (
+        "import click\nfrom mqpcap.cli import Commands\n"
+        "def interrupt(*_): raise KeyboardInterrupt\n"
+        "@click.group(cls=Commands)\n@click.option('--name', callback=interrupt)\ndef main(name): pass\n"
+        "main()"
+    )
+    ended = run_script(script, "--name", "x")
+
+    assert (ended.returncode, ended.stderr) == (1, "mqpcap: interrupted\n")
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_python_drops_is_heard_again(number: str) -> None:
     """What the callback of a weak reference raises is dropped, and each import has such a callback."""
     script = (
-        "import os, signal, time, weakref\nfrom mqpcap.cli.process import Terminated, unwind_on_sigterm\n"
-        "class Module: pass\n"
-        "def skip_final_cleanup(_):\n os.kill(os.getpid(), signal.SIGTERM)\n sum(range(1000))\n"
-        "unwind_on_sigterm()\nmodule = Module()\nkept = weakref.ref(module, skip_final_cleanup)\n"
+        "import os, signal, time, weakref\nfrom mqpcap.cli.process import Interrupted, unwind_on_signals\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\nclass Module: pass\n"
+        f"def skip_final_cleanup(_):\n os.kill(os.getpid(), signal.{number})\n sum(range(1000))\n"
+        "unwind_on_signals()\nmodule = Module()\nkept = weakref.ref(module, skip_final_cleanup)\n"
         "try:\n del module\n time.sleep(30)\n"
-        "except Terminated:\n os.write(1, b'heard')\n os._exit(1)"
+        f"except Interrupted as error:\n assert error.number == signal.{number}\n os.write(1, b'heard')\n os._exit(1)"
     )
     ended = run_script(script)
 

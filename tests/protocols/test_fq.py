@@ -171,7 +171,9 @@ def by_scapy(layout: str, frame: bytes) -> tuple[dict[str, Any], Flaw]:
 @pytest.mark.parametrize(("layout", "frame", "columns", "built"), CASES, ids=IDS)
 class TestFrames:
     def test_is_read(self, layout: str, frame: bytes, columns: dict[str, Any], built: Message) -> None:
-        assert row(PROTOCOL, layout, frame) == (columns, Flaw.NONE, "v1")
+        names = {"bind_flags_name": "permanent"} if "bind_flags" in columns else {}
+
+        assert row(PROTOCOL, layout, frame) == (columns | names, Flaw.NONE, "v1")
 
     def test_is_read_alike_by_scapy(self, layout: str, frame: bytes, columns: dict[str, Any], built: Message) -> None:
         assert by_scapy(layout, frame) == (columns, Flaw.NONE)
@@ -332,7 +334,7 @@ def test_bind_and_unbind_requests_with_an_exchange_of_128_bytes_are_read() -> No
     unbind = b"\x07\x1b\0\0\0\x01\0\x80" + b"e" * 128
 
     assert row(PROTOCOL, "command_c2s", bind)[0] == {
-        "bind_flags": 256, "exchange": "e" * 128, "program": "prefix:",
+        "bind_flags": 256, "bind_flags_name": "transient", "exchange": "e" * 128, "program": "prefix:",
     }  # fmt: skip
     assert row(PROTOCOL, "command_c2s", unbind)[0] == {"binding_id": 1, "exchange": "e" * 128}
 

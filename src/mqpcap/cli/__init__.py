@@ -7,7 +7,8 @@ Exit code 0: done, 1: failed, 2: misused.
 import os
 import sys
 from collections import UserDict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -24,7 +25,7 @@ from mqpcap.cli.process import (
     interruption,
     open_closed_streams,
     skip_final_cleanup,
-    unwind_on_sigterm,
+    unwind_on_signals,
 )
 from mqpcap.cli.tshark_words import command_of, is_of_tshark
 from mqpcap.errors import MqpcapError
@@ -60,7 +61,7 @@ class Commands(Group):
         configure_process()
         open_closed_streams()
         escape_unencodable_output()
-        unwind_on_sigterm()
+        unwind_on_signals()
         try:
             return super().__call__(*args, **kwargs)
         except OSError as error:  # of help, which is written before a command runs
@@ -107,24 +108,37 @@ class Commands(Group):
             ctx.exit(1)
         return result
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """The context of a run; an interrupted process ends here, before click writes its own line."""
+        with _one_line_of_signals():
+            return super().make_context(info_name, args, parent, **extra)
+
     def _result(self, ctx: click.Context) -> object:
-        """The result of the command; an interrupted process ends here."""
-        try:
+        with _one_line_of_signals():
             result: object = super().invoke(ctx)
             sys.stdout.flush()
-        except (Exception, KeyboardInterrupt) as error:
-            interrupt = interruption(error)
-            if interrupt is None:
-                raise
-            print_note(f"mqpcap: {'terminated' if isinstance(interrupt, Terminated) else 'interrupted'}")
-            # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
-            # dataclasses are, Python would end by it.
-            os._exit(1)
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands, in the order of a first session."""
         return list(self.commands)
+
+
+@contextmanager
+def _one_line_of_signals() -> Iterator[None]:
+    """End the process with one line where a signal interrupts it."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        interrupt = interruption(error)
+        if interrupt is None:
+            raise
+        print_note(f"mqpcap: {'terminated' if isinstance(interrupt, Terminated) else 'interrupted'}")
+        # A thread that waits for a pipe would be waited for; and where the signal came in code made by `exec`, as
+        # dataclasses are, Python would end by it.
+        os._exit(1)
 
 
 def _drop_stdout() -> None:

@@ -68,8 +68,10 @@ def escape_unencodable_output() -> None:
         sys.stdout.reconfigure(errors="mqpcap.escape")
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: the user leaves, and what is temporary is taken away."""
+class Interrupted(KeyboardInterrupt):
+    """SIGINT: the user leaves, and what is temporary is taken away."""
+
+    number = signal.SIGINT
 
     def __del__(self) -> None:
         """Send the signal again, a moment later: Python dropped this exception.
@@ -77,23 +79,34 @@ class Terminated(KeyboardInterrupt):
         It drops what is raised in the callback of a weak reference (the page of module weakref says so), and each
         import runs such a callback (importlib._bootstrap._get_module_lock).
         """
-        unwind_on_sigterm()
-        threading.Timer(RAISED_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        unwind_on_signals()
+        threading.Timer(RAISED_AGAIN_S, os.kill, (os.getpid(), self.number)).start()
 
 
-def unwind_on_sigterm() -> None:
-    """Have SIGTERM unwind the process as Ctrl-C does, once."""
+class Terminated(Interrupted):
+    """SIGTERM: the same."""
 
-    def leave_once(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+    number = signal.SIGTERM
 
-    signal.signal(signal.SIGTERM, leave_once)
+
+def unwind_on_signals() -> None:
+    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once. Ctrl-C stays ignored where it is, as behind nohup."""
+
+    def leave(number: int, frame: object) -> None:
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+            raise Terminated
+        signal.signal(number, signal.default_int_handler)
+        raise Interrupted
+
+    signal.signal(signal.SIGTERM, leave)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave)
     sys.unraisablehook = _hide_dropped
 
 
 def _hide_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-    if not isinstance(dropped.exc_value, Terminated):
+    if not isinstance(dropped.exc_value, Interrupted):
         sys.__unraisablehook__(dropped)
 
 

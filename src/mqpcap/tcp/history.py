@@ -205,8 +205,8 @@ class History:
         first_runs = np.flatnonzero(np.diff(side[live], prepend=-1))
         last_runs = np.append(first_runs[1:], len(live))[: len(first_runs)] - 1
         first_rows, last_rows = live[first_runs], live[last_runs]
-        columns = side[first_rows], bounds[first_rows], bounds[last_rows + 1], horizons[first_rows]
-        for side_index, first, last, horizon in zip(*(x.tolist() for x in columns), strict=True):
+        of_sides = side[first_rows], bounds[first_rows], bounds[last_rows + 1], horizons[first_rows]
+        for side_index, first, last, horizon in zip(*(x.tolist() for x in of_sides), strict=True):
             # Once for a side: a hole ends a run, and there may be thousands of holes.
             self._append_packets(side_index, packets[:, first:last], horizon)
         columns = side, lows, starts + lows - offsets, ends, horizons
