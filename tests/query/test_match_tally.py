@@ -116,7 +116,10 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
         (("-Y", "op ="), "-Y: '==' is wanted behind 'op', not '='"),
         (("-Y", ""), "-Y: a name is wanted, but it ends"),
         (("-Y", "topic matches '['"), "-Y: topic: '[' is no regular expression: missing ]: ["),
-        (("--client", "x"), "--client: 'x' is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1"),
+        (
+            ("--client", "x"),
+            "--client: 'x' is no address like 10.0.0.7, 10.0.0.0/8 or fd00::1; names are in client_name",
+        ),
         (
             ("--since", "later"),
             "--since: 'later' is no time like 05:24:10, +30s, -5m, 2026-11-21T05:24:10Z or 2026-11-21, or "

@@ -118,9 +118,9 @@ def test_what_a_uri_cannot_be_is_a_line_without_its_secret(bucket: str, tmp_path
 
     assert lines == [
         "mqpcap: s3://captures/none: no such file",
-        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export writes to stores",
+        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export --out writes to stores",
         "mqpcap: s3://captures/none: a lake takes files of this machine",
-        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export writes to stores",
+        "mqpcap: s3://captures/none is no path of this machine; mqpcap spark export --out writes to stores",
     ]
 
 

@@ -164,8 +164,9 @@ def _reader(protocol: MessageQueue) -> ColumnReader:
 def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
     """What the interpreter says of bytes taken for one message of a layout.
 
-    Fields of the header are there if it could be read. A flaw is TRUNCATED where the header says more bytes than there
-    are, MALFORMED where it says fewer or cannot be read; MALFORMED stands for TOO_LONG too.
+    Names of numbers are left out: Scapy's fields say them themselves. Fields of the header are there if it could be
+    read. A flaw is TRUNCATED where the header says more bytes than there are, MALFORMED where it says fewer or cannot
+    be read; MALFORMED stands for TOO_LONG too.
     """
     reader = _reader(protocol)
     program = reader.program
@@ -188,7 +189,8 @@ def by_program(protocol: MessageQueue, name: str, frame: bytes) -> Said:
         )
     )  # fmt: skip
     flaw = Flaw(int(records.flaw[0]))
-    return without_nulls(records.table.to_pylist()[0]), Flaw.MALFORMED if flaw is Flaw.TOO_LONG else flaw
+    columns = records.table.drop_columns([c.name_column for c in program.columns if c.name_column])
+    return without_nulls(columns.to_pylist()[0]), Flaw.MALFORMED if flaw is Flaw.TOO_LONG else flaw
 
 
 def by_classes(protocol: MessageQueue, name: str, frame: bytes) -> Said:
