@@ -39,7 +39,7 @@ _LIKE_ESCAPE = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
 def append_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """The rows with further columns behind their own."""
+    """The rows with further columns after their own."""
     for name, column in columns.items():
         rows = rows.append_column(name, column)
     return rows

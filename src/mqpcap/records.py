@@ -1,7 +1,7 @@
 """Dataclasses that are quick to define, for modules that every command imports.
 
-Python compiles each method of a dataclass from text, up to six for each class: together a sixth of the time in which a
-command starts. Here it compiles ``__init__`` alone. ``frozen`` records are frozen for the type checker only.
+Python compiles each method of a dataclass from text, up to six for each class. That takes a sixth of the start of a
+command. Here it compiles ``__init__`` alone. ``frozen`` records are frozen for the type checker only.
 """
 
 import dataclasses

@@ -43,7 +43,7 @@ if "_MQPCAP_COMPLETE" in os.environ:  # a shell asks, in a form that the module 
 
 
 class LazyCommands(UserDict[str, Any]):
-    """The commands by name, None until its module is imported: a start needs one of them."""
+    """The commands by name, None until its module is imported: a run needs a single command."""
 
     def __getitem__(self, name: str) -> click.Command:
         if self.data[name] is None:

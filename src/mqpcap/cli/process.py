@@ -90,7 +90,7 @@ class Terminated(Interrupted):
 
 
 def unwind_on_signals() -> None:
-    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once. Ctrl-C stays ignored where it is, as behind nohup."""
+    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once. Ctrl-C stays ignored under nohup."""
 
     def leave(number: int, frame: object) -> None:
         if number == signal.SIGTERM:

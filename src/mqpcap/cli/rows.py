@@ -23,7 +23,7 @@ LONG_CELL = 40
 """Nor is it wider than this, or a third of a terminal: one long name would pull the others' columns apart."""
 GAP = "  "
 FOLD = "  "
-"""What a line below its row begins with."""
+"""The start of a line below its row."""
 ONCE = ("protocol", "server", "client", "name")
 """Columns that are written once above the rows if all rows have the same value and lines would not fit."""
 Form = Literal["text", "csv", "tsv", "json"]

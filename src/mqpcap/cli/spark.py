@@ -76,7 +76,7 @@ def export(
 
     from mqpcap.spark.share import TASK_MEMORY_BYTES
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of what it raises, too
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of its errors, too
     shows_progress = not choices.quiet and sys.stderr.isatty()
     conf = {**_CHEAP, "spark.ui.showConsoleProgress": str(shows_progress).lower(), **_conf(settings)}
     outcome = Outcome(choices)

@@ -19,7 +19,7 @@ from mqpcap.records import dataclass
 class Problem(NamedTuple):
     """A range of a stream that did not become a message; ``ts_ns`` is when its first byte was captured.
 
-    A tuple: one is made for each side of a foreign connection, and a frozen dataclass takes five times as long.
+    A tuple, as each side of a foreign connection makes a problem, and a frozen dataclass takes five times as long.
     """
 
     flow: int

@@ -34,7 +34,7 @@ class SharedFacts:
     def add(self, fact: SharedFact) -> None:
         """Store a fact, of this or another share of the capture; facts come in order of time.
 
-        A fact that repeats the last one is not stored, so that a client with many logins does not replace the first.
+        A repeated fact is not stored, so that a client with many logins does not replace the first.
         """
         key, server = fact[0], (fact[1], fact[2])
         facts_by_server = self._facts.setdefault(key, {})

@@ -229,7 +229,7 @@ class Lake:
         self.catalog.recordings = [x for x in self.catalog.recordings if x not in late]
 
     def only_new(self, additions: Sequence[Addition], outcome: Outcome) -> list[Addition]:
-        """The additions that are recordings of their own; the files of others are the outcome's."""
+        """The additions that are recordings of their own; other files go to the outcome."""
         for addition in (x for x in additions if x.recording.files):
             reason = f"continues {addition.recording.capture}, which is open; mqpcap export --append {self.folder}"
             outcome.unreadable += [(name, f"{reason} takes it") for name in addition.capture.files]
@@ -254,7 +254,7 @@ class Lake:
     def add_written(
         self, recordings: Sequence[Recording], captures: pa.Table, files: Iterable[tuple[Path, TableFile]]
     ) -> None:
-        """Takes in whole recordings that others have read, as one run; the recordings are finished.
+        """Adds whole recordings that were read elsewhere, as a single run; the recordings are finished.
 
         captures: their rows of the table. files: of all other tables, each with its present path; they move.
         """

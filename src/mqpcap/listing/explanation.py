@@ -165,7 +165,7 @@ def explanation(
 
 
 def reading(protocol: MessageQueue, data: bytes, dialect: str, read_as: tuple[str, str]) -> Attempt | None:
-    """The attempt by which the engine read a message: the best of `explanation`. None if it does not fit."""
+    """The reading of a message that the engine chose: the best of `explanation`. None if it does not fit."""
     attempts = _attempts(protocol, protocol.layout(read_as[0]), data, False, read_as[1])
     fitting = (x for x in attempts if x.fits and x.variant == read_as[1] and x.dialect in (None, dialect))
     return next(fitting, None)

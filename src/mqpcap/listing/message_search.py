@@ -112,7 +112,7 @@ class PacketSearch(MessageSearch):
         self._stranger: str | None = None
         """The foreign protocol of the packet's connection."""
         self._by_ports: dict[int, list[PacketPayload]] = {}
-        """The packets that are searched for, by their ports: a capture of many files has one in each."""
+        """The packets that are searched for, by their ports: each file of a capture may have such a packet."""
         self._indexed_count = 0
         self._behind: set[PacketPayload] = set()
         """Packets with later messages on their connection: their own messages are complete."""

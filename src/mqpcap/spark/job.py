@@ -402,7 +402,7 @@ class _Local(Export):
 
 
 class _Lake:
-    """Publishes into a lake, as one of its runs."""
+    """Publishes into a lake, as a single run."""
 
     only_new = False
 

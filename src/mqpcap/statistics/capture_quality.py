@@ -192,14 +192,14 @@ class Report:
             self.twins.append((twin[CONNECTION_NUMBER], row[CONNECTION_NUMBER]))
 
     def _twin_notes(self) -> Iterator[str]:
-        for one, two in self.twins[:TWINS_SHOWN]:
+        for numbers in self.twins[:TWINS_SHOWN]:
             yield (
-                f"c{min(one, two)} and c{max(one, two)} have the same endpoints, times and bytes: two captures of one "
+                f"c{min(numbers)} and c{max(numbers)} have the same endpoints, times and bytes: two captures of one "
                 "connection with a device between them that rewrites sequence numbers, or connections of two networks"
             )
-        more = len(self.twins) - TWINS_SHOWN
-        if more > 0:
-            yield f"{plural(more, 'more pair')} of connections with the same endpoints, times and bytes"
+        other_count = len(self.twins) - TWINS_SHOWN
+        if other_count > 0:
+            yield f"{plural(other_count, 'more pair')} of connections with the same endpoints, times and bytes"
 
     def _take_problem(self, row: Mapping[str, Any]) -> None:
         length, reason = row["length"], row["reason"]
