@@ -129,7 +129,7 @@ def test_messages_that_wait_for_a_login_or_for_bytes_are_bounded(
 
 
 def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
-    """5 kB with the packets of its window, 6 kB uncompiled: addresses, counts, latest bytes, how far both sides were read."""
+    """5 kB (uncompiled 6) with the packets of its window: addresses, counts, latest bytes, how far both were read."""
     taken: list[int] = []
     for count in (500, 2500):
         segments = []
