@@ -112,6 +112,14 @@ def test_a_publish_that_is_read_late_is_waited_for() -> None:
     assert found(made, message("c2s", 1, 10)) == [(10, 20)]
 
 
+def test_a_delivery_waits_for_a_client_whose_missing_bytes_show_later() -> None:
+    """They were sent before the packet that shows that they are missing."""
+    made = Deliveries("test", rule(), PRINTS)
+
+    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Watermarks({SERVER: 25})) == []
+    assert found(made) == [(10, 20)]
+
+
 def test_only_the_server_of_a_late_publisher_waits() -> None:
     made = Deliveries("test", rule(), PRINTS)
     late = Watermarks(lagging_since_ns={("10.0.0.7", 9): 10})

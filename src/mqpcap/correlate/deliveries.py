@@ -37,8 +37,8 @@ MAX_RUNS = 8
 MAX_DELAY_NS = 200_000_000
 """The longest delay of a reply to a publish, and of a TCP acknowledgement.
 
-Three uses: a delivery waits for publishes that are read later; a publish may be delivered before its reply. A client
-may have sent bytes before the first message of a late start.
+A delivery waits so long for publishes that are read later, and for clients that lag. A publish may be delivered before
+its reply. A client may have sent bytes before the first message of a late start.
 """
 MAX_WAITING_DELIVERIES = 1 << 17
 """Deliveries that wait; with more, the older half is looked up among the publishes that were read."""
@@ -272,7 +272,8 @@ class Deliveries:
             servers, first_indexes = np.unique(servers[order], return_index=True)
             index = np.minimum(np.searchsorted(servers, waiting.server), len(servers) - 1)
             rows = np.flatnonzero(servers[index] == waiting.server)
-            until_ns[rows] = np.minimum(until_ns[rows], since_ns[order][first_indexes][index[rows]])
+            # A client that lags sent its missing bytes earlier than the packet that shows that they are missing.
+            until_ns[rows] = np.minimum(until_ns[rows], since_ns[order][first_indexes][index[rows]] - MAX_DELAY_NS)
         ready = waiting.ts_ns < until_ns
         ready |= self._decided_early(waiting, ready)
         self._waiting = [] if ready.all() else [waiting.taken(np.flatnonzero(~ready))]
