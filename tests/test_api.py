@@ -202,6 +202,14 @@ def test_extract_anonymises_by_the_key_file_of_the_command(tmp_path: Path) -> No
     assert (tmp_path / "a.pcapng").read_bytes() == (tmp_path / "b.pcapng").read_bytes()
 
 
+def test_an_empty_key_is_no_key(tmp_path: Path) -> None:
+    """Packets that were not anonymised would be shared as if they were."""
+    with pytest.raises(ValueError, match="a key has 32 bytes, not 0"):
+        mqpcap.extract(QOS1, tmp_path / "a.pcapng", anonymise=b"")
+
+    assert not (tmp_path / "a.pcapng").exists()
+
+
 def test_an_input_that_is_no_capture_raises(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(b"no capture")
     for call in (mqpcap.stats, mqpcap.info, mqpcap.show):

@@ -5,7 +5,7 @@ by: users, through ``mqpcap.stats``, ``mqpcap.diff`` and so on.
 
 All calls take the options of ``mqpcap.open`` (``decode_as``, ``show_secrets``, ``bodies``, ``max_memory_bytes``), and
 ``jobs``. Calls with a filter take the words of the commands, too: ``op="PUBLISH"``, ``since="+30s"``. progress: a
-function that is called with numbers of bytes that were read. notes: a list to which the notes are appended that a
+function that is called with the count of bytes read since its last call. notes: a list that gets the notes that a
 command writes to stderr. All raise CaptureError for an input that is not a capture file or cannot be read, and
 QueryError for a text that is not a filter.
 """
@@ -134,12 +134,20 @@ class _Inputs:
 
 def _selected(path: Paths, filter: str | Query | None, options: Mapping[str, Any]) -> _Inputs:
     """The captures of a call that takes a filter, or the words of the commands for one."""
-    inputs = _Inputs(path, {name: value for name, value in options.items() if name not in WORDS})
+    inputs = _Inputs(path, _without_words(options))
+    inputs.wanted = _wanted(filter, options, inputs.captures)
+    return inputs
+
+
+def _without_words(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in WORDS}
+
+
+def _wanted(filter: str | Query | None, options: Mapping[str, Any], captures: Sequence[Capture]) -> Query | None:
+    """What a filter and the words among the options select."""
     queries = shortcut_queries({name: value for name, value in options.items() if name in WORDS})
     queries += [] if filter is None else [query(filter) if isinstance(filter, str) else filter]
-    if queries:
-        inputs.wanted = with_end(reduce(and_, queries), inputs.captures)
-    return inputs
+    return with_end(reduce(and_, queries), captures) if queries else None
 
 
 def stats(
@@ -191,12 +199,13 @@ def live_stats(
 ) -> Iterator[pa.Table]:
     """The table of `stats` for a network interface, again after each time, until the iterator is closed.
 
-    every: the time between tables, as ``"5s"``. bpf: a filter of tcpdump for the packets to capture; others as in
-    `stats`. Listening needs the rights that tcpdump needs. Raises CaptureError where the interface cannot be opened.
+    every: the time between tables, as ``"5s"``. bpf: a filter of tcpdump for the packets to capture. Further parameters
+    are those of `stats`. Listening needs the rights that tcpdump needs. Raises CaptureError where the interface cannot
+    be opened.
     """
-    wanted = None if filter is None else with_end(query(filter) if isinstance(filter, str) else filter, ())
+    wanted = _wanted(filter, options, ())
     stats_report = _stats_report(report, _names(by), _names(metric) or (), None, top)
-    outcome = Outcome(checked_choices(**options))
+    outcome = Outcome(checked_choices(**_without_words(options)))
     counts = partial(count_captures, outcome=outcome, counters=stats_report.counters, meter=_ignore, wanted=wanted)
 
     def table() -> pa.Table:
@@ -560,14 +569,14 @@ def extract(
 ) -> ExtractSummary:
     """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
 
-    connections: whole connections of selected messages. anonymise: a key of 32 bytes, the path of a file
-    with a key, as ``--key-file``, True for a new key, or `Anonymisation`, which says how bodies and names are
-    replaced; equal keys give equal addresses. split: ``"connection"``, ``"topic"`` or a number
-    of bytes; ``out`` is then a new directory with a file for each. Raises MqpcapError if nothing is selected.
+    connections: whole connections of selected messages. anonymise: a key of 32 bytes, the path of a file with a key, as
+    ``--key-file``, True for a new key, or `Anonymisation`, which says how bodies and names are replaced. Equal keys
+    give equal addresses. split: ``"connection"``, ``"topic"`` or a number of bytes; ``out`` is then a new directory
+    with a file for each. Raises MqpcapError if nothing is selected.
     """
     key = key_of_file(anonymise) if isinstance(anonymise, str) else anonymise
-    key = os.urandom(KEY_BYTES) if key is True else key or None
-    how = Anonymisation(key) if isinstance(key, bytes) else key
+    key = os.urandom(KEY_BYTES) if key is True else key
+    how = Anonymisation(key) if isinstance(key, bytes) else key or None
     if how is not None and len(how.key) != KEY_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
     if os.path.lexists(out):

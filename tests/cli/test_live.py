@@ -498,6 +498,11 @@ def test_counts_come_again_and_again_in_python() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name in ("mqpcap-count", "mqpcap-listen")]
 
 
+def test_live_counts_take_the_words_of_the_commands() -> None:
+    with pytest.raises(mqpcap.QueryError, match="exclude each other"):
+        mqpcap.live_stats("lo", unanswered=True, slower_than="1s")
+
+
 def test_an_interface_that_there_is_not_is_an_error_in_python() -> None:
     with pytest.raises(mqpcap.CaptureError, match="nope: "):
         next(mqpcap.live_stats("nope"))
