@@ -92,7 +92,9 @@ class Commands(Group):
     def invoke(self, ctx: click.Context) -> object:
         """The command's result; exits 1 on what the user has to know."""
         try:
-            result = self._result(ctx)
+            with _one_line_of_signals():
+                result: object = super().invoke(ctx)
+                sys.stdout.flush()
         except click.UsageError as error:
             if "\n" in error.format_message():  # help, where nothing was asked
                 raise
@@ -114,12 +116,6 @@ class Commands(Group):
         """The context of a run; an interrupted process ends here, before click writes its own line."""
         with _one_line_of_signals():
             return super().make_context(info_name, args, parent, **extra)
-
-    def _result(self, ctx: click.Context) -> object:
-        with _one_line_of_signals():
-            result: object = super().invoke(ctx)
-            sys.stdout.flush()
-        return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands, in the order of a first session."""

@@ -108,12 +108,17 @@ class RangeReader:
                 first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
                 buffered.append(_by_share(window, self.plan))
                 if sum(batch.nbytes for batches in buffered for batch in batches) >= BUFFERED_BYTES:
-                    yield [*map(pa.Table.from_batches, zip(*buffered, strict=True))]
+                    yield _tables(buffered)
                     buffered.clear()
         if buffered:
-            yield [*map(pa.Table.from_batches, zip(*buffered, strict=True))]
+            yield _tables(buffered)
         is_cut = bool(reader.notes)
         self.result = RangeResult(file_range, entry, reader.end_point, reader.number_count, first_ts_ns, is_cut)
+
+
+def _tables(buffered: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table]:
+    """The packets of some windows, a table for each share."""
+    return [pa.Table.from_batches(batches) for batches in zip(*buffered, strict=True)]
 
 
 def _by_share(window: Window, plan: SharePlan) -> list[pa.RecordBatch]:
