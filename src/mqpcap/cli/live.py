@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from mqpcap.capture.interface import Interface
 
 DRAIN_S = 2.0
-"""Seconds for which a pipe is read after Ctrl-C: the program that writes it got Ctrl-C, too, and may write its last
-packets."""
+"""A pipe is read this long after Ctrl-C: its writer got Ctrl-C, too, and may write its last packets."""
 
 
 class EndOfInput:

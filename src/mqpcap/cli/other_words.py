@@ -1,7 +1,7 @@
 """Words that users of other tools try first, and the words of mqpcap for them: for the text of an error.
 
-In: an error of click, or inputs that are not there. Called by: `mqpcap.cli`, `mqpcap.cli.reading`. Words that work as
-they are, such as tshark's ``-r``, are in `tshark_words`.
+In: an error of click, or inputs that are not there. Called by: `mqpcap.cli`, `mqpcap.cli.reading`. The words of tshark
+that commands accept, such as ``-r``, are in `tshark_words`.
 """
 
 import re

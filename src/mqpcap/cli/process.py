@@ -90,7 +90,10 @@ class Terminated(Interrupted):
 
 
 def unwind_on_signals() -> None:
-    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once. Ctrl-C stays ignored under nohup."""
+    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once.
+
+    A command that a script runs in the background ignores Ctrl-C, and goes on to do so.
+    """
 
     def leave(number: int, frame: object) -> None:
         if number == signal.SIGTERM:

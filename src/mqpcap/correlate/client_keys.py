@@ -26,7 +26,7 @@ _MAX_PUBLISHES = cython.declare(cython.Py_ssize_t, MAX_PUBLISHES)
 
 @cython.cclass
 class Publish:
-    """Where a message of the client was published last, or DELIVERED.
+    """The stream offset of the client's last publish of a message; DELIVERED after its delivery.
 
     An object that is changed in place takes half the time of a number that is replaced.
     """

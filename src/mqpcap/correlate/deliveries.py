@@ -37,7 +37,7 @@ MAX_RUNS = 8
 MAX_DELAY_NS = 200_000_000
 """The longest delay of a reply to a publish, and of a TCP acknowledgement.
 
-A delivery waits so long for publishes that are read later, and for clients that lag. A publish may be delivered before
+Deliveries wait this long for publishes that are read later, and for clients that lag. A publish may be delivered before
 its reply. A client may have sent bytes before the first message of a late start.
 """
 MAX_WAITING_DELIVERIES = 1 << 17
