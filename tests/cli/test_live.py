@@ -32,7 +32,7 @@ from mqpcap.reading import Choices, Outcome
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
 DIALECTS = ROOT / "pcaps/kokaq/doc_session.pcap"
-PATIENCE_S = 1200
+PATIENCE_S = 300
 PATIENT_CODE = "from mqpcap.cli import live; live.DRAIN_S = 1200; from mqpcap.__main__ import main; main()"
 PATIENT = [sys.executable, "-c", PATIENT_CODE]
 """The command, but after Ctrl-C it waits for a pipe's writer until that ends, as slow as it may be."""

@@ -5,6 +5,7 @@ Frames: four bytes of length (bytes behind them), a kind, an id of eight bytes, 
 
 import os
 import socket
+import stat
 import struct
 import threading
 import time
@@ -12,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HELLO, AUTH, ACK, PING, PONG = 1, 2, 5, 7, 8
-LISTENING_S = 1200
+LISTENING_S = 180
 HEAD = struct.Struct(">IBQ")
 
 
@@ -59,16 +60,32 @@ class Broker:
 
 
 def until_listening(pid: int) -> None:
-    """Wait until a process listens to an interface, but not for ever."""
+    """Wait until a process captures an interface. Raises AssertionError if it ends before, or after LISTENING_S."""
     deadline_s = time.monotonic() + LISTENING_S
-    while not listening(pid) and time.monotonic() < deadline_s:
+    while not listening(pid):
+        assert not has_ended(pid), f"process {pid} ended before it captured an interface"
+        assert time.monotonic() < deadline_s, f"process {pid} captures no interface after {LISTENING_S} s"
         time.sleep(0.05)
 
 
 def listening(pid: int) -> bool:
-    """Whether a process has a packet socket that takes packets."""
+    """Whether a process takes packets of an interface: its packet socket runs, and it holds both ends of one pipe.
+
+    The pipe is opened behind the filter. While libpcap sets that, packets are thrown away.
+    """
     with suppress(OSError):
         rows = [row.split() for row in Path("/proc/net/packet").read_text().splitlines()[1:]]
         sockets = {f"socket:[{row[-1]}]" for row in rows if row[5] == "1"}
-        return any(os.readlink(one) in sockets for one in Path(f"/proc/{pid}/fd").iterdir())
+        links = [(os.readlink(link), link.lstat().st_mode) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        read = {name for name, mode in links if name.startswith("pipe:") and mode & stat.S_IRUSR}
+        written = {name for name, mode in links if name.startswith("pipe:") and mode & stat.S_IWUSR}
+        return any(name in sockets for name, _ in links) and bool(read & written)
     return False
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
