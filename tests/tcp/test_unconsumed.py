@@ -1,9 +1,13 @@
 """Bytes that the reader left over, shown again with the next bytes of their side."""
 
+import pickle
+import tracemalloc
+
 import numpy as np
-from segments import a, b, segments
+from segments import SYN, a, b, segments
 from streams import HANDSHAKE, cut, read
 
+from mqpcap.tcp.flow_records import PIECE
 from mqpcap.tcp.reassembly import Reassembler
 
 
@@ -44,3 +48,47 @@ def test_what_lies_behind_the_cut_is_shown_again() -> None:
 
     assert (again.offset.tolist(), again.buffer.tobytes()) == ([4], b"bcabcd")
     assert (again.piece_offset.tolist(), again.piece_packet_number.tolist()) == ([4, 6, 9], [5, 6, 7])
+
+
+def test_a_feed_does_not_copy_the_pieces_of_a_message_that_waits() -> None:
+    """A message in n packets would cost n in each window. What is bounded stays: the latest 64 kB of each side."""
+    assembler = Reassembler()
+    packets = [*HANDSHAKE, *(a(1000 + k, b"x", ack=5000) for k in range(80_000))]
+    chunks = assembler.feed(segments(packets))
+    assembler.retain(chunks, np.zeros(1, np.int64), np.array([90_000]))
+    next_packet = segments([a(81_000, b"y", ack=5000)], len(packets))
+
+    tracemalloc.start()
+    try:
+        hidden = assembler.feed(next_packet)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert len(hidden) == 0
+    assert peak < 80_000 * PIECE.itemsize
+
+
+def test_messages_that_wait_come_whole_after_another_connection_is_forgotten() -> None:
+    """Two sides wait for 3,000 bytes, 30 packets a feed each; halfway an older connection goes: their index changes."""
+    assembler = Reassembler()
+    assembler.feed(segments([a(7, flags=SYN).but(src=("10.0.0.9", 7)), *HANDSHAKE]))
+    shown = []
+    for first in range(0, 3000, 30):
+        both = [
+            packet
+            for k in range(first, first + 30)
+            for packet in (a(1000 + k, bytes([k % 251]), ack=5000), b(5000 + k, bytes([k % 241]), ack=1000))
+        ]
+        chunks = assembler.feed(segments(both, 4 + 2 * first))
+        shown += chunks.length.tolist()
+        assembler.retain(chunks, np.zeros(len(chunks), np.int64), np.full(len(chunks), 3000, np.int64))
+        if first == 1500:
+            assembler = pickle.loads(pickle.dumps(assembler))
+            assembler.end(np.array([0]))
+            assembler.forget(np.array([0]))
+
+    assert shown == [30, 30, 3000, 3000]
+    assert chunks.buffer.tobytes() == bytes(k % 251 for k in range(3000)) + bytes(k % 241 for k in range(3000))
+    assert chunks.piece_packet_number.tolist() == [*range(5, 6005, 2), *range(6, 6006, 2)]
+    assert chunks.piece_offset.tolist() == [*range(3000)] * 2

@@ -26,7 +26,7 @@ from mqpcap.protocols import protocols
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.output import Emit
 
-STATE_HEADER: Final = b"mqpcap state 4\n"
+STATE_HEADER: Final = b"mqpcap state 5\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 
 

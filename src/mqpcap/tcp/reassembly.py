@@ -28,7 +28,7 @@ from mqpcap.arrays import Int64Array
 from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import StreamChunks, StreamRange, run_starts
 from mqpcap.tcp.flags import FIN, RST, SYN
-from mqpcap.tcp.flow_records import NO_OFFSET, FlowRecord, Segment, SideRecord
+from mqpcap.tcp.flow_records import NO_OFFSET, PIECE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps
@@ -365,7 +365,7 @@ class Reassembler:
 
     def _chunks(self, window: NDArray[np.uint8]) -> StreamChunks:
         """Group the pieces of this feed by flow and side, after their unconsumed bytes, in one copy."""
-        table, retained = self._table, self._unconsumed.pieces
+        table = self._table
         pieces = table.piece_array[: table.piece_count]
         is_new_side = np.zeros(table.flow_count * 2, np.bool_)
         is_new_side[pieces["side"]] = is_new_side[table.ended[: table.ended_count]] = True
@@ -376,16 +376,14 @@ class Reassembler:
 
         rank_of = np.full(len(is_new_side), len(new_sides))
         rank_of[np.append(shown, new_sides[~show])] = np.arange(len(new_sides))
-        is_shown = rank_of[retained["side"]] < len(shown)
-        rank = rank_of[np.append(retained["side"][is_shown], pieces["side"])]
+        parts = [*self._unconsumed.take(rank_of < len(shown)), pieces]
+        retained_count = sum(map(len, parts)) - len(pieces)
+        rank = np.concatenate([rank_of[part["side"]] for part in parts])
         narrow = rank.astype(np.uint16) if len(new_sides) <= 0xFFFF else rank  # numpy sorts 16 bits in linear time
         order = np.argsort(narrow, kind="stable")
-        rows = np.concatenate([retained[is_shown], pieces])
-        retained_count = int(np.count_nonzero(is_shown))
-        buffer = self._gathered(window, rows, order, retained_count)
-        rows = rows[order]
+        buffer = self._gathered(window, parts, order, retained_count)
+        rows = _sorted(parts, order)
         rows["start"] = np.cumsum(rows["length"]) - rows["length"]
-        self._unconsumed.pieces = retained[~is_shown]
 
         runs = run_starts(rows)
         self._history.remember(rows, runs, buffer)
@@ -393,7 +391,8 @@ class Reassembler:
         for side in self._history.blocks.keys() & closed.tolist():
             self._history.drop(side)
         shown_rows = int(np.searchsorted(rank[order], len(shown)))
-        self._unconsumed.add(rows[shown_rows:], buffer)
+        hidden = rows[shown_rows:]
+        self._unconsumed.add(hidden, np.ones(len(hidden), np.bool_), buffer)
         runs = runs[: int(np.searchsorted(runs, shown_rows))]
         emit_order = order[:shown_rows] + (table.piece_first - retained_count)
         result = self._as_chunks(rows[:shown_rows], runs, buffer, shown, emit_order)
@@ -402,10 +401,10 @@ class Reassembler:
         return result
 
     def _gathered(
-        self, window: NDArray[np.uint8], rows: NDArray[np.void], order: Int64Array, retained_count: int
+        self, window: NDArray[np.uint8], parts: list[NDArray[np.void]], order: Int64Array, retained_count: int
     ) -> NDArray[np.uint8]:
         """The bytes of pieces in an order; the first retained_count are among the unconsumed."""
-        starts, lengths = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["length"])
+        starts, lengths = (np.concatenate([part[name] for part in parts]) for name in ("start", "length"))
         buffer = np.empty(int(lengths.sum()), np.uint8)
         reordered, unconsumed = self._history.reordered_bytes, self._unconsumed.bytes
         gather_pieces(
@@ -459,12 +458,12 @@ class Reassembler:
             ended=is_last & (sides["ended"][side] != 0),
             start_known=sides["base_known"][side] != 0,
             piece_first=bounds,
-            piece_offset=rows["offset"].copy(),
-            piece_length=rows["length"].copy(),
-            piece_ts_ns=rows["ts_ns"].copy(),
-            piece_packet_number=rows["packet_number"].copy(),
-            piece_file=rows["file"].copy(),
-            piece_ack=rows["ack"].copy(),
+            piece_offset=rows["offset"],
+            piece_length=rows["length"],
+            piece_ts_ns=rows["ts_ns"],
+            piece_packet_number=rows["packet_number"],
+            piece_file=rows["file"],
+            piece_ack=rows["ack"],
             piece_order=emit_order,
         )
 
@@ -484,9 +483,9 @@ class Reassembler:
         self._table.side_array["consumed_to"][side] = np.where(
             done == 0, rest_offset - chunks.gap_before[rows], rest_offset
         )
-        if needed is not None:
-            self._table.side_array["resume_at"][side] = np.where(needed[rows] > 0, rest_offset + needed[rows], 0)
-        self._unconsumed.add_tails(chunks, rows, side, rest_offset)
+        more = np.zeros(len(rows), np.int64) if needed is None else needed[rows]
+        self._table.side_array["resume_at"][side] = np.where(more > 0, rest_offset + more, 0)
+        self._unconsumed.add_tails(chunks, rows, side, rest_offset, more > 0)
 
     # Connections that are over
 
@@ -542,6 +541,7 @@ class Reassembler:
         self._gaps.by_side = _moved_sides(self._gaps.by_side, indexes)
         self._history.blocks = _moved_sides(self._history.blocks, indexes)
         self._history.packets = _moved_sides(self._history.packets, indexes)
+        self._unconsumed.waiting = _moved_sides(self._unconsumed.waiting, indexes)
         retained = self._unconsumed.pieces
         retained["side"] = _moved(retained["side"] >> 1, indexes) * 2 + (retained["side"] & 1)
 
@@ -591,6 +591,19 @@ def _packet(segments: Segments, row: int) -> Segment:
         segments.window,
     )  # fmt: skip
     return Segment(*(int(column[row]) for column in columns))
+
+
+def _sorted(parts: list[NDArray[np.void]], order: Int64Array) -> NDArray[np.void]:
+    """The pieces of parts in an order. Removes the parts one by one: a long message may have a million pieces."""
+    index = np.empty_like(order)
+    index[order] = np.arange(len(order))
+    rows = np.empty(len(order), PIECE)
+    stop = len(order)
+    while parts:
+        part = parts.pop()
+        rows[index[stop - len(part) : stop]] = part
+        stop -= len(part)
+    return rows
 
 
 def _moved(indexes: Int64Array, forgotten: Int64Array) -> Int64Array:

@@ -12,35 +12,52 @@ from mqpcap.tcp.flow_table import gather_pieces
 
 FIRST_BYTES = 65536
 """Initial capacity, once there are unconsumed bytes."""
+MIN_BLOCK_PIECES = 1024
+"""A block of waiting pieces that has fewer is joined with the next one."""
 _EMPTY = memoryview(b"")
 
 
 class UnconsumedBytes:
-    """Unconsumed pieces and their bytes; above a cap the bytes live in a temporary file."""
+    """Unconsumed pieces and their bytes; above a cap the bytes live in a temporary file.
+
+    ``pieces``: those that the next bytes of their side return. ``waiting``: by side, in blocks, those that wait until a
+    long message is whole; a feed that does not return them does not look at them.
+    """
 
     def __init__(self, cap: int, counts: dict[str, int]) -> None:
         self._cap = cap
         self._counts = counts
         self.pieces = np.zeros(0, PIECE)
+        self.waiting: dict[int, list[NDArray[np.void]]] = {}
         self.bytes: NDArray[np.uint8] = np.zeros(0, np.uint8)
         self._used = 0
 
     def __getstate__(self) -> dict[str, object]:
         """The state to pickle: bytes without spare capacity."""
-        live = self.pieces.copy()
-        live["start"] = np.cumsum(live["length"]) - live["length"]
-        data = self._live(np.empty(self.byte_count, np.uint8))
-        return self.__dict__ | {"pieces": live, "bytes": data, "_used": len(data)}
+        data = np.empty(self.byte_count, np.uint8)
+        self._move(data)
+        return self.__dict__ | {"bytes": data}
 
     @property
     def byte_count(self) -> int:
         """Unconsumed bytes."""
-        return int(self.pieces["length"].sum())
+        return sum(int(block["length"].sum()) for block in self._blocks())
 
-    def add(self, pieces: NDArray[np.void], buffer: NDArray[np.uint8]) -> None:
-        """Add pieces, and copy their bytes out of buffer."""
+    def take(self, is_taken: NDArray[np.bool_]) -> list[NDArray[np.void]]:
+        """Remove the pieces of the sides that ``is_taken`` marks; returns them, each side's in order of its stream."""
+        rows = is_taken[self.pieces["side"]]
+        taken = [self.pieces[rows]]
+        self.pieces = self.pieces[~rows]
+        for side in [side for side in self.waiting if is_taken[side]]:
+            for block in self.waiting.pop(side):
+                block["side"] = side  # its index may have changed
+                taken.append(block)
+        return taken
+
+    def add(self, pieces: NDArray[np.void], waits: NDArray[np.bool_], buffer: NDArray[np.uint8]) -> None:
+        """Add pieces, sorted by side, and copy their bytes out of buffer. ``waits``: for a long message, by piece."""
         if len(pieces) == 0:
-            if len(self.pieces) == 0:
+            if len(self.pieces) == 0 and not self.waiting:
                 self._used = 0
             return
         pieces = pieces.copy()
@@ -50,12 +67,23 @@ class UnconsumedBytes:
         _copy(self.bytes[self._used : self._used + total], buffer, pieces["start"], length)
         pieces["start"] = self._used + np.cumsum(length) - length
         self._used += total
-        self.pieces = np.concatenate([self.pieces, pieces])
+        self.pieces = np.concatenate([self.pieces, pieces[~waits]])
+        waiting = pieces[waits]
+        bounds = np.flatnonzero(np.diff(waiting["side"])) + 1
+        for block in np.split(waiting, bounds) if len(waiting) else ():
+            blocks = self.waiting.setdefault(int(block["side"][0]), [])
+            small = [blocks.pop()] if blocks and len(blocks[-1]) < MIN_BLOCK_PIECES else []
+            blocks.append(np.concatenate([*small, block]))
 
     def add_tails(
-        self, chunks: StreamChunks, rows: NDArray[np.int64], sides: NDArray[np.int64], first_kept: NDArray[np.int64]
+        self,
+        chunks: StreamChunks,
+        rows: NDArray[np.int64],
+        sides: NDArray[np.int64],
+        first_kept: NDArray[np.int64],
+        waits: NDArray[np.bool_],
     ) -> None:
-        """Add the bytes of chunks from the offset ``first_kept`` of their side on."""
+        """Add the bytes of chunks from the offset ``first_kept`` of their side on. ``waits``: as in add, by chunk."""
         counts = chunks.piece_first[rows + 1] - chunks.piece_first[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
         piece = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -72,7 +100,7 @@ class UnconsumedBytes:
         pieces["packet_number"] = chunks.piece_packet_number[piece]
         pieces["file"] = chunks.piece_file[piece]
         pieces["ack"] = chunks.piece_ack[piece]
-        self.add(pieces, chunks.buffer)
+        self.add(pieces, waits[owner], chunks.buffer)
 
     def _reserve(self, byte_count: int) -> None:
         if self._used + byte_count <= len(self.bytes):
@@ -88,14 +116,20 @@ class UnconsumedBytes:
                 data = np.memmap(file, np.uint8, "w+", shape=(size,))
         else:
             data = np.empty(size, np.uint8)
-        self._live(data[:used])
-        self.pieces["start"] = np.cumsum(self.pieces["length"]) - self.pieces["length"]
-        self.bytes, self._used = data, used
+        self._move(data)
 
-    def _live(self, target: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Copy the unconsumed bytes into target without space between the pieces."""
-        _copy(target, self.bytes, self.pieces["start"], self.pieces["length"])
-        return target
+    def _blocks(self) -> list[NDArray[np.void]]:
+        return [self.pieces, *(block for blocks in self.waiting.values() for block in blocks)]
+
+    def _move(self, target: NDArray[np.uint8]) -> None:
+        """Let the unconsumed bytes live in target, without space between the pieces."""
+        used = 0
+        for block in self._blocks():
+            length = np.ascontiguousarray(block["length"])
+            _copy(target[used:], self.bytes, block["start"], length)
+            block["start"] = used + np.cumsum(length) - length
+            used += int(length.sum())
+        self.bytes, self._used = target, used
 
 
 def _copy(
