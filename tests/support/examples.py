@@ -2,7 +2,7 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 
 def multiplied(count: int) -> int:
@@ -10,6 +10,10 @@ def multiplied(count: int) -> int:
     return count * int(os.environ.get("MQPCAP_EXAMPLES", "1"))
 
 
-def examples(count: int) -> settings:
-    """Settings with the count of examples; other settings are those of ``conftest.py``."""
-    return settings(max_examples=multiplied(count))
+def examples(count: int, shrink: bool = True) -> settings:
+    """Settings with the count of examples; other settings are those of ``conftest.py``.
+
+    ``shrink``: look for a smaller example if one fails. Without, a failure of a property that is slow comes at once.
+    """
+    phases = [phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)]
+    return settings(max_examples=multiplied(count), phases=phases)
