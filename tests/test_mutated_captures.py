@@ -12,7 +12,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from mutated_captures import ALL_CHANGES, PCAPS, capture_bytes, differences, mutant, one_packet_windows, records
+from mutated_captures import ALL_CHANGES, PCAPS, Record, capture_bytes, differences, mutant, one_packet_windows, records
 from torture import Segment, pcap, read
 
 from mqpcap.capture import captures, windows
@@ -41,8 +41,7 @@ def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The word (packet 4, 4 bytes) comes in two segments, the second of which begins the second window."""
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     ts, _, word = packets[3]
     tcp = 34
     seq = (int.from_bytes(word[tcp + 4 : tcp + 8], "big") + 2).to_bytes(4, "big")
@@ -50,11 +49,17 @@ def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_i
     halves = shorter[:-2], shorter[: tcp + 4] + seq + shorter[tcp + 8 : -4] + shorter[-2:]
     split = [(ts, 0, b"")] * 996 + [*packets[:3], *((ts, len(half), half) for half in halves), *packets[4:]]
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], split))
+    capture.write_bytes(capture_bytes(head, split))
 
-    expected = client_names(PCAPS / "fq" / "session.pcap")
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1000)
     assert client_names(capture) == expected
+
+
+def session(folder: Path) -> tuple[bytes, list[Record], list[tuple[str, str]]]:
+    """The first packets of a capture of fq, with logins and data connections: file header, packets, and names."""
+    data, whole = (PCAPS / "fq" / "session.pcap").read_bytes(), folder / "whole.pcap"
+    whole.write_bytes(capture_bytes(data[:24], records(data)[:250]))
+    return data[:24], records(data)[:250], client_names(whole)
 
 
 def client_names(path: Path) -> list[tuple[str, str]]:
@@ -65,16 +70,15 @@ def client_names(path: Path) -> list[tuple[str, str]]:
 
 def test_a_login_of_fq_that_is_read_after_its_answer_names_the_connection_in_any_windows(tmp_path: Path) -> None:
     """The login's first packet comes 55 packets late, after the key that answers it."""
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     login = next(k for k, (_, _, body) in enumerate(packets) if body[66:] == b"\xaa\xaa")
     packets.insert(login + 55, packets.pop(login))
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], packets))
+    capture.write_bytes(capture_bytes(head, packets))
 
-    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    assert client_names(capture) == expected
     with one_packet_windows():
-        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+        assert client_names(capture) == expected
 
 
 @pytest.mark.parametrize("is_on_time", [True, False])
@@ -84,18 +88,17 @@ def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp
     Its connection has later packets in front of it, so that it waits for bytes. The times do not matter: the grant has
     that of its first byte.
     """
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     grant = next(k for k, (_, _, body) in enumerate(packets) if len(body) == 66 + 127)
     ts, wire, body = packets.pop(grant)
     used = next(k for k, (_, _, other) in enumerate(packets) if other[66:] == body[66:])
     packets.insert(used + 3, (ts if is_on_time else packets[used + 2][0], wire, body))
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], packets))
+    capture.write_bytes(capture_bytes(head, packets))
 
-    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    assert client_names(capture) == expected
     with one_packet_windows():
-        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+        assert client_names(capture) == expected
 
 
 @pytest.mark.parametrize("before", [2, 30])

@@ -1,8 +1,15 @@
-"""How many examples a property is tried with: few in every run, more by hand, as ``MQPCAP_EXAMPLES=10 pytest``."""
+"""How many examples a property is tried with: few in every run, more by hand, as ``MQPCAP_EXAMPLES=10 pytest``.
+
+Examples are random values, seeds, and sample captures.
+"""
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import Phase, settings
+
+T = TypeVar("T")
 
 
 def multiplied(count: int) -> int:
@@ -17,3 +24,8 @@ def examples(count: int, shrink: bool = True) -> settings:
     """
     phases = [phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)]
     return settings(max_examples=multiplied(count), phases=phases)
+
+
+def one_in(step: int, items: Sequence[T]) -> Sequence[T]:
+    """One item of every ``step``; more of them where more examples are asked for."""
+    return items[:: max(step // multiplied(1), 1)]
