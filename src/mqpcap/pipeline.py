@@ -32,6 +32,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.hooks import StageHooks
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
+from mqpcap.schema.flaws import Flaw
 from mqpcap.selection import StageSelection
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import ConnectionRows, EndedConnections
@@ -196,7 +197,10 @@ class Pipeline:
         flows, index = factorize(frames.flow)
         client = np.array([self.framer.connections[flow].client for flow in flows.tolist()], np.int64)
         facts = self.evidence.facts(self.protocols[frames.protocol], flows.tolist())
-        return BatchConnections(index, self.assembler.flows.columns(flows), client, facts)
+        missing_ns = self.assembler.gap_times.shown_ns(
+            frames.flow * 2 + frames.side, frames.offset, frames.gap_before, frames.flaw == Flaw.TRUNCATED
+        )
+        return BatchConnections(index, self.assembler.flows.columns(flows), client, facts, missing_ns)
 
     def _make_rows(
         self, frames: Frames, records: Records, connections: BatchConnections, batches: dict[str, list[Batch]]

@@ -30,12 +30,25 @@ def test_a_connection_without_messages_ended_at_its_start() -> None:
 
 
 def test_bytes_between_two_messages_of_a_client_are_a_range_however_they_are_fed() -> None:
-    rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 30, "stream_offset": 25}])
+    rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 30, "stream_offset": 25, "broken": True}])
     together, apart = Ends(100), Ends(100)
 
     assert ranges(together.feed(batch(rows, {}, {}))) == [(10, 30)]
     assert ranges(apart.feed(batch(rows[:1], {}, {}))) == []
     assert ranges(apart.feed(batch(rows[1:], {}, {}))) == [(10, 30)]
+
+
+def test_missing_bytes_were_sent_at_most_a_delay_before_they_showed() -> None:
+    rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 900, "stream_offset": 25, "broken": True}])
+
+    assert ranges(Ends(100).feed(batch([rows[0], rows[1] | {"missing_ns": 700}], {}, {}))) == [(600, 900)]
+    assert ranges(Ends(100).feed(batch([rows[0], rows[1] | {"missing_ns": 90}], {}, {}))) == [(10, 900)]
+
+
+def test_a_message_after_a_truncated_one_without_a_gap_is_no_sign_of_missing_bytes() -> None:
+    rows = placed([CLIENT | {"ts_ns": 10, "flaw": "truncated"}, CLIENT | {"ts_ns": 900, "stream_offset": 35}])
+
+    assert ranges(Ends(100).feed(batch(rows, {}, {}))) == [(10, 10)]
 
 
 def test_what_came_before_a_late_start_and_behind_the_last_message_is_missing() -> None:

@@ -79,6 +79,7 @@ def batch(rows: Sequence[Row], types: Mapping[str, pa.DataType], started: Mappin
         np.array([row.get("flaw") == "truncated" for row in rows], np.bool_),
         np.array([started.get(row["connection"], True) for row in rows], np.bool_),
         numbers("first_ack", NO_OFFSET), numbers("last_ack", NO_OFFSET), numbers("acked_from"),
+        numbers("missing_ns"),
     )  # fmt: skip
 
 

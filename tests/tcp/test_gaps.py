@@ -2,11 +2,13 @@
 
 import random
 
+import numpy as np
 import pytest
 from segments import ACK, SYN, Packet, a, b, segments
 
+from mqpcap.tcp import gaps as gaps_module
 from mqpcap.tcp.chunks import StreamRange
-from mqpcap.tcp.gaps import GAP_BLOCK, Gap, SideGaps
+from mqpcap.tcp.gaps import GAP_BLOCK, Gap, GapTimes, SideGaps
 from mqpcap.tcp.reassembly import Reassembler
 
 HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
@@ -113,3 +115,37 @@ def test_gaps_are_those_of_a_list() -> None:
     assert not gaps.drop(5000)
     assert [(gap.low, gap.high) for gap in gaps] == [p for p in plain if p[1] > 5000]
     assert gaps.drop(20_000)
+
+
+def shown_ns(times: GapTimes, side: int, offset: int, gap_before: int, is_truncated: bool = False) -> int:
+    """The time of one message."""
+    columns = np.array([side]), np.array([offset]), np.array([gap_before]), np.array([is_truncated])
+    (ns,) = times.shown_ns(*columns).tolist()
+    return int(ns)
+
+
+def test_the_first_gap_before_a_message_or_in_it_shows_first() -> None:
+    """Gaps of 20 bytes that end at 120, 320 and 500."""
+    times = GapTimes()
+    for end, ns in ((120, 1), (320, 2), (500, 3)):
+        times.add(7, end, 20, ns)
+
+    assert shown_ns(times, 7, 120, 20) == 1
+    assert shown_ns(times, 7, 320, 20) == shown_ns(times, 7, 400, 20) == 2
+    assert shown_ns(times, 7, 320, 40) == 1
+    assert shown_ns(times, 7, 400, 0, is_truncated=True) == 3
+    assert shown_ns(times, 7, 400, 20, is_truncated=True) == 2
+    assert shown_ns(times, 7, 600, 0) == shown_ns(times, 7, 600, 0, is_truncated=True) == 0
+    assert shown_ns(times, 8, 320, 20) == 0
+
+
+def test_times_of_gaps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaps_module, "MAX_GAP_TIMES", 3)
+    times = GapTimes()
+    for number in range(1, 6):
+        times.add(number, 20, 20, number)
+    assert [shown_ns(times, number, 20, 20) for number in range(1, 6)] == [0, 0, 0, 4, 5]
+    times.forget(4)
+    for number in (8, 9):
+        times.add(number, 20, 20, number)
+    assert [shown_ns(times, number, 20, 20) for number in (4, 5, 8, 9)] == [0, 5, 8, 9]

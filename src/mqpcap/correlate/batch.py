@@ -56,6 +56,7 @@ class Batch(ColumnBatch):
 
     after_gap    bytes are missing before the message, or it was found by a search.
     truncated    not all of the message was captured.
+    missing_ns   when a packet first showed the missing bytes before the message or in it, 0 if that is not known.
     """
 
     table: pa.Table
@@ -71,6 +72,7 @@ class Batch(ColumnBatch):
     first_ack: Int64Array
     last_ack: Int64Array
     acked_from: Int64Array
+    missing_ns: Int64Array
 
     def __len__(self) -> int:
         return len(self.flow)

@@ -4,8 +4,10 @@ In: batches of messages, and ended connections. Out: the ends of both sides, and
 Called by: `Correlation`.
 
 A publish may lie in bytes of a client that were not captured. With ``early_ns`` each range of such bytes gives a row:
-the client sent it between ``since_ns`` and ``until_ns``. The bytes before a late start count, too, from ``early_ns``
-before the first message of the connection: before that nothing is known of the client.
+the client sent it between ``since_ns`` and ``until_ns``: after its message before, and at most ``early_ns`` before a
+packet showed that bytes are missing. So deliveries that were decided before that packet need no second look. The bytes
+before a late start count, too, from ``early_ns`` before the first message of the connection: before that nothing is
+known of the client.
 """
 
 import numpy as np
@@ -70,10 +72,15 @@ class Ends:
         live.server[servers] = np.maximum(live.server[servers], last_end[~is_client])
         if self._early_ns is not None:
             of_client = np.repeat(is_client, side_ends - starts)
-            # A truncated message counts before the connection is over: a delivery may be due.
-            is_missing = of_client & ((start > previous_end) | batch.truncated.take(order))
+            # A truncated message counts before the connection is over: a delivery may be due. The next message begins
+            # after all of it, without a gap.
+            is_missing = (start > previous_end) & batch.after_gap.take(order) | batch.truncated.take(order)
+            is_missing &= of_client
             missing = np.flatnonzero(is_missing)
-            ranges.append(_missing_ranges(batch.table, order[missing], previous_ns[missing], end_ns[missing]))
+            # The server acknowledges bytes within this time: then they were not sent long before they showed.
+            sent_ns = batch.missing_ns[order[missing]] - self._early_ns
+            since_ns = np.maximum(previous_ns[missing], sent_ns)
+            ranges.append(_missing_ranges(batch.table, order[missing], since_ns, end_ns[missing]))
         return pa.concat_tables([x for x in ranges if x.num_rows] or [_NO_RANGES])
 
     def _add_connections(self, batch: Batch, rows: NDArray[np.intp]) -> pa.Table:

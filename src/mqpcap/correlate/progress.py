@@ -76,12 +76,13 @@ class ReadingProgress:
 
     def _lagging_flows(self, first_ns: int) -> dict[int, int]:
         """Connections that may add messages older than those of another connection, and since when (ns)."""
-        unseen = (flow for flow, side in self._assembler.flows.unseen_sides() if self._may_be_client(flow, side))
-        lagging = {*self._undecided, *self._evidence.unresolved_since_ns(), *unseen}
-        self._lagging_since = {flow: self._lagging_since.get(flow, first_ns) for flow in lagging}
-        since_ns = dict(self._lagging_since)
-        for (flow, _), ns in self.stalled_sides().items():
+        lagging = {*self._undecided, *self._evidence.unresolved_since_ns(), *self._framer.after_gaps}
+        since_ns = {flow: self._lagging_since.get(flow, first_ns) for flow in lagging}
+        unseen = self._assembler.flows.unseen_sides().items()
+        unseen_ns = ((flow, ns) for (flow, side), ns in unseen if self._may_be_client(flow, side))
+        for flow, ns in (*unseen_ns, *((flow, ns) for (flow, _), ns in self.stalled_sides().items())):
             since_ns[flow] = min(ns, since_ns.get(flow, ns))
+        self._lagging_since = since_ns
         return since_ns
 
     def _may_be_client(self, flow: int, side: int) -> bool:

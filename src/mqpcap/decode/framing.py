@@ -27,7 +27,7 @@ from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.frames import FoundMessages, Frames, Problem
 from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
-from mqpcap.decode.side import Side
+from mqpcap.decode.side import STOP, Side
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Evidence, MessageQueue
@@ -75,6 +75,8 @@ class Framer:
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
         self.undecided: dict[tuple[int, int], int] = {}
         """By connection and side: capture time (ns) of bytes that may become a message older than emitted ones."""
+        self.after_gaps: set[int] = set()
+        """Connections with a gap that has no message after it yet."""
 
     def feed(self, chunks: StreamChunks, flows: Flows) -> tuple[list[Frames], Int64Array, Int64Array]:
         """The messages in the new bytes by protocol and buffer, and two arrays for ``Reassembler.retain``.
@@ -138,6 +140,7 @@ class Framer:
             self._settle(number)
 
     def _settle(self, number: int) -> None:
+        self.after_gaps.discard(number)
         for side in (0, 1) if self.undecided else ():
             self.undecided.pop((number, side), None)
 
@@ -165,6 +168,10 @@ class Framer:
                 self.undecided[side.flow, side.index] = side.undecided_since_ns
             elif self.undecided:
                 self.undecided.pop((side.flow, side.index), None)
+        if any(side.gap and side.step is not STOP for side in connection.sides):
+            self.after_gaps.add(connection.flow)
+        elif self.after_gaps:
+            self.after_gaps.discard(connection.flow)
 
     def _detected(self, connection: ConnectionState, origin: FlowOrigin, new: list[StreamChunk]) -> bool:
         """Ask the protocols about a connection with new chunks. If False, the chunks are buffered."""

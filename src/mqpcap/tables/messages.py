@@ -112,12 +112,14 @@ class BatchConnections:
     - index: for each row, the index of its connection in the other attributes
     - flows: addresses, ports and ids
     - client: the side that is the client, 0 or 1
+    - missing_ns: for each row, see `Batch`
     """
 
     index: Int64Array
     flows: FlowColumns
     client: Int64Array
     facts: Sequence[ConnectionFacts]
+    missing_ns: Int64Array
 
 
 def message_rows(
@@ -245,7 +247,7 @@ def _batch(
         pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
         frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[connections.index],
-        frames.first_ack, frames.last_ack, acked_from,
+        frames.first_ack, frames.last_ack, acked_from, connections.missing_ns,
     )  # fmt: skip
 
 

@@ -66,7 +66,6 @@ class SideRecord(ctypes.Structure):
     hi: Wide
     """The halves of the address, as Segments has them."""
     lo: Wide
-    port: Wide
     base_seq: Wide
     """Sequence number of offset 0, -1 unknown."""
     next_offset: Wide
@@ -84,11 +83,11 @@ class SideRecord(ctypes.Structure):
     """Acknowledgement number of the packet with its FIN, -1 none."""
     acked_from: Wide
     """First offset that the other side acknowledged; NO_OFFSET unknown, 0 after a handshake."""
+    ahead_ns: Wide
+    """Since when packets show that bytes from next_offset on were sent, and none of them came; 0 if none shows it."""
     packets: Wide
     bytes: Wide
     retransmitted: Wide
-    duplicates: Wide
-    """Packets captured again."""
     empty_ts_ns: Wide
     """Time of its last packet without payload."""
     conflict: Wide
@@ -105,6 +104,9 @@ class SideRecord(ctypes.Structure):
     """Number of the packet with the byte before next_offset, or with the SYN; 0 none."""
     last_piece: Wide
     """Index of its last piece."""
+    port: Half
+    duplicates: Half
+    """Packets captured again."""
     window: Half
     """The largest window it advertised, not scaled; in the upper bits what its SYN says, as `Segments.window`."""
     checksum_balance: Small

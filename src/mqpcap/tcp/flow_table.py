@@ -93,7 +93,6 @@ _Flow = cython.struct(
 _Side = cython.struct(
     hi=cython.longlong,
     lo=cython.longlong,
-    port=cython.longlong,
     base_seq=cython.longlong,
     next_offset=cython.longlong,
     known_end=cython.longlong,
@@ -103,10 +102,10 @@ _Side = cython.struct(
     first_ack=cython.longlong,
     fin_ack=cython.longlong,
     acked_from=cython.longlong,
+    ahead_ns=cython.longlong,
     packets=cython.longlong,
     bytes=cython.longlong,
     retransmitted=cython.longlong,
-    duplicates=cython.longlong,
     empty_ts_ns=cython.longlong,
     conflict=cython.longlong,
     missing=cython.longlong,
@@ -116,6 +115,8 @@ _Side = cython.struct(
     resume_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
+    port=cython.int,
+    duplicates=cython.int,
     window=cython.int,
     checksum_balance=cython.schar,
     ended=cython.schar,
@@ -592,6 +593,8 @@ class FlowTable:
             self.acknowledge(q, ack)
             if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
                 self.close(flow)
+        self.note_ahead(q)
+        self.note_ahead(o)
         return 1
 
     @cython.cfunc
@@ -716,6 +719,22 @@ class FlowTable:
             return _NO_OFFSET
         return _unwrapped(ack, self._sides[o].base_seq, self._sides[o].next_offset)
 
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def captured_end(self, q: cython.longlong) -> cython.longlong:
+        """The sequence number after the last captured byte of a side, -1 if its start is unknown.
+
+        A packet of the other side acknowledges it if its own number is missing, or far from all known bytes. So its
+        place among them depends on the order of capture, not on how long either side waits for missing bytes.
+        """
+        end: cython.longlong = self._sides[q].next_offset
+        if self._sides[q].base_seq < 0:
+            return -1
+        if self._sides[q].known_end > end:
+            end = self._sides[q].known_end
+        return (self._sides[q].base_seq + end) & _MASK_32
+
     # Changes of a record
 
     @cython.ccall
@@ -786,7 +805,7 @@ class FlowTable:
         self._pieces[p].ts_ns = ts_ns
         self._pieces[p].packet_number = packet_number
         self._pieces[p].file = file
-        self._pieces[p].ack = self._other_offset(q, ack)
+        self._pieces[p].ack = self._other_offset(q, ack if ack >= 0 else self.captured_end(q ^ 1))
         self._pieces[p].ident = ident
         self._pieces[p].previous = self._sides[q].last_piece
         self._sides[q].last_piece = self.piece_first + p
@@ -821,6 +840,27 @@ class FlowTable:
         ):
             return 0
         self._sides[q].ack = ack
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
+    def note_ahead(self, q: cython.longlong) -> cython.longlong:
+        """Note whether a packet shows missing bytes of a side, with the time of the connection's latest packet.
+
+        An acknowledgement of one byte more probably covers a FIN that was not captured.
+        """
+        next_offset: cython.longlong = self._sides[q].next_offset
+        ack: cython.longlong = self._sides[q ^ 1].ack
+        if self._sides[q].base_seq < 0 or self._sides[q].ended:
+            self._sides[q].ahead_ns = 0
+        elif self._sides[q].known_end > next_offset or (
+            ack >= 0 and _ahead(ack, self._sides[q].base_seq + next_offset) > 1
+        ):
+            if self._sides[q].ahead_ns == 0:
+                self._sides[q].ahead_ns = self._flows[q >> 1].last_ts_ns
+        else:
+            self._sides[q].ahead_ns = 0
         return 0
 
     @cython.ccall

@@ -12,7 +12,7 @@ from mqpcap.records import dataclass
 from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.headers import address_text
-from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped, wrapped
+from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped
 
 _Bytes = NDArray[np.uint8]
 END_STATES = ("reset", "closed", "open")
@@ -142,7 +142,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         version=flows["version"][indexes].astype(np.int64),
         hi=sides["hi"][indexes],
         lo=sides["lo"][indexes],
-        port=sides["port"][indexes],
+        port=sides["port"][indexes].astype(np.int64),
         first_ts_ns=flows["first_ts_ns"][indexes],
         last_ts_ns=flows["last_ts_ns"][indexes],
         duplicate=flows["duplicate"][indexes],
@@ -162,7 +162,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         packets=sides["packets"][indexes],
         bytes=sides["bytes"][indexes],
         retransmitted=sides["retransmitted"][indexes],
-        duplicates=sides["duplicates"][indexes],
+        duplicates=sides["duplicates"][indexes].astype(np.int64),
         conflict=sides["conflict"][indexes],
         missing=sides["missing"][indexes],
     )
@@ -218,10 +218,9 @@ class Flows:
             raise KeyError(int(numbers[forgotten[0]]))
         return indexes
 
-    def unseen_sides(self) -> list[tuple[int, int]]:
-        """(connection, side) of each side with acknowledged bytes that are not captured yet."""
-        sides = self._table.both_sides()
-        ack, ahead = sides["ack"][:, ::-1], wrapped(sides["ack"][:, ::-1] - sides["base_seq"] - sides["next_offset"])
-        unseen = (ack >= 0) & (sides["base_seq"] >= 0) & (sides["ended"] == 0) & (ahead > 0) & (ahead < MAX_WINDOW)
-        indexes, side_bits = np.nonzero(unseen)
-        return list(zip(self.numbers(indexes).tolist(), side_bits.tolist(), strict=True))
+    def unseen_sides(self) -> dict[tuple[int, int], int]:
+        """Sides (connection, 0 or 1) with bytes that a packet shows and that are not captured yet; since when (ns)."""
+        ahead_ns = self._table.both_sides()["ahead_ns"]
+        indexes, side_bits = np.nonzero(ahead_ns)
+        sides = zip(self.numbers(indexes).tolist(), side_bits.tolist(), strict=True)
+        return dict(zip(sides, ahead_ns[indexes, side_bits].tolist(), strict=True))

@@ -3,9 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.arrays import Int64Array
 from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamRange
 
+MAX_GAP_TIMES = 1 << 16
+"""Gaps of all sides whose times are kept; with more, all times up to then are forgotten."""
 GAP_BLOCK = 512
 """Gaps in a block of a list: a split moves only the gaps of its block."""
 
@@ -73,6 +79,45 @@ class SideGaps:
             del self._blocks[block]
 
 
+class GapTimes:
+    """When a packet first showed the bytes of each gap: a later packet of its side, or an acknowledgement.
+
+    Sides are named by the number of the connection * 2 + side. A gap that late bytes fill keeps its time.
+    """
+
+    def __init__(self) -> None:
+        self._gaps: dict[int, list[tuple[int, int, int]]] = {}
+        """By side: end, length and time of each gap, in order."""
+        self._count = 0
+
+    def add(self, side: int, end: int, length: int, ns: int) -> None:
+        """Add the next gap of a side."""
+        if self._count >= MAX_GAP_TIMES:
+            self._gaps, self._count = {}, 0
+        self._gaps.setdefault(side, []).append((end, length, ns))
+        self._count += 1
+
+    def forget(self, side: int) -> None:
+        """Drop the times of a side."""
+        self._count -= len(self._gaps.pop(side, ()))
+
+    def shown_ns(
+        self, side: Int64Array, offset: Int64Array, gap_before: Int64Array, is_truncated: NDArray[np.bool_]
+    ) -> Int64Array:
+        """The time of the first gap before each message or, if it is truncated, in it; 0 if there is none."""
+        shown_ns = np.zeros(len(side), np.int64)
+        for k in np.flatnonzero((gap_before > 0) | is_truncated).tolist():
+            gaps = self._gaps.get(int(side[k]), [])
+            index = end = bisect_right(gaps, int(offset[k]), key=lambda gap: gap[0])
+            missing = int(gap_before[k])
+            while missing > 0 and index > 0:
+                index -= 1
+                missing -= gaps[index][1]
+            if index < (len(gaps) if is_truncated[k] else end):
+                shown_ns[k] = gaps[index][2]
+        return shown_ns
+
+
 class Gaps:
     """The gaps of all sides, by index of the side in the flow table.
 
@@ -82,6 +127,7 @@ class Gaps:
     def __init__(self) -> None:
         self.by_side: dict[int, SideGaps] = {}
         self.trailing: set[int] = set()
+        self.times = GapTimes()
 
     def add(self, side: int, gap: Gap) -> None:
         """Add a gap that touches no other gap of its side."""

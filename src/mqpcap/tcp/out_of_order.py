@@ -163,10 +163,10 @@ class OutOfOrder:
         """Buffer a segment; bytes that are buffered already stay."""
         side_record: SideRecord = self._table.sides[side]
         buffered = queue.buffered
+        ack = packet.sent_ack if packet.sent_ack >= 0 else self._table.captured_end(side ^ 1)
         new = BufferedSegment(
-            offset, body, packet.ts_ns, packet.packet_number, packet.file, packet.sent_ack, packet.ident,
-            packet.is_damaged,
-        )  # fmt: skip
+            offset, body, packet.ts_ns, packet.packet_number, packet.file, ack, packet.ident, packet.is_damaged
+        )
         if not packet.is_damaged:
             self._drop_damaged(side, queue, offset, new.end)
         index = _first_ending_after(buffered, offset)
@@ -237,6 +237,8 @@ class OutOfOrder:
         if self.buffered_bytes > self._cap:
             self._enforce_cap()
         self._mark(flow)
+        self._table.note_ahead(flow * 2)
+        self._table.note_ahead(flow * 2 + 1)
 
     def _enforce_cap(self) -> None:
         """Give up the holes of the sides that have waited longest, until half of the cap is free."""
@@ -358,10 +360,13 @@ class OutOfOrder:
             # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.
             self._count_buffered(side, queue, queue.buffered.pop(0), -1)
             return
+        flow: FlowRecord = self._table.flows[side >> 1]
         side_record.missing += high - low
         self._gaps.add(
             side, Gap(low, high, head.ts_ns, side_record.last_packet or head.packet_number, queue.is_snapped(low))
         )
+        shown_ns = side_record.ahead_ns or flow.last_ts_ns
+        self._gaps.times.add(flow.connection_number * 2 + (side & 1), high, high - low, shown_ns)
         side_record.resume_at = 0
         self._table.advance(side, high - low)
 

@@ -31,7 +31,7 @@ from mqpcap.tcp.flags import FIN, RST, SYN
 from mqpcap.tcp.flow_records import NO_OFFSET, PIECE, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
-from mqpcap.tcp.gaps import Gap, Gaps
+from mqpcap.tcp.gaps import Gap, Gaps, GapTimes
 from mqpcap.tcp.handshake import NEW, STRAY, Handshakes
 from mqpcap.tcp.headers import Segments
 from mqpcap.tcp.history import History
@@ -520,6 +520,9 @@ class Reassembler:
         if len(flows) == 0:
             return
         indexes = self.flows.indexes(flows)
+        for number in flows.tolist():
+            self._gaps.times.forget(number * 2)
+            self._gaps.times.forget(number * 2 + 1)
         for flow in indexes.tolist():
             table.stop_comparing(flow)
             for side in (flow * 2, flow * 2 + 1):
@@ -558,6 +561,11 @@ class Reassembler:
         return self._reported(
             r for r in self._gaps if r.flow in ended_flows or r.offset + r.length <= below(r.flow * 2 + r.side)
         )
+
+    @property
+    def gap_times(self) -> GapTimes:
+        """When packets first showed the bytes of each gap."""
+        return self._gaps.times
 
     def conflicts(self) -> list[StreamRange]:
         """The ranges where a retransmission had other bytes than the first copy."""
