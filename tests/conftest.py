@@ -1,12 +1,17 @@
 """What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from examples import examples
 from hypothesis import settings
+
+# Hundreds of processes load the same modules: each is compiled once, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Shared machines are slow at odd times; the same examples every run.
 settings.register_profile("mqpcap", examples(40), deadline=None, derandomize=True)

@@ -6,18 +6,13 @@
 import random
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from examples import multiplied
-from mutated_captures import (
-    PCAPS,
-    capture_bytes,
-    differences,
-    mutant,
-    one_packet_windows,
-    records,
-    stretch,
-)
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from mutated_captures import ALL_CHANGES, PCAPS, Record, capture_bytes, differences, mutant, one_packet_windows, records
 from torture import ACK, SYN, Segment, pcap, read
 
 from mqpcap.capture import captures, windows
@@ -28,21 +23,26 @@ from mqpcap.tcp.out_of_order import SETTLE_PACKETS
 CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")
 
 
-@pytest.mark.parametrize("path", CAPTURES[::2], ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_rows_of_a_lossy_capture_do_not_depend_on_windows(path: Path, tmp_path: Path) -> None:
-    data = path.read_bytes()
-    capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], stretch(data, random.Random(f"{path.stem} 0.05"), 0.05)))
+@examples(10, shrink=False)
+@given(st.sampled_from(CAPTURES), st.sampled_from((1, 1, 2, 7)), st.sampled_from((0.0, 0.05)), st.integers(0, 1 << 32))
+def test_any_packets_give_the_same_rows_in_any_windows_and_lose_no_byte(
+    path: Path, window_packets: int, loss: float, seed: int
+) -> None:
+    """Packets of a sample capture are lost, changed, truncated, repeated, swapped or overwritten with random bytes."""
+    with TemporaryDirectory() as folder:
+        capture = Path(folder) / "capture.pcap"
+        capture.write_bytes(mutant(path.read_bytes(), random.Random(seed), loss, ALL_CHANGES))
+        wrong = differences(capture, window_packets)
 
-    assert differences(capture) == {}
+    wrong.pop("deliveries", None)  # they may come out before missing bytes of a silent client show
+    assert wrong == {}
 
 
 def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The word (packet 4, 4 bytes) comes in two segments, the second of which begins the second window."""
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     ts, _, word = packets[3]
     tcp = 34
     seq = (int.from_bytes(word[tcp + 4 : tcp + 8], "big") + 2).to_bytes(4, "big")
@@ -50,11 +50,17 @@ def test_the_first_word_of_fq_is_read_before_its_answer_where_a_window_ends_in_i
     halves = shorter[:-2], shorter[: tcp + 4] + seq + shorter[tcp + 8 : -4] + shorter[-2:]
     split = [(ts, 0, b"")] * 996 + [*packets[:3], *((ts, len(half), half) for half in halves), *packets[4:]]
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], split))
+    capture.write_bytes(capture_bytes(head, split))
 
-    expected = client_names(PCAPS / "fq" / "session.pcap")
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1000)
     assert client_names(capture) == expected
+
+
+def session(folder: Path) -> tuple[bytes, list[Record], list[tuple[str, str]]]:
+    """The first packets of a capture of fq, with logins and data connections: file header, packets, and names."""
+    data, whole = (PCAPS / "fq" / "session.pcap").read_bytes(), folder / "whole.pcap"
+    whole.write_bytes(capture_bytes(data[:24], records(data)[:250]))
+    return data[:24], records(data)[:250], client_names(whole)
 
 
 def client_names(path: Path) -> list[tuple[str, str]]:
@@ -65,16 +71,15 @@ def client_names(path: Path) -> list[tuple[str, str]]:
 
 def test_a_login_of_fq_that_is_read_after_its_answer_names_the_connection_in_any_windows(tmp_path: Path) -> None:
     """The login's first packet comes 55 packets late, after the key that answers it."""
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     login = next(k for k, (_, _, body) in enumerate(packets) if body[66:] == b"\xaa\xaa")
     packets.insert(login + 55, packets.pop(login))
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], packets))
+    capture.write_bytes(capture_bytes(head, packets))
 
-    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    assert client_names(capture) == expected
     with one_packet_windows():
-        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+        assert client_names(capture) == expected
 
 
 @pytest.mark.parametrize("is_on_time", [True, False])
@@ -84,18 +89,17 @@ def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp
     Its connection has later packets in front of it, so that it waits for bytes. The times do not matter: the grant has
     that of its first byte.
     """
-    data = (PCAPS / "fq" / "session.pcap").read_bytes()
-    packets = records(data)
+    head, packets, expected = session(tmp_path)
     grant = next(k for k, (_, _, body) in enumerate(packets) if len(body) == 66 + 127)
     ts, wire, body = packets.pop(grant)
     used = next(k for k, (_, _, other) in enumerate(packets) if other[66:] == body[66:])
     packets.insert(used + 3, (ts if is_on_time else packets[used + 2][0], wire, body))
     capture = tmp_path / "capture.pcap"
-    capture.write_bytes(capture_bytes(data[:24], packets))
+    capture.write_bytes(capture_bytes(head, packets))
 
-    assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+    assert client_names(capture) == expected
     with one_packet_windows():
-        assert client_names(capture) == client_names(PCAPS / "fq" / "session.pcap")
+        assert client_names(capture) == expected
 
 
 @pytest.mark.parametrize("before", [2, 30])
@@ -143,15 +147,6 @@ def test_a_packet_with_a_malformed_ip_header_may_be_the_first(tmp_path: Path) ->
     capture.write_bytes(capture_bytes(data[:24], [(ts, wire, body[:14] + b"\x40" + body[15:])]))
 
     assert read(capture).connections == []
-
-
-@pytest.mark.parametrize("seed", range(multiplied(20)))
-def test_a_mutant_obeys_the_laws_in_any_windows(seed: int, tmp_path: Path) -> None:
-    rnd = random.Random(seed)
-    capture = tmp_path / "capture.pcap"
-    capture.write_bytes(mutant(rnd.choice(CAPTURES).read_bytes(), rnd))
-
-    assert differences(capture) == {}
 
 
 def test_a_reply_that_acknowledges_too_much_settles_no_request_in_any_windows(tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ def rows(result: Result, *without: str) -> tuple[list[Any], ...]:
     return tuple([kept(row) for row in table] for table in (result.messages, result.connections, result.problems))
 
 
-@pytest.mark.parametrize("window_bytes", [ONE_PACKET, FEW_PACKETS])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_windows_change_no_row(name: str, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_change_no_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In windows of a few packets; for those of one see ``test_variations.py`` and below."""
     path = PCAPS / f"{name}.pcap"
     whole = read(path)
 
-    monkeypatch.setattr(windows, "WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
 
     assert rows(read(path)) == rows(whole)
 

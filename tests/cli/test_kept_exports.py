@@ -41,16 +41,24 @@ def statuses(folder: Path) -> dict[str, str]:
     return dict(zip(table["path"].to_pylist(), table["status"].to_pylist(), strict=True))
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a capture, a stranger, and an export of the capture; tests copy it."""
+    folder = tmp_path_factory.mktemp("exported")
+    shutil.copy(QOS1, folder / "a.pcap")
+    (folder / "text.pcap").write_bytes(STRANGER)
+    (folder / "captures").mkdir()
+    shutil.copy(QOS1, folder / "captures/b.pcap")
+    (folder / "captures/notes.txt").write_bytes(STRANGER)
+    (folder / "none").mkdir()
+    assert export(folder, "a.pcap", "--out", "good").exit_code == 0
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a capture, a stranger, and an export of the capture."""
-    shutil.copy(QOS1, tmp_path / "a.pcap")
-    (tmp_path / "text.pcap").write_bytes(STRANGER)
-    (tmp_path / "captures").mkdir()
-    shutil.copy(QOS1, tmp_path / "captures/b.pcap")
-    (tmp_path / "captures/notes.txt").write_bytes(STRANGER)
-    (tmp_path / "none").mkdir()
-    assert export(tmp_path, "a.pcap", "--out", "good").exit_code == 0
+def place(exported: Path, tmp_path: Path) -> Path:
+    """The same for one test."""
+    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

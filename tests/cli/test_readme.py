@@ -90,13 +90,15 @@ def test_the_shell_example_exports(place: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_and_scapy_examples_run(page: Path, place: Path) -> None:
-    """Those that import what they use; the others are pieces."""
+    """Those that import what they use, each with names of its own; the others are pieces."""
     examples = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
     for code in examples:
         compile(code, str(page), "exec")
-        if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", code, re.MULTILINE):
-            subprocess.run([sys.executable, "-c", code], cwd=place, env=environment(), check=True)
+    whole = [x for x in examples if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", x, re.MULTILINE)]
+    each = "import sys\nfor code in sys.argv[1:]:\n    exec(code, {'__name__': '__main__'})"
+    if whole:
+        subprocess.run([sys.executable, "-c", each, *whole], cwd=place, env=environment(), check=True, timeout=1200)
 
 
 SCAPY_PAGES = [README, ROOT / "src" / "mqpcap" / "scapy" / "README.md"]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from batches import PRINTS, End, Row, batch, correlated, placed
+from examples import multiplied
 from torture import ACK, SYN, Segment
 from torture import pcap as capture
 from truths import Export, export, pairs
@@ -408,7 +409,7 @@ for _name, _protocol in sorted(protocols().items()):
                 continue
             _key = _name if not _rule.asks or len(_rule.asks) > 1 else f"{_name} {next(iter(_rule.asks))}"
             RULES[_key] = replace(_rule, deliveries=None, columns=())
-TRIES = int(os.environ.get("MQPCAP_TRIES", "300"))
+TRIES = multiplied(100)
 FEW_FOUND = {"kokaq": 0.7}
 """Share of the whole pairs of damaged conversations that is found at least; 0.5 where nothing else is said."""
 Said = list[tuple[int | None, int | None, State]]

@@ -10,7 +10,7 @@ from torture import MAKERS, Segment, broken_laws, pcap, read, read_bytes
 from mqpcap.capture import windows
 from mqpcap.protocols import protocols
 
-SEEDS = multiplied(4)
+SEEDS = multiplied(2)
 OWN_PORTS = {port: name for name, protocol in protocols().items() for port in protocol.ports}
 OTHER_PORTS = (31337,)
 
@@ -37,7 +37,9 @@ def test_nobody_takes_a_foreign_protocol_but_for_its_port(name: str, late: bool)
 def test_many_late_conversations_are_nobody_s(name: str) -> None:
     """What used to be BlipMQ most often."""
     connections = [
-        segment for seed in range(200) for segment in segments(conversations(name, seed, True), 20000 + seed, True)
+        segment
+        for seed in range(multiplied(50))
+        for segment in segments(conversations(name, seed, True), 20000 + seed, True)
     ]
 
     result = read_bytes(pcap(connections, 31337))

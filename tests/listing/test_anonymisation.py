@@ -2,7 +2,9 @@
 
 import ipaddress
 import json
+import tempfile
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,9 +32,17 @@ CAPTURES = [
 
 
 def anonymised(capture: str, folder: Path, **how: object) -> str:
-    out = str(folder / "out.pcapng")
-    mqpcap.extract(ROOT / "pcaps" / f"{capture}.pcap", out, connections=True, anonymise=Anonymisation(KEY, **how))  # type: ignore[arg-type]  # of both
-    return out
+    out = folder / "out.pcapng"
+    out.write_bytes(anonymised_bytes(capture, **how))
+    return str(out)
+
+
+@cache
+def anonymised_bytes(capture: str, **how: object) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.pcapng"
+        mqpcap.extract(ROOT / "pcaps" / f"{capture}.pcap", out, connections=True, anonymise=Anonymisation(KEY, **how))  # type: ignore[arg-type]  # of both
+        return out.read_bytes()
 
 
 def rows(path: str, table: str, columns: list[str]) -> list[tuple[object, ...]]:

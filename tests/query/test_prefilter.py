@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from capture_files import pcap
+from examples import one_in
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
@@ -19,7 +20,7 @@ from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
+SAMPLES = one_in(3, sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap")))
 
 
 class Counted(CapturePipeline):

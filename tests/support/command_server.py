@@ -41,6 +41,8 @@ FORKED_THREADS = {"jemalloc_bg_thd"}
 """Threads that their library handles when a process forks."""
 REQUEST_BYTES = 1 << 18
 """Longest request: arguments, folder and environment."""
+EXIT_CODE: list[int] = []
+"""The command's, once it has ended."""
 
 
 def can_run(environment: dict[str, str]) -> bool:
@@ -141,7 +143,8 @@ def _load() -> None:
     importlib.import_module("mqpcap.parallel_export")
     sys.meta_path.remove(NoPandas)  # the command's own is put there when it begins
     with suppress(ImportError):
-        importlib.import_module("matplotlib.backends.backend_svg")  # of reports
+        for name in ("figure", "dates", "backends.backend_svg"):  # of reports
+            importlib.import_module(f"matplotlib.{name}")
     gc.collect()
     gc.freeze()
     threads = [thread for thread in Path("/proc/self/task").iterdir() if int(thread.name) != os.getpid()]
@@ -191,7 +194,20 @@ def _report_end(command: int, streams: list[int], status: socket.socket) -> None
     os._exit(0)
 
 
+def _skip_teardown() -> None:
+    """End without taking apart all modules: that copies every page of memory shared with the server, half of the time.
+
+    Called after the other functions that run at exit. Where the last output cannot be written, Python says so.
+    """
+    if EXIT_CODE:
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_CODE[0])
+
+
 def main() -> None:
+    atexit.register(_skip_teardown)  # before libraries, so it is the last to be called
     _load()
     words, cwd, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()
@@ -200,7 +216,12 @@ def main() -> None:
     os.chdir(cwd)
     sys.path[0] = cwd
     sys.argv[1:] = words
-    runpy.run_module("mqpcap", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("mqpcap", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            EXIT_CODE.append(end.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -114,7 +114,9 @@ def degraded(way: str, whole: Sequence[Packet], chance: random.Random, turn: int
     return sorted(shifted, key=lambda p: p.ts_ns)
 
 
-def measured(path: Path, tries: int, seed: int, ways: Sequence[str] = WAYS) -> Counter[tuple[str, str, str]]:
+def measured(
+    path: Path, tries: int, seed: int, ways: Sequence[str] = WAYS, first_turn: int = 0
+) -> Counter[tuple[str, str, str]]:
     """Counts by protocol, way and what was found; and of likely pairs by evidence, as ``how ...``."""
     content, counts = path.read_bytes(), Counter[tuple[str, str, str]]()
     if content[:4] != b"\xd4\xc3\xb2\xa1":
@@ -127,7 +129,7 @@ def measured(path: Path, tries: int, seed: int, ways: Sequence[str] = WAYS) -> C
             request, reply = ((m["first_packet"], m["last_packet"]) for m in row["messages"])
             known.append(Pair(row["protocol"], request, reply))
         for way in ways:
-            for turn in range(tries):
+            for turn in range(first_turn, first_turn + tries):
                 kept = degraded(way, whole, chance, turn)
                 if not kept:
                     continue

@@ -1,8 +1,15 @@
-"""How many examples a property is tried with: few in every run, more by hand, as ``MQPCAP_EXAMPLES=10 pytest``."""
+"""How many examples a property is tried with: few in every run, more by hand, as ``MQPCAP_EXAMPLES=10 pytest``.
+
+Examples are random values, seeds, and sample captures.
+"""
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
-from hypothesis import settings
+from hypothesis import Phase, settings
+
+T = TypeVar("T")
 
 
 def multiplied(count: int) -> int:
@@ -10,6 +17,15 @@ def multiplied(count: int) -> int:
     return count * int(os.environ.get("MQPCAP_EXAMPLES", "1"))
 
 
-def examples(count: int) -> settings:
-    """Settings with the count of examples; other settings are those of ``conftest.py``."""
-    return settings(max_examples=multiplied(count))
+def examples(count: int, shrink: bool = True) -> settings:
+    """Settings with the count of examples; other settings are those of ``conftest.py``.
+
+    ``shrink``: look for a smaller example if one fails. Without, a failure of a property that is slow comes at once.
+    """
+    phases = [phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)]
+    return settings(max_examples=multiplied(count), phases=phases)
+
+
+def one_in(step: int, items: Sequence[T]) -> Sequence[T]:
+    """One item of every ``step``; more of them where more examples are asked for."""
+    return items[:: max(step // multiplied(1), 1)]

@@ -7,7 +7,7 @@ of what comes out must obey the law of conservation, and be the same if each pac
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,24 +74,33 @@ def _truncate(packets: list[Record], k: int, rnd: random.Random) -> None:
     packets[k] = ts, wire, body[: rnd.randrange(len(body) + 1)]
 
 
-CHANGES: tuple[Callable[[list[Record], int, random.Random], None], ...] = _flip, _drop, _duplicate, _swap, _truncate
+def _overwrite(packets: list[Record], k: int, rnd: random.Random) -> None:
+    ts, wire, body = packets[k]
+    start = rnd.randrange(min(54, len(body)), len(body) + 1)
+    packets[k] = ts, wire, body[:start] + rnd.randbytes(len(body) - start)
 
 
-def mutant(data: bytes, rnd: random.Random) -> bytes:
-    """A stretch of a capture with one to eight changes."""
-    packets = stretch(data, rnd)
+Change = Callable[[list[Record], int, random.Random], None]
+CHANGES: tuple[Change, ...] = _flip, _drop, _duplicate, _swap, _truncate
+ALL_CHANGES: tuple[Change, ...] = *CHANGES, _overwrite
+"""With random bytes from somewhere in a packet on. Seeds of earlier findings go by CHANGES."""
+
+
+def mutant(data: bytes, rnd: random.Random, loss: float = 0.0, changes: Sequence[Change] = CHANGES) -> bytes:
+    """A stretch of a capture with one to eight changes, and some packets lost."""
+    packets = stretch(data, rnd, loss)
     for _ in range(rnd.randint(1, 8)):
         if len(packets) > 1:
             k = rnd.randrange(len(packets))
             if packets[k][2]:
-                rnd.choice(CHANGES)(packets, k, rnd)
+                rnd.choice(changes)(packets, k, rnd)
     return capture_bytes(data[:24], packets)
 
 
 @contextmanager
-def one_packet_windows() -> Iterator[None]:
-    """Every packet is a window of its own."""
-    before, windows.MAX_WINDOW_PACKETS = windows.MAX_WINDOW_PACKETS, 1
+def one_packet_windows(packets: int = 1) -> Iterator[None]:
+    """Every packet, or this number of packets, is a window of its own."""
+    before, windows.MAX_WINDOW_PACKETS = windows.MAX_WINDOW_PACKETS, packets
     try:
         yield
     finally:
@@ -115,10 +124,10 @@ def tables(dissection: Dissection) -> dict[str, Counter[str]]:
     return {name: Counter(map(repr, some)) for name, some in rows.items()}
 
 
-def differences(path: Path) -> dict[str, list[str]]:
-    """What is wrong with a capture's rows: laws that are broken; rows of windows (-) and of one-packet windows (+)."""
+def differences(path: Path, packets: int = 1) -> dict[str, list[str]]:
+    """Errors in a capture's rows: broken laws; rows of large windows only (-), of windows of few packets only (+)."""
     whole = _dissected(path)
-    with one_packet_windows():
+    with one_packet_windows(packets):
         packet_by_packet = _dissected(path)
     wrong = {"laws": broken_laws(made(whole)) + broken_laws(made(packet_by_packet))}
     one, two = tables(whole), tables(packet_by_packet)

@@ -13,10 +13,10 @@ from scapy.config import conf
 from scapy.packet import Raw
 
 from mqpcap.decode import bytecode
-from mqpcap.decode.columns import ColumnReader, Spans
+from mqpcap.decode.columns import ColumnReader, Records, Spans
 from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.schema import fields
-from mqpcap.schema.compiler import compiled
+from mqpcap.schema.compiler import Program, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.message import Message
@@ -32,25 +32,36 @@ def row(
 
     ``facts`` is what its connection says.
     """
-    reader = ColumnReader(protocol)
-    program = reader.program
-    index = [x.name for x in program.layouts].index(layout)
-    compiled = program.layouts[index]
-    op = ANY
-    if compiled.op_reg >= 0:
-        result, op = program.scanner(layout).header(memoryview(frame), 0, len(frame))
-        assert result == bytecode.COMPLETE, f"no header: {result}"
-    n = np.zeros(1, np.int64)
-    records = reader.records(
-        Spans(
-            np.frombuffer(frame, np.uint8), n, n + len(frame), np.full(1, index, np.int32), np.full(1, op, np.int64),
-            np.zeros(1, np.uint8), n, [facts or ConnectionFacts()],
-        )
-    )  # fmt: skip
+    program, records = _records(protocol, layout, [frame], [facts or ConnectionFacts()])
     variant = int(records.variant[0])
     dialect = program.variant_dialect[variant] if variant >= 0 else None
     columns = {k: v for k, v in records.table.to_pylist()[0].items() if v is not None}
     return columns, Flaw(int(records.flaw[0])), dialect or protocol.layout(layout).dialect
+
+
+def flaws(protocol: MessageQueue, layout: str, frames: list[bytes]) -> list[Flaw]:
+    """The flaws of whole frames."""
+    return [Flaw(flaw) for flaw in _records(protocol, layout, frames, [ConnectionFacts()])[1].flaw.tolist()]
+
+
+def _records(
+    protocol: MessageQueue, layout: str, frames: list[bytes], facts: list[ConnectionFacts]
+) -> tuple[Program, Records]:
+    reader = ColumnReader(protocol)
+    program = reader.program
+    index = [x.name for x in program.layouts].index(layout)
+    ops = [ANY] * len(frames)
+    if program.layouts[index].op_reg >= 0:
+        headers = [program.scanner(layout).header(memoryview(frame), 0, len(frame)) for frame in frames]
+        assert all(result == bytecode.COMPLETE for result, _ in headers), f"no header: {headers}"
+        ops = [op for _, op in headers]
+    buffer, sizes = np.frombuffer(b"".join(frames), np.uint8), np.array([len(frame) for frame in frames])
+    n, end = np.zeros(len(frames), np.int64), np.cumsum(sizes)
+    spans = Spans(
+        buffer, end - sizes, end, np.full(len(frames), index, np.int32), np.array(ops, np.int64),
+        np.zeros(len(frames), np.uint8), n, facts,
+    )  # fmt: skip
+    return program, reader.records(spans)
 
 
 def observe(

@@ -340,12 +340,15 @@ def _causal_order(batch: Batch) -> NDArray[np.intp]:
 
 
 def _settle_confirmed(block: Block, proved: Mapping[int, int]) -> None:
-    """Connections showed their state: later rows were in it, earlier rows perhaps in another."""
+    """Connections showed their state: later rows were in it, earlier rows perhaps in another.
+
+    An earlier request may still get its reply, but without a reply its state is unknown.
+    """
     is_listed, first_row = _values_by_flow(block.column("flow"), proved)
     is_listed &= block.column("from_client")
     block.settle(is_listed & (block.kind == RequestKind.ONE_WAY), State.NOT_EXPECTED)
     is_before = block.first_row + block.column("row_offset") < first_row
-    block.settle(is_listed & is_before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
+    block.replace_silence(is_listed & is_before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
 
 
 def _settle_handled(block: Block, handled: Mapping[int, int]) -> None:

@@ -55,6 +55,16 @@ class Block:
         selected = selected & (self.state == PENDING)
         self.state[selected] = state[selected] if isinstance(state, np.ndarray) else state
 
+    def replace_silence(self, selected: NDArray[np.bool_], state: int) -> None:
+        """Replace the state that some rows get if they were handled without a reply."""
+        selected = selected & (self.state == PENDING)
+        if not selected.any():
+            return
+        assert self.table is not None
+        silence = np.where(selected, np.int8(state), self.column("silence"))
+        self.table = self.table.set_column(self.table.schema.get_field_index("silence"), "silence", pa.array(silence))
+        self.size_bytes, self.place = self.table.nbytes, None
+
 
 class WaitingRows:
     """The blocks of a protocol. Rows are numbered as they come; ``touched`` blocks may have rows that are settled."""

@@ -229,11 +229,13 @@ class Script:
         self.c(HELLO, 1, version=1), self.s(ACK, 1, sub=0), self.c(AUTH, 2, text="k"), self.s(ACK, 2, sub=0)
         return self
 
-    def states(self, ended: bool = True, covered: bool = True, started: bool = True) -> dict[int, tuple[str, int]]:
+    def states(
+        self, ended: bool = True, covered: bool = True, started: bool = True, parts: int = 1
+    ) -> dict[int, tuple[str, int]]:
         """Of each request, or else reply, its state and the reply."""
         extents = {"requests_extent": self.offset[True], "replies_extent": self.offset[False]}
         end = End(ended, covered, self.gone[True], self.gone[False], **extents)
-        exchanges, _ = run(Captured(self.frames, {1: end}, set() if started else {1}))
+        exchanges, _ = run(Captured(self.frames, {1: end}, set() if started else {1}), parts)
         place = {id(f): i for i, f in enumerate(self.frames)}
         place[id(None)] = -1
         return {place[id(a or b)]: (state, place[id(b)]) for a, b, state in exchanges}
@@ -455,6 +457,20 @@ def test_a_late_client_that_gets_its_own_messages_is_paired_by_them() -> None:
     states = script.states(started=False)
 
     assert [states[a] for a, _ in polls] == [("answered", b) for _, b in polls]
+
+
+@pytest.mark.parametrize("parts", [1, 99])
+def test_a_request_before_a_late_start_showed_its_state_may_still_be_paired(parts: int) -> None:
+    """A frame of the server is lost. The next delivery shows the state, two more prove which POLL it answers."""
+    script, polls = Script(), []
+    script.c(POLL, 9, sub=2), script.lose(client=False)
+    for i in range(4, 9):
+        script.c(PUBLISH, 9, topic="a", qos=1, body=i)
+        polls.append((script.c(POLL, 9, sub=2), script.s(PUBLISH, i, topic="a", qos=1, body=i)))
+
+    states = script.states(started=False, parts=parts)
+
+    assert [states[poll] for poll, _ in polls] == [("answered", delivery) for _, delivery in polls]
 
 
 def test_what_came_before_a_state_that_is_seen_only_later_is_unknown() -> None:
