@@ -6,6 +6,9 @@ Called by: the commands, ``recording``, ``scapy.session``, the Spark tasks. They
 Order of stages: `Dissector` (headers), `Reassembler` (byte streams), `Framer` (message spans), `EvidenceCollector`
 (dialects), `ColumnReader` (fields), ``message_rows`` (tables), `Correlation` (exchanges, deliveries).
 
+The packets of a window are read in *parts* of about PART_MESSAGES. The messages of a part are paired in *steps* of
+about MAX_PAIRED_BYTES; between steps the caller may do other work.
+
 The hard part is to finish early, so that memory stays flat. A message row is final when the message is complete, unless
 the connection's dialect or login is still unknown; then it waits for later messages, within MAX_UNRESOLVED_*. An
 exchange is final when its state is certain, at the latest when its connection ends.
@@ -47,9 +50,9 @@ from mqpcap.tcp.reassembly import Reassembler
 __all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline", "dissect"]
 
 PART_MESSAGES = 1 << 16
-"""Messages processed in one step, estimated from the size of earlier messages. A window with more is split."""
+"""Messages of a part, estimated from the size of earlier messages. A window with more is split."""
 PART_BYTES = 4 << 20
-"""Bytes of streams processed in one step before the first message."""
+"""Bytes of streams in a part before the size of messages is known."""
 MAX_PAIRED_BYTES = 8 << 20
 """Bytes of decoded fields (inflated bodies included) that are paired in one step; one batch may pass the limit."""
 FLOW_BYTES = 2048
@@ -97,7 +100,7 @@ class Pipeline:
         self.counts: dict[str, int] = {}
         """Packets that are not TCP, and limits that were reached."""
         self.span_ns = 0, 0
-        """Times of the first and the last packet of the current step."""
+        """The earliest and the latest time of the packets of the current part."""
         self.newest_ns = 0
         """The latest time of all packets read; packets may be out of order."""
         self.read_ns = 0
@@ -109,7 +112,7 @@ class Pipeline:
         self._part_bytes = PART_BYTES
 
     def __getstate__(self) -> dict[str, object]:
-        """The state between two windows; what the caller handed in is handed in anew."""
+        """The state between two windows, without callbacks and thread: the caller sets them again."""
         replaced: dict[str, object] = {"emit": _discard, "file_name": str, "hooks": StageHooks()}
         return {name: value for name, value in self.__dict__.items() if name != "background"} | replaced
 
@@ -124,16 +127,16 @@ class Pipeline:
             pass
 
     def steps(self, window: Window, segments: Segments | None = None) -> Iterator[None]:
-        """``feed`` in steps: pauses after each MAX_PAIRED_BYTES of decoded fields.
+        """``feed`` in steps; pauses after each.
 
-        ``segments``: those of the window, if they are dissected already.
+        ``segments``: the segments of the window, if they are dissected already.
         """
         for messages in self.messages(window, segments):
             yield from self._emit_rows(messages)
         self.read_ns = self.span_ns[1]
 
     def messages(self, window: Window, segments: Segments | None = None) -> Iterator[Iterator[Decoded]]:
-        """The decoded messages that the packets of a window complete, in parts of about PART_MESSAGES."""
+        """The decoded messages that the packets of a window complete, part by part."""
         segments = self.dissector.segments(window) if segments is None else segments
         self._add_counts(segments.counts)
         if self.hooks.packets is not None:
@@ -142,6 +145,7 @@ class Pipeline:
         end_bytes = np.cumsum(segments.length)
         size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
         part_count = max(1, round(size_bytes / self._part_bytes))
+        # The first segment of each part but the first; parts have about the same number of payload bytes.
         cuts = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)])
         for start, end in pairwise([0, *cuts.tolist(), len(end_bytes)]):
             # The last part has the time of all packets of the window: those that are not TCP show time passing, too.
@@ -175,13 +179,14 @@ class Pipeline:
     # -- rows ----------------------------------------------------------------------------------------------
 
     def _emit_rows(self, messages: Iterator[Decoded]) -> Iterator[None]:
-        """Make rows of messages and pair them; pauses after each MAX_PAIRED_BYTES of decoded fields."""
+        """Make rows of messages and pair them, in steps; pauses between two steps."""
         batches: dict[str, list[Batch]] = {}
         size_bytes = 0
         next_key = "", AFTER_ALL
         for decoded in messages:
             if size_bytes > MAX_PAIRED_BYTES:
-                # As if the window ended here; only its first packet counts as read.
+                # More messages of this part follow, from next_key on. Until they are decoded only the earliest packet
+                # of the part counts as read.
                 batches = self._pair(batches, self.span_ns[0], next_key)
                 size_bytes = 0
                 self.read_ns = self.span_ns[0]
@@ -221,7 +226,7 @@ class Pipeline:
     def _pair(
         self, batches: dict[str, list[Batch]], now_ns: int, next_key: tuple[str, TimeKey] = ("", AFTER_ALL)
     ) -> dict[str, list[Batch]]:
-        """Pair the messages of a step; returns the messages that belong to the next step.
+        """Pair the messages of a step; returns those from ``next_key`` on, which are paired in the next step.
 
         now_ns: the time of the newest packet that counts as read. next_key: see `Pairing.feed`.
         """

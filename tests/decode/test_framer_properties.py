@@ -67,7 +67,10 @@ class Framed:
 @examples(40, shrink=False)
 @given(NAMES, SEEDS)
 def test_segments_do_not_change_the_messages_of_a_whole_stream(name: str, seed: int) -> None:
-    """Each message has the bytes of its place in the stream, and is read as if a side came in one segment."""
+    """The messages of a real program follow each other without a flaw, as if each side came in one segment.
+
+    The streams end inside a message, which is truncated or less than a header.
+    """
     dice, said = Random(seed), conversation(name)
     whole = Framed([packets(said, Random(0), size=SIDE_BYTES)])
     cut = packets(said, dice)
@@ -75,8 +78,13 @@ def test_segments_do_not_change_the_messages_of_a_whole_stream(name: str, seed: 
 
     untimed = COLUMNS.index("ts_ns")
     assert sorted(row[:untimed] for row in framed.messages) == sorted(row[:untimed] for row in whole.messages)
-    for (_, side, offset, captured, *_), body in zip(framed.messages, framed.bodies, strict=True):
-        assert body == said.sides[side][offset : offset + captured]
+    framed_to = [0, 0]
+    for (_, side, offset, captured, _, flaw, *_), body in sorted(zip(framed.messages, framed.bodies, strict=True)):
+        assert (offset, body) == (framed_to[side], said.sides[side][offset : offset + captured])
+        framed_to[side] += captured
+        assert not flaw or framed_to[side] == len(said.sides[side])
+    for _, side, offset, length, *_ in framed.problems:
+        assert (offset, offset + length) == (framed_to[side], len(said.sides[side]))
 
 
 @examples(20, shrink=False)
@@ -89,6 +97,7 @@ def test_each_byte_is_in_one_message_or_undecoded_in_any_windows(name: str, seed
     cut = damaged(cut if has_start else cut[dice.randrange(len(cut)) :], dice)
     one_by_one, framed = Framed([[packet] for packet in cut]), Framed(windows_of(cut, dice))
 
+    assert all(problem.length > 0 for problem in framed.problems)
     ranges = [row[:4] for row in framed.messages] + [problem[:4] for problem in framed.problems]
     found_bytes: Counter[tuple[int, int]] = Counter()
     for flow, side, _, length in ranges:

@@ -190,14 +190,14 @@ class Exchanges:
     # -- rows out ------------------------------------------------------------------------------------------
 
     def _apply_results(self, ends: ConnectionEnds | None = None) -> "tuple[Iterator[pa.Table], Pairs | None]":
-        """Give rows the states that were found; returns what ``feed`` does."""
+        """Give rows the kinds and states of the matchers' results; returns what ``feed`` does."""
         results, pairs = self.results, self._paired()
         if results.kinds:
             rows, kinds = np.array(results.kinds, np.int64).reshape(-1, 2).T
             for block, index, row_indexes in self._rows.by_block(rows):
                 block.kind[index] = kinds[row_indexes]
-                again = (kinds[row_indexes] != RequestKind.ONE_WAY) & (block.state[index] == State.NOT_EXPECTED)
-                block.state[index[again]] = PENDING
+                is_reopened = (kinds[row_indexes] != RequestKind.ONE_WAY) & (block.state[index] == State.NOT_EXPECTED)
+                block.state[index[is_reopened]] = PENDING
         if results.states:
             rows, states = np.array(results.states, np.int64).reshape(-1, 2).T
             rows, first_indexes = np.unique(rows, return_index=True)  # the first state counts
@@ -215,6 +215,7 @@ class Exchanges:
         return final, pairs
 
     def _paired(self) -> Pairs | None:
+        """The pairs of the matchers' results, without those of rows that left with a state."""
         if not self.results.pairs:
             return None
         rows = np.array(self.results.pairs, np.int64).reshape(-1, 2)

@@ -280,7 +280,7 @@ class RequestMatcher(TcpOrder):
         """Place a reply, and decide if one place is left."""
         c: Alignment = self.certain
         self._acknowledge(r)
-        self._use_habits()
+        self._use_unique_keys()
         named: cython.Py_ssize_t = self._named(r) if self.last_phantom >= c.start else -1
         if not c.add(PlacedReply(r, self.acknowledged, named, self._own_from(r))):
             self._give_up_span(self.acknowledged)
@@ -300,7 +300,8 @@ class RequestMatcher(TcpOrder):
             self._give_up_ring()
 
     @cython.cfunc
-    def _use_habits(self) -> cython.void:
+    def _use_unique_keys(self) -> cython.void:
+        """Let ids and own publishes limit the candidates if the client, as far as is known, repeats none of them."""
         self.certain.use_ids = self.client_keys.has_unique_ids()
         self.certain.use_publishes = self.client_keys.has_unique_publishes()
 
@@ -318,7 +319,10 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _first_of_queue(self, r: Reply) -> cython.void:
-        """All candidates read one queue, which had the message before: the first of them gets it."""
+        """If all candidates of the only placed reply read one queue, the first of them gets the message.
+
+        The client published the message before the first candidate, and the queue had it already.
+        """
         c: Alignment = self.certain
         p: PlacedReply = c.placed[0]
         earliest: Request = self.ring[p.low]
@@ -376,7 +380,7 @@ class RequestMatcher(TcpOrder):
             self.rounds.add_pair(q, r)
         if q.kind == _ONE_REPLY:
             self.client_keys.publishes.clear()  # a new queue has no earlier messages
-        if self.quiet_ns > 0:  # a slow server shows itself
+        if self.quiet_ns > 0:  # a server that took this long may take it again: only a longer silence settles
             taken_ns = min(r.ts_ns - q.end_ns, 4 * int(self.tables.habits.quiet_ns))
             self.quiet_ns = max(self.quiet_ns, taken_ns)
             self.usual_ns = min(self.usual_ns or taken_ns, taken_ns)
@@ -389,7 +393,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _pass(self, place: cython.Py_ssize_t) -> cython.void:
-        """All requests below a place are decided."""
+        """Move the anchor to a place: all requests below it are decided. Applies a change of the state."""
         c: Alignment = self.certain
         self.server_has_hole = False
         if place == len(self.ring) or (place > MIN_DROPPED and 2 * place > len(self.ring)):
@@ -415,8 +419,11 @@ class RequestMatcher(TcpOrder):
             self._decide(n, n, False)
 
     @cython.cfunc
-    def _decide(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t, orderly: cython.bint) -> cython.void:
-        """Every alignment ends at a place in x..y: give out the pairs and the states of requests below."""
+    def _decide(self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, orderly: cython.bint) -> cython.void:
+        """Emit the pairs, and the states of requests below; every alignment ends at a place from lowest to highest.
+
+        orderly: the connection ended in order.
+        """
         c: Alignment = self.certain
         q: Request
         r: Reply
@@ -425,8 +432,8 @@ class RequestMatcher(TcpOrder):
         start: cython.Py_ssize_t = c.start
         taken: dict = {}
         unsure: list = []
-        self._use_habits()
-        candidates = c.settle(x, y)
+        self._use_unique_keys()
+        candidates = c.settle(lowest, highest)
         if candidates is None:
             self._give_up_span(len(self.ring))
             return
@@ -444,12 +451,16 @@ class RequestMatcher(TcpOrder):
                 self._pair(q, r, self._evidence(r, start))
         if unsure:
             self._pair_likely(unsure, taken, orderly)
-        self._leave_unanswered(x, y, taken, unsure)
-        self._pass(y)
+        self._leave_unanswered(lowest, highest, taken, unsure)
+        self._pass(highest)
 
     @cython.cfunc
     def _evidence(self, r: Reply, start: cython.Py_ssize_t) -> cython.int:
-        """Evidence of a certain pair."""
+        """Evidence of a certain pair; start: the place of the anchor before it.
+
+        If a request since the anchor is missing or unread, only an id proves the pair. Else order does if the first
+        request must be answered; if it need not be, the echo shows which request was answered.
+        """
         if not self.tables.echoes or r.echoes_nothing:
             return _ORDER
         if start <= self.last_phantom:
@@ -458,6 +469,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
+        """A reply gets no request; is_orphan: all its candidates are phantoms."""
         self.has_unpaired = True
         is_orphan = is_orphan and not self.was_restarted
         if self.tables.echoes:  # a captured request may accept it in another state
@@ -467,9 +479,12 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_unanswered(
-        self, x: cython.Py_ssize_t, y: cython.Py_ssize_t, taken: dict, unsure: list
+        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, taken: dict, unsure: list
     ) -> cython.void:  # fmt: skip
-        """States of requests without a pair, up to a place in x..y; ``unsure``: replies that may be theirs."""
+        """States of requests without a pair, up to a place from lowest to highest.
+
+        taken: by place, the reply. unsure: replies that may be theirs, each with its first and last place.
+        """
         q: Request
         r: Reply
         i: cython.Py_ssize_t
@@ -479,13 +494,13 @@ class RequestMatcher(TcpOrder):
         for r, earliest, latest in unsure:
             bits |= r.bit
             doubt_from, doubt_to = min(doubt_from, earliest), max(doubt_to, latest + 1)
-        for i in range(self.certain.start, max(y, doubt_to)):
+        for i in range(self.certain.start, max(highest, doubt_to)):
             q = self.ring[i]
             if q.row < 0 or q.is_unread or i in taken:
                 continue
             is_doubtful: cython.bint = doubt_from <= i < doubt_to and bool(self.certain.accepted[q.code] & bits)
             if q.kind == _ONE_REPLY:
-                is_lost = self.server_has_hole and not is_doubtful and i < x
+                is_lost = self.server_has_hole and not is_doubtful and i < lowest
                 self.results.state(q.row, State.LOST if is_lost else _UNKNOWN)
             elif is_doubtful or self.server_has_hole:
                 self.results.state(q.row, _UNKNOWN)
@@ -567,6 +582,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _enter(self, state: cython.int) -> cython.void:
+        """Set the state of the connection, and with it the kinds of requests and the replies that they accept."""
         self.state, self.kinds = state, self.tables.kind[state]
         self.certain.accepted = self.tables.accepted_replies[state]
         self.skips_silent = state == self.tables.midstream_state
@@ -622,13 +638,16 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_state_open(self) -> cython.void:
-        """A missing message may have changed the state: requests are what they are in any state."""
+        """A missing message may have changed the state: a request may be of its kind in any state.
+
+        Kinds that get a reply prevail, OPTIONAL_REPLY over ONE_REPLY.
+        """
         tables = self.tables
         q: Request
         if self.state == tables.midstream_state:
             return
         may_get = {RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY}
-        # By code: the kinds in all states. A kind that gets a reply prevails, an optional reply over a certain one.
+        # By code: the kinds in all states.
         kinds = [{*kinds} for kinds in zip(*tables.kind, strict=True)]
         self.kinds = bytes(max(of_code & may_get or of_code) for of_code in kinds)
         accepted = zip(*tables.accepted_replies, strict=True)

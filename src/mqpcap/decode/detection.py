@@ -137,6 +137,8 @@ SearchCache = dict[tuple[str, str, int], tuple[int, bool, tuple[int, bool]]]
 class _SideOpening:
     """The first contiguous bytes of a side, without a PROXY header.
 
+    ``start``: the first byte is the first of the connection.
+    ``ended``: no bytes are added: the side ended, a gap follows, or OPENING_BYTES are there.
     ``searched``: results of earlier searches in these bytes.
     ``is_header_cut``: more bytes may complete a PROXY header.
     """
@@ -377,7 +379,10 @@ class Detector:
     # -- claims ------------------------------------------------------------------------
 
     def detect_buffered(self, pending: PendingDetection, origin: FlowOrigin, final: bool = True) -> Detection | None:
-        """The detection by the buffered bytes; None to wait. ``final``: no bytes follow, only its server may decide."""
+        """The detection by the buffered bytes; None to wait.
+
+        ``final``: no bytes follow. None then leaves the connection to `detect_by_server`.
+        """
         pending.conditional = []
         return self._detection(origin, pending.openings(origin, final), pending.conditional, final, pending)
 
@@ -406,6 +411,7 @@ class Detector:
         final: bool,
         pending: PendingDetection | None,
     ) -> Detection | None:
+        """The detection by openings without PROXY headers; fills ``conditional`` if only the server may decide."""
         detection, waits = self._best_claim(conditional, origin, openings, final)
         if detection is None and not waits and pending is not None and any(x.later_run for x in pending.sides):
             # The first bytes prove nothing; bytes after a gap count like a mid-stream start.
@@ -421,8 +427,8 @@ class Detector:
     ) -> tuple[Detection | None, bool]:
         """The best claim that decides, and whether a protocol waits for more bytes."""
         best: Detection | None = None
+        # Verdict, whether the protocol's own port is used, and whether the client is the client by the ports.
         best_rank = 0, False, False
-        """Verdict, whether its own port is used, and whether the client is the client by the ports."""
         waits = False
         off_port: list[Detection] = []
         client_by_port = self._client_by_port(origin)
@@ -432,7 +438,9 @@ class Detector:
             if is_proxied and openings[client].proxied is None:
                 continue  # Only a client's stream has a header.
             if best_rank >= (YES, on_port, True) and (origin.a_is_client or on_port or best_rank[1]):
-                break  # Later candidates are not better: protocols on their own port were asked first.
+                # Later candidates are not better: protocols on their own port were asked first. Off its port, a
+                # protocol is asked with both sides as the client, unless the handshake shows the client.
+                break
             claim = protocol.claims(self._opening(candidate, openings))
             verdict = claim.verdict
             if verdict in (YES, LIKELY) and self._is_withdrawn(candidate, claim, openings, final):

@@ -1,16 +1,17 @@
 """Collects the evidence of connections from their messages, and buffers messages until it decides.
 
 In: framed messages of a protocol with an `EvidenceRule`. Out: messages whose reading no later message can change.
-Called by: ``pipeline``, between `Framer` and `ColumnReader`.
+Called by: `MessageDecoder`, between `Framer` and `ColumnReader`.
 
 The rule observes the messages of a connection until its evidence is fixed: its dialect, its login. Until then messages
 that depend on the evidence are *unresolved* and wait, as copies, within the limits below. Beyond a limit, and when the
 connection ends, the evidence at that time decides.
 
-Rows must not depend on windows: the rule observes the messages of a connection in order of completion.
-While a side waits for bytes, later messages of the other side are *early*: they wait unobserved. A connection may ask
-for a fact of another connection (``Evidence.lookup``). If its own server shared no fact, it waits until ASK_NS more of
-the capture was read, and no connection that may share the fact is stalled.
+Rows must not depend on windows: the rule observes the messages of a connection in order of completion. While a side
+waits for bytes, messages that were complete after it began to wait are *early*: they are buffered and not observed.
+
+A connection may ask for a fact of another connection (``Evidence.lookup``). If its own server shared no fact, its
+messages wait until ASK_NS more of the capture was read and no connection that may share the fact is stalled.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -61,9 +62,11 @@ class EvidenceCollector:
         self._connections = connections
         self.shared: dict[str, SharedFacts] = {}
         self._unresolved: dict[str, WaitingMessages] = {}
-        """By protocol."""
+        """By protocol: messages that were observed and wait for evidence."""
         self._early: dict[str, WaitingMessages] = {}
+        """By protocol: messages that must not be observed yet."""
         self._asking: dict[str, dict[int, None]] = {}
+        """By protocol: connections that wait for a fact, in order of asking."""
 
     def evidence_of(self, flow: int) -> Evidence:
         """The evidence of a connection of a supported protocol."""
@@ -121,26 +124,31 @@ class EvidenceCollector:
             yield from self._unresolved[name].take_in_parts(self._answered(name, rule, progress()), RELEASED_BYTES)
 
     def _hold_early(self, protocol: str, parts: list[Frames], since_ns: Mapping[int, int]) -> list[Frames]:
-        """The messages that can be observed: all that were complete before a side of their connection had to wait."""
+        """Buffer early messages; returns the others, and buffered messages that are not early any longer.
+
+        ``since_ns``: by connection, the time since which a side waits for bytes. A message is early if it was complete
+        at that time or later. Nothing is early once the evidence is fixed, or if waiting messages take too much memory.
+        """
         early = self._early.setdefault(protocol, WaitingMessages())
         if not early.flows and not since_ns:
             return parts
         ready = []
         for frames in parts:
             flows, index = factorize(frames.flow)
-            is_held = np.array(
+            may_be_early = np.array(
                 [f in early.flows or (f in since_ns and not self.evidence_of(f).is_final) for f in flows.tolist()],
                 np.bool_,
             )
-            if is_held.any():
-                early.add(frames.copied(np.flatnonzero(is_held[index])))
-                frames = frames.taken(np.flatnonzero(~is_held[index]))
+            if may_be_early.any():
+                early.add(frames.copied(np.flatnonzero(may_be_early[index])))
+                frames = frames.taken(np.flatnonzero(~may_be_early[index]))
             ready.append(frames)
+        # By connection: buffered messages that were complete before this time are ready.
         until_ns: dict[int, int] = {}
         excess_bytes = self.unresolved_bytes - MAX_UNRESOLVED_TOTAL_BYTES
         for flow, waiting in early.flows.items():
-            is_free = excess_bytes > 0 or self.evidence_of(flow).is_final
-            flow_until_ns = LAST_NS if is_free else since_ns.get(flow, LAST_NS)
+            is_order_free = excess_bytes > 0 or self.evidence_of(flow).is_final
+            flow_until_ns = LAST_NS if is_order_free else since_ns.get(flow, LAST_NS)
             if waiting.first_end_ns < flow_until_ns:
                 until_ns[flow] = flow_until_ns
                 excess_bytes -= waiting.memory_bytes
@@ -165,6 +173,11 @@ class EvidenceCollector:
         return [Frames.merged(open_parts), *(part for part in fixed_parts if len(part.start))]
 
     def _release_resolved(self, reader: ColumnReader, rule: EvidenceRule, frames: Frames) -> Iterator[Frames]:
+        """Observe the messages of a part; yields those that need not wait, and buffered messages that they resolve.
+
+        The messages of a connection wait as soon as they contain evidence. If there are messages beyond the limits
+        (they are not observed), or if all that wait take too much memory, the evidence is final as it stands.
+        """
         flows, index = factorize(frames.flow)
         evidences = [self.evidence_of(flow) for flow in flows.tolist()]
         is_open = np.array([not evidence.is_final for evidence in evidences], np.bool_)
@@ -212,7 +225,7 @@ class EvidenceCollector:
                 continue
             rows = np.flatnonzero(index == i)
             rows = rows[np.lexsort((frames.offset[rows], frames.last_packet[rows], frames.end_ts_ns[rows]))]
-            if not count:
+            if not count:  # the limits count from the first message that is evidence
                 rows = rows[int(np.argmax(is_evidence[rows])) :]
             is_beyond[rows] = np.arange(1, len(rows) + 1) + count > MAX_UNRESOLVED_MESSAGES
             is_beyond[rows] |= np.cumsum(sizes[rows]) + size > MAX_UNRESOLVED_BYTES
@@ -236,7 +249,7 @@ class EvidenceCollector:
         for protocol, unresolved in self._unresolved.items():
             rule = readers(protocol).protocol.evidence
             if have_ended and rule is not None:
-                self._answered(protocol, rule, Progress(), flows)
+                self._answered(protocol, rule, Progress(), flows)  # the connections end: all of them are released
             released = [flow for flow in (unresolved.flows if flows is None else flows) if flow in unresolved.flows]
             for flow in released if have_ended else ():
                 self.evidence_of(flow).is_final = True
@@ -301,9 +314,10 @@ class EvidenceCollector:
     def _answered(
         self, protocol: str, rule: EvidenceRule, progress: Progress, flows: Collection[int] | None = None
     ) -> list[int]:
-        """The connections (of ``flows``, None: of all) that need not wait any longer for the fact they asked for."""
+        """Answer connections (of ``flows``, None: of all) that asked for a fact; returns those that wait no longer."""
         asking, shared = self._asking.get(protocol, {}), self.shared.get(protocol, SharedFacts())
-        # Connections that may still share the fact, the first two that stalled: one of them may ask itself.
+        # Connections that may still share the fact. The two that stalled first are enough: a connection does not wait
+        # for itself, and if it is the first of them, the second counts.
         stalled = nsmallest(
             2, [(ns, flow) for flow, ns in progress.since_ns.items() if asking and self._may_share(flow, protocol)]
         )

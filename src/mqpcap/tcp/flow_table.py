@@ -183,8 +183,9 @@ class FlowTable:
     ``flows``, ``sides``, ``pieces``: the records for Python. ``flow_array``, ...: the same memory for NumPy. A record
     must not be used once the table has grown. ``opened_count``: connections, including forgotten ones.
 
-    ``is_full``: the fast path stopped because the capacity for flows is used up. Otherwise it stopped at a packet of
-    ``stopped_flow`` and ``stopped_side`` that needs the slow path.
+    ``is_full``: the fast path stopped because a packet opens a connection and no capacity is left. Otherwise it stopped
+    at a packet that needs the slow path, with ``stopped_flow`` and ``stopped_side`` as connection and sender.
+    Until it stops both are those of the current packet.
 
     In methods, i is the row of a packet, q and o are the sides of its sender and receiver, off is a stream offset.
     """
@@ -339,21 +340,24 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _find(self, i: cython.longlong) -> cython.longlong:
-        """Set stopped_flow and stopped_side to those of a packet; 0 if a new flow does not fit in."""
-        r: cython.longlong
+        """Set stopped_flow and stopped_side to the newest flow of a packet's 5-tuple and to its sender.
+
+        Opens a flow if there is none; 0 if the capacity for flows is used up.
+        """
+        flow: cython.longlong
         slot: cython.longlong = self._slot(
             self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
             self._version[i],
         )  # fmt: skip
         while self._slots[slot] != 0:
-            r = self._slots[slot] - 1
-            if self._flows[r].key == self._key[i] and self._flows[r].version == self._version[i]:
-                self.stopped_flow = r
+            flow = self._slots[slot] - 1
+            if self._flows[flow].key == self._key[i] and self._flows[flow].version == self._version[i]:
+                self.stopped_flow = flow
                 self.stopped_side = 0
-                if self._is_sent_by(i, r * 2):
+                if self._is_sent_by(i, flow * 2):
                     return 1
                 self.stopped_side = 1
-                if self._is_sent_by(i, r * 2 + 1):
+                if self._is_sent_by(i, flow * 2 + 1):
                     return 1
             slot = (slot + 1) & self._mask
         if self.flow_count >= self._capacity:
@@ -365,6 +369,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _is_sent_by(self, i: cython.longlong, q: cython.longlong) -> cython.bint:
+        """Whether addresses and ports of a packet are those of a side and of the other side as the receiver."""
         o: cython.longlong = q ^ 1
         return (
             self._sides[q].lo == self._src_lo[i]
@@ -406,12 +411,13 @@ class FlowTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _slot_of(self, r: cython.longlong) -> cython.longlong:
-        a: cython.longlong = r * 2
+    def _slot_of(self, flow: cython.longlong) -> cython.longlong:
+        """`_slot` of a flow of the table."""
+        a: cython.longlong = flow * 2
         b: cython.longlong = a + 1
         return self._slot(
             self._sides[a].hi, self._sides[a].lo, self._sides[b].hi, self._sides[b].lo, self._sides[a].port,
-            self._sides[b].port, self._flows[r].version,
+            self._sides[b].port, self._flows[flow].version,
         )  # fmt: skip
 
     @cython.cfunc
@@ -546,7 +552,7 @@ class FlowTable:
         if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
-            return 0  # which SYN-ACK counts is open
+            return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
         if length > 0 and self.is_damaged(q, self._checksum[i]):
             return 0
         if flag & _RST:
@@ -559,7 +565,7 @@ class FlowTable:
             return 0
         if length != self._wire_length[i]:
             return 0
-        # Another connection of the 5-tuple may be meant: an earlier flow, or the newest if this is not it.
+        # The limit is narrow if the packet may belong to an older or a newer connection of the 5-tuple.
         near = _NEAR if self._flows[flow].previous >= 0 or self.stopped_flow != flow else _MAX_HOLE
         if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
             # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
@@ -693,6 +699,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
+        """Count a packet of a side. A RST that was not certain is void: its sender continues."""
         self._sides[q].packets += 1
         if self._sides[q].rst_seen == 2:
             self._sides[q].rst_seen = 0
@@ -778,6 +785,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def _end(self, q: cython.longlong) -> cython.longlong:
+        """Mark a side as ended in this feed."""
         self._sides[q].ended = 1
         self._ended[self.ended_count] = q
         self.ended_count += 1
@@ -797,6 +805,7 @@ class FlowTable:
         ack: cython.longlong,
         ident: cython.longlong,
     ) -> cython.longlong:
+        """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
         p: cython.longlong = self.piece_count
         self._pieces[p].side = q
         self._pieces[p].offset = self._sides[q].next_offset
@@ -1003,12 +1012,12 @@ class FlowTable:
     def accept(
         self, q: int, start: int, length: int, ts_ns: int, packet_number: int, file: int, ack: int, ident: int
     ) -> None:
-        """Append a piece at a side's next offset; the side ends if its FIN is reached. ack: -1 without one."""
+        """`_accept`, with capacity for the piece."""
         self.reserve(0)
         self._accept(q, start, length, ts_ns, packet_number, file, ack, ident)
 
     def end(self, q: int) -> None:
-        """Mark a side as ended in this feed."""
+        """`_end`, with capacity for the side."""
         self.reserve(0)
         self._end(q)
 
