@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from examples import one_in
 from running import environment
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Packet, Raw
@@ -66,7 +67,7 @@ def test_the_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> 
 # -- tables --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", CAPTURES[::5], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", one_in(5, CAPTURES), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_tables_are_those_of_a_dissection(path: Path) -> None:
     made = dissect(captures([str(path)]).captures[0])
     recording = mqpcap.open(path)
@@ -210,7 +211,7 @@ def same(one: Packet, other: Packet) -> bool:
     return one.original == other.original and one.command() == other.command() and one.mq == other.mq
 
 
-@pytest.mark.parametrize("path", CAPTURES[::4], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", one_in(8, CAPTURES), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_row_leads_to_its_message_and_packets(path: Path) -> None:
     """The message is that of MqSession; the packets, read by Scapy, carry its bytes."""
     recording = mqpcap.open(path)
@@ -403,7 +404,7 @@ def test_threads_share_a_compressed_capture(tmp_path: Path) -> None:
     packed = tmp_path / "qos1.pcap.gz"
     packed.write_bytes(gzip.compress(Path(QOS1).read_bytes()))
     recording = mqpcap.open(packed)
-    rows = recording.messages.to_pylist() * 5
+    rows = recording.messages.to_pylist()[:60] * 5
     wanted = [recording.packet(row).original for row in rows]
 
     with ThreadPoolExecutor(8) as pool:

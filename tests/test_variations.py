@@ -1,4 +1,4 @@
-"""A matrix: the begin of every sample capture and every way to read it give the same rows.
+"""A matrix: the begin of sample captures and every way to read it give the same rows.
 
 The variations are windows of few packets, messages paired in pieces, a pickled state, and compressed
 files. The same is held by
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from examples import one_in
 from mutated_captures import PCAPS, capture_bytes, records, tables
 
 from mqpcap import pipeline
@@ -24,7 +25,9 @@ from mqpcap.tables.output import Dissection
 
 FIRST_PACKETS = 30
 """Packets of a capture that are read."""
-CAPTURES = [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(PCAPS.glob("*/*.pcap"))]
+CAPTURES = [
+    pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in one_in(2, sorted(PCAPS.glob("*/*.pcap")))
+]
 Rows = dict[str, Counter[str]]
 
 

@@ -20,9 +20,9 @@ from mqpcap.tables.output import Output
 PCAPS = Path(__file__).parents[2] / "pcaps"
 
 
-def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, int]:
+def read(path: Path, monkeypatch: pytest.MonkeyPatch, window_packets: int) -> tuple[list[str], int, int]:
     """The dialects of all messages, and the most unresolved messages of a connection and bytes of all connections."""
-    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", window_packets)
     dialects: list[str] = []
 
     def take(output: Output) -> None:
@@ -44,7 +44,7 @@ def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int, i
 def free() -> tuple[list[str], int, int]:
     """What is read with the limits as they are."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        return read(PCAPS / "blipmq/midstream.pcap", monkeypatch)
+        return read(PCAPS / "blipmq/midstream.pcap", monkeypatch, 4)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_unresolved_messages_are_bounded(
     free_dialects, free_messages, free_bytes = free
     monkeypatch.setattr(evidence, limit, value)
 
-    dialects, messages, size_bytes = read(PCAPS / "blipmq/midstream.pcap", monkeypatch)
+    dialects, messages, size_bytes = read(PCAPS / "blipmq/midstream.pcap", monkeypatch, 4)
 
     assert len(dialects) == len(free_dialects)
     assert messages < free_messages and size_bytes < free_bytes
@@ -92,7 +92,7 @@ def test_unresolved_messages_are_counted_with_what_they_take(monkeypatch: pytest
 
 def test_messages_of_a_connection_with_fixed_evidence_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """HELLO names the version, so only HELLO itself waits, for nothing but the end of its window."""
-    _, messages, _ = read(PCAPS / "blipmq/qos1.pcap", monkeypatch)
+    _, messages, _ = read(PCAPS / "blipmq/qos1.pcap", monkeypatch, 1)
 
     assert messages <= 1
 
@@ -118,10 +118,10 @@ def test_messages_that_wait_for_a_login_or_for_bytes_are_bounded(
     segments = [*OPENING, *server, *sent([DATA_CONNECT, *[MESSAGE] * 100])]
     path = tmp_path / "capture.pcap"
     path.write_bytes(pcap(segments, 8765))
-    _, _, free_bytes = read(path, monkeypatch)
+    _, _, free_bytes = read(path, monkeypatch, 1)
     monkeypatch.setattr(evidence, "MAX_UNRESOLVED_TOTAL_BYTES", 30_000)
 
-    dialects, _, size_bytes = read(path, monkeypatch)
+    dialects, _, size_bytes = read(path, monkeypatch, 1)
 
     assert dialects == ["v1"] * 101
     assert size_bytes < 30_000 + 10_000  # and one message
