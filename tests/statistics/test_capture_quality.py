@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from mqpcap.capture import FileFacts
-from mqpcap.statistics.capture_quality import Report
+from mqpcap.reading import Choices, Outcome, background, find_captures
+from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 
@@ -67,3 +68,50 @@ def test_a_verdict_tells_all_that_stands_against_a_capture() -> None:
     assert report(0, None).verdict() == "empty: there is no packet"
     assert report(3, None).verdict() == "nothing ours: there is no TCP connection"
     assert (report(3, None).decoded_share, report(3, None).dropped_count, damaged.dropped_count) == (None, None, 2)
+
+
+def report_and_rows(path: str, columns: frozenset[str] | None) -> tuple[Report, list[Output]]:
+    """The report of a capture, and the rows that were made for it."""
+    outputs: list[Output] = []
+    outcome = Outcome(Choices())
+    (capture,) = find_captures([path], outcome)
+    with background(outcome.choices, 0) as worker:
+        made = report_of(capture, outcome, lambda size: None, worker, outputs.append, columns=columns)
+    assert made is not None
+    return made, outputs
+
+
+@pytest.mark.parametrize("name", ["kokaq/go1_session", "fq/session", "flymq/fetch", "faults/blipmq_lost"])
+def test_a_report_reads_only_the_columns_that_it_counts(name: str) -> None:
+    """Columns that nobody reads took a sixth of the time of a capture of 960,000 messages."""
+    path = f"pcaps/{name}.pcap"
+    whole, _ = report_and_rows(path, None)
+    made, outputs = report_and_rows(path, frozenset())
+    messages = [output for output in outputs if output.table == "messages"]
+
+    assert made.as_json() == whole.as_json()
+    assert messages
+    for output in messages:
+        assert {"body_len", "partition_id", "group_name", "message_id"}.isdisjoint(output.rows.column_names)
+        assert output.fields is not None
+        assert {"body", "value", "route", "queue"}.isdisjoint(output.fields.column_names)
+
+
+@pytest.mark.parametrize("are_spread", [False, True])
+def test_pairs_are_counted_by_protocol_state_and_connection(are_spread: bool) -> None:
+    """Ids of connections have 64 bits; replies without a request are no pairs."""
+    ids = [5, 5, 5, 7, 7, 7]
+    states = ["answered", "unknown", "likely", "unknown", "orphan", "not_expected"]
+    rows = pa.table(
+        {
+            "connection_id": [connection_id << (56 if are_spread else 0) for connection_id in ids],
+            "protocol": ["kokaq"] * 6, "state": states, "request_offset": [0, 10, 20, 0, None, 30],
+        }
+    )  # fmt: skip
+    made = Report()
+    for _ in range(2):
+        made.take(Output("exchanges", rows))
+
+    assert made.pairs == {"kokaq": {"certain": 2, "likely": 2, "unknown": 4}}
+    assert [*made._unknown.values()] == [2, 2]
+    assert [*made._unpaired.values()] == [2]

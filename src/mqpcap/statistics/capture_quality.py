@@ -8,13 +8,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqpcap.arrays import codes_of, dictionary, factorize
 from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
 from mqpcap.capture.annotations import Annotations, annotations
@@ -22,7 +23,7 @@ from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
 from mqpcap.pipeline import CapturePipeline
-from mqpcap.reading import Meter, Outcome, limit_notes, read
+from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
@@ -49,6 +50,8 @@ SUMS = (
     "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
+COLUMNS = frozenset({"protocol", "client_name", "status", "flaw", "resynced", "frame_len"})
+"""The columns of ``messages`` that a report is made of."""
 NO_EVIDENCE, NOT_SHOWN, ENDED_FIRST = "no evidence", "the protocol does not show it", "the capture ended first"
 CERTAINTY = {"answered": "certain", "likely": "likely", "unknown": "unknown"}
 """By state of an exchange: how sure its pair is. Requests with any other state have no pair to find."""
@@ -133,12 +136,15 @@ class Report:
 
     def _take_exchanges(self, rows: pa.Table) -> None:
         protocol = rows["protocol"][0].as_py()
-        states = rows["state"].cast(pa.string()).combine_chunks().dictionary_encode()
-        ids, is_reply = rows["connection_id"].to_numpy(), pc.is_null(rows["request_offset"]).to_numpy()
-        keys = np.stack([ids, states.indices.to_numpy().astype(np.int64), is_reply.astype(np.int64)])
-        groups, counts = np.unique(keys, axis=1, return_counts=True)
-        for (connection_id, state, reply), count in zip(groups.T.tolist(), counts.tolist(), strict=True):
-            certainty = CERTAINTY.get(states.dictionary[state].as_py())
+        states, is_reply = dictionary(rows["state"]), pc.is_null(rows["request_offset"]).to_numpy()
+        ids, index = factorize(rows["connection_id"].to_numpy())
+        names = states.dictionary.to_pylist()
+        counts = np.bincount((index * len(names) + codes_of(states)) * 2 + is_reply)
+        groups = np.flatnonzero(counts)
+        connection_ids = ids[groups // (len(names) * 2)].tolist()
+        for connection_id, group, count in zip(connection_ids, groups.tolist(), counts[groups].tolist(), strict=True):
+            state, reply = divmod(group % (len(names) * 2), 2)
+            certainty = CERTAINTY.get(names[state])
             if reply:
                 self._unpaired[connection_id] += count
             elif certainty:
@@ -438,8 +444,12 @@ def report_of(
     worker: Background,
     also: Emit = lambda output: None,
     tables: frozenset[str] = frozenset(),
+    columns: frozenset[str] | None = frozenset(),
 ) -> Report | None:
-    """The numbers of a capture, None if nothing of it can be read; ``also`` is given its rows, also of ``tables``."""
+    """The numbers of a capture, None if nothing of it can be read.
+
+    ``also`` is given its rows, also of ``tables``; ``columns``: those of ``messages`` that it reads, None for all.
+    """
     report = Report()
 
     def take(output: Output) -> None:
@@ -448,6 +458,8 @@ def report_of(
         also(output)
 
     options = outcome.choices.dissection(only=tables | {"exchanges"})
+    if columns is not None and not outcome.choices.decode_as:
+        options = replace(options, policy=replace(options.policy, columns=columns | COLUMNS | READ_FOR_NOTES))
     pipeline = CapturePipeline(capture, options, take, worker, NUMBERED)
     if not read(pipeline, outcome, meter):
         return None

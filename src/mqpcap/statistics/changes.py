@@ -161,7 +161,8 @@ def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background, w
         if outcome.tally is not None:
             first_ns = first_packet_ns([capture]) or 0
             take = selected_counts(outcome.tally, counters, partial(int, first_ns))
-        quality = report_of(capture, outcome, meter, worker, take, counters.optional_tables)
+        columns = counters.columns if outcome.tally is None else None
+        quality = report_of(capture, outcome, meter, worker, take, counters.optional_tables, columns)
         counters.end_of_capture(capture.facts)
         if quality is not None:
             side.qualities.append(quality)

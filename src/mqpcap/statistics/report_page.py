@@ -127,8 +127,8 @@ class Page:
     def take(self, capture: Capture, meter: Meter) -> None:
         """Read a capture."""
         with background(self._outcome.choices, size_bytes([capture])) as worker:
-            tables = frozenset({"exchanges"})
-            quality = report_of(capture, self._outcome, meter, worker, self._counters.take, tables)
+            counters, tables = self._counters, frozenset({"exchanges"})
+            quality = report_of(capture, self._outcome, meter, worker, counters.take, tables, counters.columns)
         self._counters.end_of_capture(capture.facts)
         if quality is not None:
             self.qualities.append(quality)
