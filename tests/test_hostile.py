@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from examples import examples
-from hypothesis import given
-from hypothesis import strategies as st
 from running import ended_if_hung
 from torture import ACK, MAKERS, SYN, Segment, broken_laws, pcap, read_bytes
 
@@ -17,69 +14,7 @@ from mqpcap.capture import captures
 from mqpcap.decode import bytecode as interpreter
 from mqpcap.pipeline import dissect
 
-PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
-SAMPLES = {
-    name: (PCAPS / f"{name}.pcap").read_bytes()
-    for name in (
-        "blipmq/framing_errors", "flymq/core", "faults/fq_lost", "faults/kokaq_no_syn", "msgq/flat_session",
-        "faults/msgq_snapped", "blipmq/midstream",
-    )
-}  # fmt: skip
 PORTS = {name: port for name, (port, _) in MAKERS.items() if name != "toy"}
-
-
-def records(data: bytes) -> list[bytes]:
-    out, at = [], 24
-    while at < len(data):
-        size = struct.unpack_from("<I", data, at + 8)[0]
-        out.append(data[at : at + 16 + size])
-        at += 16 + size
-    return out
-
-
-@examples(20)
-@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(1, 60))
-def test_flipped_bytes_keep_the_laws(name: str, seed: int, flips: int) -> None:
-    """Anywhere behind the record headers, which are ``capture``'s affair."""
-    dice = random.Random(seed)
-    changed = [bytearray(r) for r in records(SAMPLES[name])]
-    for _ in range(flips):
-        record = dice.choice(changed)
-        record[dice.randrange(16, len(record))] ^= dice.randrange(1, 256)
-
-    assert broken_laws(read_bytes(SAMPLES[name][:24] + b"".join(changed))) == []
-
-
-@examples(15)
-@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(0, 40))
-def test_flipped_bytes_of_the_file_raise_nothing(name: str, seed: int, flips: int) -> None:
-    dice = random.Random(seed)
-    data = bytearray(SAMPLES[name])
-    for _ in range(flips):
-        data[dice.randrange(24, len(data))] ^= dice.randrange(1, 256)
-
-    assert broken_laws(read_bytes(bytes(data))) == []
-
-
-@examples(20)
-@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32))
-def test_dropped_doubled_and_reordered_packets_keep_the_laws(name: str, seed: int) -> None:
-    dice = random.Random(seed)
-    out: list[bytes] = []
-    for record in records(SAMPLES[name]):
-        what = dice.random()
-        if what < 0.05:
-            continue
-        out.append(record)
-        if what > 0.93:
-            again = bytearray(record)
-            if len(again) > 90 and what > 0.96:
-                again[-dice.randrange(1, len(again) - 80)] ^= 0xFF
-            out.insert(dice.randrange(max(len(out) - 6, 0), len(out) + 1), bytes(again))
-        elif what > 0.88 and len(out) > 3:
-            out[-1], out[-3] = out[-3], out[-1]
-
-    assert broken_laws(read_bytes(SAMPLES[name][:24] + b"".join(out))) == []
 
 
 def stream(body: bytes, port: int, started: bool, first: bytes = b"") -> bytes:

@@ -5,19 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture import MAKERS, Result, cases, pcap, read, read_bytes, toy_layer
+from torture import Result, read
 
 from mqpcap.capture import windows
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-SAMPLES = [
-    "blipmq/framing_errors", "blipmq/midstream", "blipmq/synthetic_v2_plain", "faults/blipmq_snapped",
-    "flymq/malformed", "flymq/login", "faults/flymq_no_syn", "faults/flymq_snapped",
-    "fq/midstream", "fq/node_client", "faults/fq_lost", "faults/fq_snapped",
-    "kokaq/go1_midstream", "kokaq/doc_session", "faults/kokaq_snapped",
-    "msgq/json_session", "faults/msgq_no_syn", "faults/msgq_snapped",
-    "strangers/tls_9092", "strangers/http_5555",
-]  # fmt: skip
+SAMPLES = ["faults/flymq_snapped", "msgq/by_document"]
+"""Small ones: all captures are read in small windows by ``test_variations.py``."""
 ONE_PACKET, FEW_PACKETS = 64, 4096
 
 
@@ -37,17 +31,6 @@ def test_windows_change_no_row(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
 
     assert rows(read(path)) == rows(whole)
-
-
-@pytest.mark.parametrize("protocol", MAKERS)
-def test_windows_change_no_row_of_the_torture_table(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with toy_layer():
-        captures = [pcap(case.segments, MAKERS[protocol][0]) for case in cases(protocol, 20)]
-        whole = [rows(read_bytes(data), "capture", "capture_file") for data in captures]
-
-        monkeypatch.setattr(windows, "WINDOW_BYTES", ONE_PACKET)
-
-        assert [rows(read_bytes(data), "capture", "capture_file") for data in captures] == whole
 
 
 def rotated(path: Path, folder: Path, parts: int) -> None:

@@ -61,7 +61,10 @@ def messages_of(name: str) -> Batch:
 
 
 def changed(batch: Batch, dice: Random) -> Batch:
-    """A stretch of the messages, from any place: some are missing or truncated, some have no acknowledgement."""
+    """A stretch of the messages: some are missing or truncated, have no acknowledgement, or an old time.
+
+    They are in order of capture, which is then not that of time.
+    """
     start = dice.choice((0, dice.randrange(len(batch))))
     rows = range(start, min(start + ROWS, len(batch)))
     loss = dice.choice((0, 0.05, 0.3))
@@ -70,12 +73,13 @@ def changed(batch: Batch, dice: Random) -> Batch:
     def mask(share: float) -> NDArray[np.bool_]:
         return np.array([dice.random() < share for _ in range(len(batch))], np.bool_)
 
-    has_no_ack = mask(dice.choice((0, 0.1)))
+    has_no_ack, is_early = mask(dice.choice((0, 0.1))), mask(dice.choice((0, 0.1)))
     return replace(
         batch,
         truncated=batch.truncated | mask(dice.choice((0, 0.05))),
         after_gap=batch.after_gap | mask(loss),
         start_seen=batch.start_seen & (dice.random() < 0.8),
+        ts_ns=batch.ts_ns - 500_000 * (is_early & batch.from_client),
         first_ack=np.where(has_no_ack, NO_OFFSET, batch.first_ack),
         last_ack=np.where(has_no_ack, NO_OFFSET, batch.last_ack),
     )
@@ -92,12 +96,19 @@ def ends_of(batch: Batch, dice: Random) -> dict[int, End]:
     }  # fmt: skip
 
 
+def in_time(batch: Batch) -> Batch:
+    """The messages in order of time, as a batch has them."""
+    return batch.taken(np.argsort(batch.ts_ns, kind="stable"))
+
+
 def correlated(rule: CorrelationRule, batches: list[Batch], ends: dict[int, End]) -> dict[str, list[dict[str, Any]]]:
     """The rows of both tables."""
     correlation = Correlation("test", rule, PRINTS)
     rows: dict[str, list[dict[str, Any]]] = {"exchanges": [], "deliveries": []}
+    newest_ns = 0
     for batch in batches:
-        for table, new in correlation.feed(batch, Watermarks({}, int(batch.ts_ns.max()))):
+        newest_ns = max(newest_ns, int(batch.ts_ns.max()))
+        for table, new in correlation.feed(in_time(batch), Watermarks({}, newest_ns)):
             rows[table] += new.to_pylist()
     for table, new in [*correlation.close(closing(ends)), *correlation.finish()]:
         rows[table] += new.to_pylist()

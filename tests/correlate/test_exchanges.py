@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -415,16 +414,6 @@ FEW_FOUND = {"kokaq": 0.7}
 Said = list[tuple[int | None, int | None, State]]
 
 
-def cut(rows: list[Row], dice: random.Random) -> list[list[Row]]:
-    """The rows as several windows complete them."""
-    times = sorted(row["ts_ns"] for row in rows)
-    borders = sorted(dice.sample(times, min(len(times), dice.choice((1, 2, 5, 1000)))))
-    return [
-        [row for row in rows if low < row["ts_ns"] <= high]
-        for low, high in pairwise([-1, *borders, 1 << 62])
-    ]  # fmt: skip
-
-
 def run(talk: Talk, rule: CorrelationRule, parts: list[list[Row]] | None = None) -> Said:
     """What the engine says, in rows of the talk."""
     types = dict.fromkeys(rule.needed, pa.int64())
@@ -498,30 +487,6 @@ def test_damaged_conversations_are_never_guessed(name: str) -> None:
         assert wrong(talk, said) == [], seed
     print(f"{name}: {pairs_found} of {pairs_there} pairs found in damaged conversations")
     assert pairs_found >= FEW_FOUND.get(name, 0.5) * pairs_there
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_how_much_comes_at_once_is_nothing(name: str) -> None:
-    """Of eight connections, half of them damaged, in windows cut anywhere."""
-    rule = RULES[name]
-    types = dict.fromkeys(rule.needed, pa.int64())
-    for seed in range(TRIES // 10):
-        rows: list[Row] = []
-        talks: dict[int, Talk] = {}
-        dice = random.Random(seed)
-        for one in range(1, 9):
-            talks[one] = conversation(rule, dice)
-            if one % 2:
-                talks[one] = damaged(talks[one], dice)
-            rows += presented(talks[one], rule, one)
-        ends = {one: talk.end for one, talk in talks.items()}
-        started = {one: talk.started for one, talk in talks.items()}
-        at_once, bit_by_bit = (
-            sorted(map(repr, correlated(rule, parts, ends, types, started)["exchanges"]))
-            for parts in ([rows], cut(rows, dice))
-        )
-
-        assert at_once == bit_by_bit, seed
 
 
 def test_refusal_captured_before_its_login_does_not_leave_it_unanswered() -> None:
