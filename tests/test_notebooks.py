@@ -296,7 +296,7 @@ def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = {"metadata": {"path": str(FOLDER)}}
     # What a cell prints is one output, however slowly it comes.
     client = nbclient.NotebookClient(
-        notebook, timeout=1200, kernel_name="python3", resources=where, coalesce_streams=True
+        notebook, timeout=600, kernel_name="python3", resources=where, coalesce_streams=True
     )
     client.execute()
 

@@ -61,7 +61,7 @@ WITHOUT_INPUT = ("show -", "protocols", "fields", "ask", "samples", "help")
 ONE_INPUT = ("explain", "diff", "follow", "follow --at", "report", "lake")
 """Commands that take no further input: the unreadable one is misuse, too."""
 SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}
-PATIENCE_S = 1200
+PATIENCE_S = 300
 SMALL_BYTES = 8 << 10
 LONG_BYTES = 12 << 20
 

@@ -51,13 +51,18 @@ def test_two_names_that_are_not_utf8_are_two_captures_in_the_tables(two_names: P
         assert sorted(set(rows)) == [r"\xfe.pcap", r"\xff.pcap"], table
 
 
-@pytest.mark.parametrize("variables", [NO_UTF8, C_LOCALE], ids=["PYTHONIOENCODING", "LC_ALL"])
-@pytest.mark.parametrize(
-    "words",
-    ["show", "show -v", "show -x", "show --json", "stats --by topic", "stats --by topic --csv",
-     "stats --by topic --json", "stats --producers", "follow --connection c1", "diff --all OTHER",
-     "diff --all --json OTHER", "explain --at 10", "explain --json --at 10"],
+COMMANDS = (
+    "show", "show -v", "show -x", "show --json", "stats --by topic", "stats --by topic --csv",
+    "stats --by topic --json",
+    "stats --producers", "follow --connection c1", "diff --all OTHER", "diff --all --json OTHER", "explain --at 10",
+    "explain --json --at 10",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [*((words, NO_UTF8) for words in COMMANDS), ("show", C_LOCALE), ("stats --producers", C_LOCALE)],
+)
 def test_characters_that_stdout_lacks_are_escaped(words: str, variables: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pings([2], ["tópico🐇"]))
     (tmp_path / "b.pcap").write_bytes(pings([2]))

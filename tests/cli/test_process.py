@@ -28,7 +28,7 @@ def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -
     )  # fmt: skip
     with begun(fifo, (ROOT / QOS1).read_bytes()[:4000]):
         exporting.send_signal(signal.SIGINT)
-        assert exporting.wait(timeout=1200) == 1
+        assert exporting.wait(timeout=300) == 1
 
     assert exporting.stderr is not None
     assert exporting.stderr.read() == "mqpcap: interrupted\n"
@@ -68,7 +68,7 @@ def test_a_command_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
 
     command.terminate()
 
-    assert command.communicate(timeout=1200)[1] == b"mqpcap: terminated\n"
+    assert command.communicate(timeout=300)[1] == b"mqpcap: terminated\n"
     assert (command.returncode, list(tmp_path.iterdir())) == (1, [])
 
 
@@ -82,14 +82,14 @@ def test_an_export_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
     )  # fmt: skip
     with pipe.open("wb", buffering=0) as writer:
         writer.write((ROOT / QOS1).read_bytes()[:20_000])
-        deadline_s = time.monotonic() + 1200
+        deadline_s = time.monotonic() + 300
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert len(list(tmp_path.iterdir())) == 2
 
         command.terminate()
 
-        assert command.communicate(timeout=1200)[1] == b"mqpcap: terminated\n"
+        assert command.communicate(timeout=300)[1] == b"mqpcap: terminated\n"
     assert (command.returncode, list(tmp_path.iterdir())) == (1, [pipe])
 
 
@@ -104,7 +104,7 @@ def test_what_costs_half_a_second_is_not_there(name: str) -> None:
 def run_script(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """A process of its own that may end itself: what its signals do must not reach the tests."""
     return subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, env=environment(), capture_output=True,
-                          text=True, check=False, timeout=1200)  # fmt: skip
+                          text=True, check=False, timeout=300)  # fmt: skip
 
 
 def test_sigterm_unwinds_once() -> None:

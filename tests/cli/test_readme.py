@@ -98,7 +98,7 @@ def test_python_and_scapy_examples_run(page: Path, place: Path) -> None:
     whole = [x for x in examples if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", x, re.MULTILINE)]
     each = "import sys\nfor code in sys.argv[1:]:\n    exec(code, {'__name__': '__main__'})"
     if whole:
-        subprocess.run([sys.executable, "-c", each, *whole], cwd=place, env=environment(), check=True, timeout=1200)
+        subprocess.run([sys.executable, "-c", each, *whole], cwd=place, env=environment(), check=True, timeout=300)
 
 
 SCAPY_PAGES = [README, ROOT / "src" / "mqpcap" / "scapy" / "README.md"]
@@ -122,7 +122,7 @@ def test_pieces_that_listen_and_ask_run(code: str, place: Path) -> None:
     with Broker() as broker:
         lines = "import socket\nfrom scapy.all import *\nfrom mqpcap.scapy import *\n" + code
         lines = re.sub(r"timeout=\d+", "timeout=1", lines.replace("5555", str(broker.port)))
-        lines = re.sub(r"(sr1\(.*timeout=)1", r"\g<1>1200", lines)
+        lines = re.sub(r"(sr1\(.*timeout=)1", r"\g<1>300", lines)
         ended = subprocess.run(
             [sys.executable, "-c", lines], cwd=place, env=environment(), check=True, stdout=subprocess.PIPE, text=True
         )

@@ -523,8 +523,8 @@ def test_the_installed_command_hides_a_key_in_a_frame_of_another_operation(tmp_p
     path = written(tmp_path, 5555, packets)
     command = [sys.executable, "-m", "mqpcap", "show", "-q", "-v", "-x", str(path)]
 
-    said = subprocess.run(command, capture_output=True, check=True, timeout=1200).stdout
-    shown = subprocess.run([*command, "--show-secrets"], capture_output=True, check=True, timeout=1200).stdout
+    said = subprocess.run(command, capture_output=True, check=True, timeout=300).stdout
+    shown = subprocess.run([*command, "--show-secrets"], capture_output=True, check=True, timeout=300).stdout
 
     assert leaks(said, [key]) == []
     assert leaks(shown, [key]) == [key]

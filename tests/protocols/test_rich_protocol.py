@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> str:
     path = os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
-        capture_output=True, text=True, check=False, timeout=1200,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

@@ -63,7 +63,7 @@ from mqpcap.protocols.kokaq import (
 from mqpcap.protocols.msgq import MsgQ, MsgQFlat, MsgQGetlname, MsgQJson, MsgQLname
 from mqpcap.schema.message import Message
 
-TIMEOUT_S = 1200  # never waited for: sr() ends with the last answer
+TIMEOUT_S = 300  # never waited for: sr() ends with the last answer
 
 
 def ping(number: int) -> Packet:

@@ -19,8 +19,8 @@ import command_server
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "mqpcap"]
-TIMEOUT_S = 1200
-"""Ends what hangs; nothing is slow enough to meet it. Other limits of tests are as long."""
+TIMEOUT_S = 300
+"""Ends what hangs; nothing is slow enough to meet it. Other limits of tests are as long, but for Spark and brokers."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def begun(fifo: Path, data: bytes) -> Iterator[None]:
     with fifo.open("wb") as feeding:
         feeding.write(data)
         feeding.flush()
-        deadline = time.monotonic() + 1200
+        deadline = time.monotonic() + 300
         while not list(fifo.parent.glob(".tables*")) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield
@@ -104,7 +104,7 @@ def on_terminal(width: int, *arguments: str, colours: bool = False) -> str:
         while some := os.read(ours, 65536):
             said += some
     os.close(ours)
-    assert command.wait(1200) == 0
+    assert command.wait(300) == 0
     return said.decode()
 
 
