@@ -110,7 +110,7 @@ def test_two_of_three_opening_segments_make_the_start_known(order: str, tmp_path
 
 
 @pytest.mark.usefixtures("window_packets")
-def test_a_handshake_behind_the_first_bytes_comes_too_late_to_make_the_start_known(tmp_path: Any) -> None:
+def test_a_handshake_after_the_first_bytes_does_not_show_the_start(tmp_path: Any) -> None:
     """The client's first message is complete, and its row made, before the SYN-ACK.
 
     It acknowledges a reply, so it is not the client's first ACK, which would make the start known with the SYN.
@@ -125,7 +125,7 @@ def test_a_handshake_behind_the_first_bytes_comes_too_late_to_make_the_start_kno
 
 
 @pytest.mark.usefixtures("window_packets")
-def test_a_syn_behind_the_first_bytes_says_nothing_new(tmp_path: Any) -> None:
+def test_a_syn_after_the_first_bytes_proves_nothing_new(tmp_path: Any) -> None:
     """The SYN-ACK made both starts known; the client's first bytes come in another order than they were sent."""
     segments = [SYN_ACK, client(24, 0), server(0, 48), SYN_SENT, client(0, 0)]
 

@@ -41,7 +41,7 @@ def test_hard_shapes_decode_to_the_last_message(make: Callable[[Path], int], tmp
     assert {m["flaw"] for m in result.messages} == {None}
 
 
-def test_no_connection_of_foreign_traffic_is_taken_for_ours(tmp_path: Path) -> None:
+def test_no_connection_of_foreign_traffic_is_claimed(tmp_path: Path) -> None:
     count = traffic.foreign(tmp_path / "x.pcap", 200_000)
 
     result = read(tmp_path / "x.pcap")

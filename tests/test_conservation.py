@@ -30,7 +30,7 @@ def test_every_captured_byte_of_more_captures_is_accounted_for(path: Path) -> No
     assert broken_laws(read(path)) == []
 
 
-def test_a_file_that_goes_while_its_capture_is_read_costs_only_what_it_held(tmp_path: Path) -> None:
+def test_a_file_removed_while_its_capture_is_read_costs_its_own_rows_only(tmp_path: Path) -> None:
     """The first of two rotated files is read; the rows of what it holds are there, and why the rest is not."""
     data = (ROOT / "pcaps/blipmq/qos1.pcap").read_bytes()
     half = 24

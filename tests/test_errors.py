@@ -5,7 +5,7 @@ import io
 from mqpcap.errors import CaptureError, let_go, one_line
 
 
-def test_an_error_is_told_on_one_line() -> None:
+def test_an_error_is_reported_on_one_line() -> None:
     assert one_line(CaptureError("no capture:\n  begins\twith 00")) == "no capture: begins with 00"
 
 

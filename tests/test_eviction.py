@@ -79,7 +79,7 @@ def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeyp
         assert sum(c["bytes_c2s"] + c["bytes_s2c"] for c in after.connections) == bytes_
 
 
-def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_connections_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "evicted_open" not in dissect(capture_of("fq/session")).counts
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
@@ -89,7 +89,7 @@ def test_what_had_to_leave_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["flymq/malformed", "fq/errors", "kokaq/go1_session", "msgq/flat_errors"])
-def test_a_connection_that_nobody_recognised_may_leave_after_the_last_packet(
+def test_an_unrecognised_connection_may_be_evicted_after_the_last_packet(
     name: str, monkeypatch: pytest.MonkeyPatch, closed: list[int]
 ) -> None:
     whole = tables(name)

@@ -69,7 +69,7 @@ def client_names(path: Path) -> list[tuple[str, str]]:
     return sorted((m["client_name"] or "", m["group_name"] or "") for m in rows)
 
 
-def test_a_login_of_fq_that_is_read_after_its_answer_names_the_connection_in_any_windows(tmp_path: Path) -> None:
+def test_a_login_of_fq_captured_after_its_reply_names_the_connection_in_any_windows(tmp_path: Path) -> None:
     """The login's first packet comes 55 packets late, after the key that answers it."""
     head, packets, expected = session(tmp_path)
     login = next(k for k, (_, _, body) in enumerate(packets) if body[66:] == b"\xaa\xaa")
@@ -103,7 +103,7 @@ def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp
 
 
 @pytest.mark.parametrize("before", [2, 30])
-def test_what_is_too_late_to_be_evidence_is_so_in_any_windows(
+def test_messages_beyond_the_limit_are_no_evidence_in_any_windows(
     before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A BlipMQ connection whose begin is missing names its version behind so many messages, of which 10 may wait."""

@@ -50,7 +50,7 @@ def test_all_groups_are_in_the_manifest_under_names_of_their_own(tmp_path: Path)
     assert [one.dissected_count for one in told] == [1, 1, 1, 1]
 
 
-def test_a_capture_that_is_gone_is_told_and_the_others_are_written(tmp_path: Path) -> None:
+def test_a_missing_capture_is_reported_and_the_others_are_written(tmp_path: Path) -> None:
     copies = []
     for k, name in enumerate(SOME[:2]):
         copies.append(tmp_path / f"{k}.pcap")
@@ -78,7 +78,7 @@ def test_a_process_that_dies_is_an_error_and_no_wait(tmp_path: Path) -> None:
         list(groups.written_in_groups([[Death()], [Death()]], Choices(jobs=2), tmp_path, lambda n: None))  # type: ignore[list-item]
 
 
-def test_a_full_or_forbidden_disk_is_told_by_the_process_that_met_it(tmp_path: Path) -> None:
+def test_a_full_or_forbidden_disk_is_reported_by_the_process_that_met_it(tmp_path: Path) -> None:
     found = captures([str(PCAPS / name) for name in SOME[:2]]).captures
     (tmp_path / "file").write_text("in the way")
 
@@ -100,7 +100,7 @@ def test_captures_are_grouped_by_size_alone(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "name", ["fq/midstream.pcap", "flymq/core.pcap", "kokaq/go1_pipelined.pcap", "blipmq/wal500.pcap"]
 )
-def test_a_capture_is_written_the_same_whether_rows_are_finished_behind_or_not(
+def test_a_capture_is_written_the_same_with_and_without_a_background_thread(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_BYTES", 512)  # so that many pieces are given while others are read
@@ -114,7 +114,7 @@ def test_a_capture_is_written_the_same_whether_rows_are_finished_behind_or_not(
     assert files[0] == files[1] and files[0]
 
 
-def test_a_failure_behind_the_reading_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_the_background_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(part: object, rows: object) -> None:
         raise OutputError("no space left")
 

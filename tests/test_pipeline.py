@@ -43,7 +43,7 @@ def tables(path: Path, options: Options) -> dict[str, pa.Table]:
 
 @pytest.mark.parametrize("name", ["blipmq/qos1.pcap", "flymq/pipelining.pcap", "fq/session.pcap"])
 @pytest.mark.parametrize("table", [None, *sorted(OPTIONAL_TABLES)])
-def test_a_table_that_nobody_wants_changes_no_other(name: str, table: str | None) -> None:
+def test_an_unwanted_table_changes_no_other_table(name: str, table: str | None) -> None:
     every = tables(PCAPS / name, Options())
     wanted = OPTIONAL_TABLES & {table}
 
@@ -99,7 +99,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_rows_do_not_depend_on_how_much_is_read_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_do_not_depend_on_the_size_of_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tables(PCAPS / name, Options())
     monkeypatch.setattr(pipeline, "PART_BYTES", 100)
     monkeypatch.setattr(pipeline, "PART_MESSAGES", 3)
@@ -112,7 +112,7 @@ def test_rows_do_not_depend_on_how_much_is_read_together(name: str, monkeypatch:
 
 
 @pytest.mark.parametrize("name", one_in(2, sorted(path.stem for path in (PCAPS / "faults").glob("*.pcap"))))
-def test_problems_are_told_once_however_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_are_reported_once_in_any_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind each window, or at the end of each connection."""
     capture = PCAPS / f"faults/{name}.pcap"
     whole = tables(capture, Options())

@@ -23,7 +23,7 @@ def test_parts_of_an_export_add_up() -> None:
     assert (whole.notes, whole.unreadable) == (["n", "n"], [("a", "gone")] * 2)
 
 
-def test_a_bound_that_bit_is_told_with_its_count() -> None:
+def test_a_bound_that_was_reached_is_reported_with_its_count() -> None:
     assert limit_notes("a.pcap", {"reorder_cap": 0, "too_deep": 7, "tcp": 9}) == [
         "a.pcap: 7 packets: too many headers, not read"
     ]

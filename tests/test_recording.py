@@ -318,7 +318,7 @@ def test_rows_of_all_kinds_are_rows() -> None:
     assert same(recording.packet(key), wanted)  # one capture: its name need not be said
 
 
-def test_rows_that_lead_nowhere_are_told() -> None:
+def test_rows_without_a_message_in_the_capture_are_reported() -> None:
     recording = mqpcap.open([QOS1, PIPELINING])
     row = recording.messages.to_pylist()[0]
 
@@ -365,7 +365,7 @@ def test_a_recording_in_several_files_leads_to_packets(tmp_path: Path) -> None:
         assert [bytes(x) for x in whole.packets(row)] == [bytes(x) for x in recording.packets(other)]
 
 
-def test_a_file_that_became_shorter_is_told(tmp_path: Path) -> None:
+def test_a_file_that_became_shorter_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(Path(QOS1).read_bytes())
     recording = mqpcap.open(path)

@@ -20,7 +20,7 @@ def test_no_rows_are_a_table_without_rows() -> None:
     assert SpilledRows(schema).table().equals(schema.empty_table())
 
 
-def test_rows_that_nobody_asks_for_leave_no_open_file() -> None:
+def test_rows_that_are_not_read_leave_no_open_file() -> None:
     rows = SpilledRows(pa.schema([("n", pa.int64())]))
     rows.append(pa.table({"n": [1]}))
     file = rows._file

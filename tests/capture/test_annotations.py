@@ -25,7 +25,7 @@ def commented(text: bytes, order: str = "<") -> bytes:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_comments_are_told_with_their_place(order: str) -> None:
+def test_comments_are_reported_with_their_place(order: str) -> None:
     head = struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1) + option(4, b"dumpcap", order) + option(1, b"all", order)
     content = block(0x0A0D0D0A, head, order) + interface(order=order, options=option(1, b"eth0 is broken", order))
     content += enhanced(0, 5, b"first", order) + commented(b"look: \xff", order)

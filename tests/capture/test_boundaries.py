@@ -95,7 +95,7 @@ def test_parts_are_the_file(name: str) -> None:
         assert first.end_point.position == next(b for b in borders(content) if b >= max(cut, borders(content)[0])), cut
 
 
-def test_part_ends_behind_a_record_larger_than_it() -> None:
+def test_part_ends_after_a_record_larger_than_it() -> None:
     sent = [(START_NS, b"a"), (START_NS, bytes(300_000)), (START_NS, b"b")]
     content = pcap(sent)
 
@@ -183,7 +183,7 @@ def test_record_within_a_packet_that_reaches_to_the_end_is_not_the_last_one() ->
     assert span("x", lambda: opened(content)) == (sent[0][0], sent[-1][0])
 
 
-def test_last_packet_without_a_time_or_behind_an_interface() -> None:
+def test_last_packet_without_a_time_or_after_an_interface() -> None:
     """A simple packet has the time of the one before. Interfaces are counted from the first, so the file is read."""
     sent = noise(9000)
     simple = pcapng(sent) + block(3, struct.pack("<I", 4) + b"abcd")

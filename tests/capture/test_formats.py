@@ -21,7 +21,7 @@ FORMATS = {
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_records_with_longer_headers_are_told_by_the_second(tmp_path, name, order, count):
+def test_records_with_longer_headers_are_recognised_by_the_second_record(tmp_path, name, order, count):
     magic, more = FORMATS[name]
     content = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, 1)
     for ts_ns, data in MANY[:count]:

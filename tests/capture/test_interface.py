@@ -78,7 +78,7 @@ def test_a_capture_ends_at_its_time() -> None:
         assert (capture.files, interface.is_stopped) == (("mine",), False)
 
 
-def test_an_interface_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_missing_interface_is_reported_with_those_that_exist() -> None:
     with listening():
         pass
     with pytest.raises(CaptureError, match=r"^nosuch0: there is no such interface; there are .*lo"):

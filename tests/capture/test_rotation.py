@@ -115,7 +115,7 @@ def test_of_a_directory_the_file_that_was_written_last_is_followed(tmp_path: Pat
     assert times(capture) == at(2)
 
 
-def test_what_cannot_be_followed_is_told(tmp_path: Path) -> None:
+def test_an_input_that_cannot_be_followed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="no capture in this directory"):
         Story().follow(tmp_path)
     with pytest.raises(CaptureError, match="a gzip file cannot be followed"):

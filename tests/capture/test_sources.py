@@ -81,7 +81,7 @@ class Slow(io.BytesIO):
 
 
 @given(st.binary(max_size=60), st.lists(st.tuples(st.sampled_from(["peek", "read", "seek"]), st.integers(0, 25))))
-def test_what_is_looked_at_is_read_all_the_same(data: bytes, steps: list[tuple[str, int]]) -> None:
+def test_peeked_bytes_are_read_again(data: bytes, steps: list[tuple[str, int]]) -> None:
     source, at = PeekableStream(Slow(data), len(data), owned=False), 0
     for what, n in steps:
         if what == "seek":

@@ -131,7 +131,7 @@ def test_what_is_no_terminal_has_no_width_and_no_colours(monkeypatch: pytest.Mon
     assert [coloured(Terminal(), when) for when in ("auto", "always", "never")] == [False, True, False]
 
 
-def test_a_bar_has_no_end_behind_what_was_expected() -> None:
+def test_a_bar_has_no_end_beyond_the_expected_size() -> None:
     """A compressed file gives more bytes than it has."""
     bar = Progress(disable=True)
     meter, told = BarMeter(bar, 10), []

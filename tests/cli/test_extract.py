@@ -11,7 +11,7 @@ from running import ROOT, run
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
-def test_without_a_filter_only_connections_of_ours_are_taken(tmp_path: Path) -> None:
+def test_without_a_filter_connections_of_supported_protocols_are_taken(tmp_path: Path) -> None:
     # Four of its five connections are TLS.
     result = run("extract", "pcaps/flymq/tls.pcap", "--connections", "--out", tmp_path / "out.pcapng")
 

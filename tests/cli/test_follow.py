@@ -90,7 +90,7 @@ def test_several_connections_are_listed() -> None:
         (("-", "--connection", "c1"), 1, "save it to a file"),
     ],
 )
-def test_what_cannot_be_followed_is_told(arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_an_input_that_cannot_be_followed_is_reported(arguments: tuple[str, ...], code: int, said: str) -> None:
     result = run("follow", *arguments, stdin=(ROOT / QOS1).read_bytes())
 
     assert (result.exit_code, result.stdout) == (code, "")
@@ -98,7 +98,7 @@ def test_what_cannot_be_followed_is_told(arguments: tuple[str, ...], code: int, 
     assert code == 2 or len(result.stderr.splitlines()) == 1
 
 
-def test_a_connection_that_is_not_ours_is_told_so() -> None:
+def test_a_connection_of_a_foreign_protocol_is_reported() -> None:
     said = run("follow", "-u", "pcaps/flymq/tls.pcap", "--connection", "c1").stdout
 
     assert "encrypted (TLS)" in said.splitlines()[0]

@@ -13,7 +13,7 @@ from torture import ACK, FIN, SYN, Segment, blipmq_message, packet, pcap
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
-def test_info_tells_a_whole_capture_from_a_damaged_one() -> None:
+def test_info_distinguishes_whole_and_damaged_captures() -> None:
     assert "verdict       whole" in run("info", "-q", "pcaps/flymq/core.pcap").stdout
     assert "with care: 21 B were never captured" in run("info", "-q", "pcaps/faults/blipmq_lost.pcap").stdout
     assert "snap length cut" in run("info", "-q", "pcaps/faults/fq_snapped.pcap").stdout
@@ -187,7 +187,7 @@ def test_two_captures_of_one_connection_with_rewritten_numbers_are_noted(tmp_pat
     assert json.loads(run("info", "-q", "--json", path).stdout)["captures"][0]["notes"] == []
 
 
-def test_unrecognised_connections_of_a_recognised_server_are_noted_with_the_option_that_reads_them(
+def test_unrecognised_connections_of_a_recognised_server_are_noted_with_an_option(
     tmp_path: Path,
 ) -> None:
     """Three connections whose only bytes are half a frame of BlipMQ, on a port that is nobody's."""

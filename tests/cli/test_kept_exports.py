@@ -75,7 +75,7 @@ def test_earlier_export_stays_where_a_named_input_cannot_be_read(place: Path, mi
     assert everything(place) == before
 
 
-def test_missing_input_is_allowed_when_told(place: Path) -> None:
+def test_missing_input_is_allowed_with_the_option(place: Path) -> None:
     made = export(place, "captures", "gone.pcap", "--out", "good", "--allow-missing")
     alone = export(place, "captures", "--out", "alone")
 
@@ -100,7 +100,7 @@ def test_what_can_be_read_is_published_where_no_export_was(place: Path, out: str
     assert statuses(place / out) == {"a.pcap": "read", "gone.pcap": "unreadable"}
 
 
-def test_stranger_in_a_directory_is_no_missing_input(place: Path) -> None:
+def test_a_foreign_file_in_a_directory_is_no_missing_input(place: Path) -> None:
     assert export(place, "captures", "--out", "good").exit_code == 0
 
 

@@ -461,7 +461,7 @@ def test_what_cannot_be_listened_to_is_one_line() -> None:
 
 @listens
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
-def test_who_may_not_listen_is_told_so_in_one_line() -> None:
+def test_a_user_without_permission_to_listen_gets_one_line() -> None:
     nobody = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     said = subprocess.run(
         [*nobody, "--reuid=65534", "--clear-groups", *COMMAND, "show", "-i", "lo"], cwd=ROOT, env=environment(),

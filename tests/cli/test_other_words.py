@@ -60,7 +60,7 @@ def test_statistics_of_tshark_take_a_filter() -> None:
     assert run("-r", QOS1, "-q", "-z", "blipmq,tree").stdout == run("stats", "-q", "--by", "protocol,op", QOS1).stdout
 
 
-def test_every_hint_is_of_a_word_that_is_none_of_ours() -> None:
+def test_every_hint_is_for_a_word_that_is_not_an_option() -> None:
     commands = run("--help").stdout.split("Commands:")[1]
     assert not {line.split()[0] for line in commands.splitlines() if line[:2] == "  "} & _COMMAND_BY_WORD.keys()
     shown = run("show", "--help").stdout.split()

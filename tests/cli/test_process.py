@@ -147,7 +147,7 @@ def test_ctrl_c_while_options_are_read_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_signal_that_python_drops_is_heard_again(number: str) -> None:
+def test_a_signal_that_python_drops_is_raised_again(number: str) -> None:
     """What the callback of a weak reference raises is dropped, and each import has such a callback."""
     script = (
         "import os, signal, time, weakref\nfrom mqpcap.cli.process import Interrupted, unwind_on_signals\n"

@@ -46,7 +46,7 @@ def test_raw_bytes_hide_secrets_unless_asked() -> None:
     assert "7 bytes may be secret" in said
 
 
-def test_raw_bytes_behind_a_gap_go_on_and_it_is_told() -> None:
+def test_raw_bytes_go_on_after_a_gap_with_a_note() -> None:
     rows = [
         json.loads(line)
         for line in run(
@@ -73,7 +73,7 @@ def test_raw_bytes_behind_a_gap_go_on_and_it_is_told() -> None:
     assert data == whole[: at - 21] + whole[at:]
 
 
-def test_raw_bytes_of_a_connection_that_nobody_recognises_are_hidden_unless_asked(tmp_path: Path) -> None:
+def test_raw_bytes_of_an_unrecognised_connection_are_masked_by_default(tmp_path: Path) -> None:
     """It may be a login whose first bytes are damaged."""
     packets = [
         Segment(seq=999, flags=SYN), Segment(b"", 4999, 1000, SYN | ACK, from_server=True),

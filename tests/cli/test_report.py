@@ -81,7 +81,7 @@ def test_it_goes_to_standard_output(tmp_path: Path) -> None:
     assert (written.stderr, os.listdir(tmp_path)) == ("", [])
 
 
-def test_it_tells_verdict_producers_slowest_and_trust(reports: dict[str, Path]) -> None:
+def test_the_report_has_verdict_producers_slowest_and_trust(reports: dict[str, Path]) -> None:
     page = reports["session"].read_text()
 
     text = Elements(page).text
@@ -205,7 +205,7 @@ def others(folder: Path) -> Iterator[Path]:
     yield dangling
 
 
-def test_what_is_no_report_of_ours_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_no_report_stays(tmp_path: Path) -> None:
     for path in others(tmp_path):
         before = listed(tmp_path), path.read_text() if path.is_file() else None
 

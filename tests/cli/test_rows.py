@@ -43,7 +43,7 @@ def test_columns_are_aligned_texts_left_and_numbers_right() -> None:
     assert list(text_lines([OP, COUNT], [])) == []
 
 
-def test_dates_go_where_there_is_no_room_then_what_is_told_once_then_spare_columns() -> None:
+def test_narrow_lines_drop_dates_then_equal_values_then_spare_columns() -> None:
     """A line takes 27 + 2 + 4 + 2 + 7 columns, without its date 11 less, without server 6, without the count 9."""
     columns = [CLOCK, Column("server", "at"), Column("x", "spare", "number", is_spare=True)]
     rows = [{"at_ns": 1_700_000_000_000_001_000, "server": "h:80", "x": 123456}] * 2
@@ -136,7 +136,7 @@ def test_a_percentile_of_a_histogram_has_a_sign_and_the_largest_is_exact() -> No
     assert list(text_lines(columns, [row]))[1] == "2.000  3.000"
 
 
-def test_flags_are_for_machines_and_files_are_told_where_several_were_read() -> None:
+def test_flags_are_for_machines_and_files_are_named_if_several_were_read() -> None:
     file, flag = Column("file", "file", "file"), Column("exact", "", "flag")
     rows = [{"file": "a", "exact": True}]
 

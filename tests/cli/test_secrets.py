@@ -476,7 +476,7 @@ def test_a_login_with_a_changed_operation_or_length_shows_no_secret(
         assert leaks(output, secrets) == [], name
 
 
-def test_a_key_that_reads_as_a_message_behind_a_damaged_length_is_hidden(tmp_path: Path) -> None:
+def test_a_key_that_reads_as_a_message_after_a_damaged_length_is_hidden(tmp_path: Path) -> None:
     """fq: a key's length of 127 became 2. From the third byte on the key is a message's exchange of 122 bytes.
 
     The route is ``4`` (52) bytes, then come an id and an empty body: bytes of the messages after the key.
@@ -531,7 +531,7 @@ def test_the_installed_command_hides_a_key_in_a_frame_of_another_operation(tmp_p
     assert b'trailing_bytes: "***"' in said
 
 
-def test_bytes_behind_a_ping_are_shown_where_they_are_no_secret(tmp_path: Path) -> None:
+def test_bytes_after_a_ping_are_shown_if_they_are_no_secret(tmp_path: Path) -> None:
     frames = [struct.pack(">IBQ", 11, 1, 1) + b"\0\1", struct.pack(">IBQ", 14, 7, 2) + b"extra"]
     packets = segments(Session("blipmq", tuple((False, x) for x in frames), ()), 40000, random.Random(0))
 

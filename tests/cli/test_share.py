@@ -25,7 +25,7 @@ def test_key_is_made_once_and_gives_the_same_file_again(tmp_path: Path) -> None:
     assert b"addresses mapped prefix-preserving" in outs[0].read_bytes()
 
 
-def test_without_a_file_the_key_is_told_once(tmp_path: Path) -> None:
+def test_without_a_file_the_key_is_printed_once(tmp_path: Path) -> None:
     said = run("extract", QOS1, "--anonymise", "--out", tmp_path / "out.pcapng")
 
     assert "note: the key is " in said.stderr

@@ -178,7 +178,7 @@ def test_packet_numbers_of_a_rotated_capture_go_with_their_file(tmp_path: Path) 
     assert re.search(rf"{re.escape(third)}</td><td [^>]*>#3</td>", report)
 
 
-def test_messages_of_client_and_server_are_told_apart() -> None:
+def test_messages_of_client_and_server_are_distinguished() -> None:
     """CORE has nine PRODUCE requests, and a reply to each."""
     logged = [event for connection in truth("flymq/core")["connections"] for event in connection["events"]]
     sides = Counter(event["dir"] for event in logged if event["op_name"] == "PRODUCE")
@@ -253,7 +253,7 @@ def test_a_reply_with_messages_is_received_on_the_topic_of_its_request() -> None
     assert {row["topic"]: row["received"] for row in found if row["received"]} == got
 
 
-def test_errors_tell_code_and_text_and_where_the_first_is() -> None:
+def test_errors_have_code_text_and_the_place_of_the_first() -> None:
     found = rows("--errors", ERRORS)
 
     assert sum(row["errors"] for row in found) == truth("blipmq/errors")["counts"]["s2c"]["NACK"]
@@ -319,7 +319,7 @@ def test_delays_are_those_of_network_server_and_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again_count", [1, 2])
-def test_a_syn_sent_again_tells_no_round_trip(again_count: int, tmp_path: Path) -> None:
+def test_a_retransmitted_syn_shows_no_round_trip(again_count: int, tmp_path: Path) -> None:
     """Nobody knows which of them was answered."""
     capture = pings([3])
     syn = capture[24 : 24 + 16 + 54]  # the first record: Ethernet, IP and TCP headers
@@ -343,7 +343,7 @@ def test_errors_of_selected_requests_count_though_their_replies_are_not_selected
     assert found["messages"] == truth("blipmq/errors")["counts"]["c2s"]["ACK"]
 
 
-def test_errors_are_told_of_selected_requests() -> None:
+def test_errors_are_those_of_selected_requests() -> None:
     found = rows("--errors", "--op", "ACK", ERRORS)
 
     assert {row["op"] for row in found} == {"ACK"}
@@ -426,14 +426,14 @@ def test_what_cannot_be_read_is_a_line_and_exit_1_after_the_others() -> None:
     assert "PUBLISH" in said.stdout
 
 
-def test_nothing_of_ours_is_a_note() -> None:
+def test_a_capture_without_supported_protocols_gives_a_note() -> None:
     said = run("pcaps/strangers/tls_9092.pcap")
 
     assert (said.exit_code, said.stdout) == (0, "")
     assert said.stderr == "note: nothing to count; info says what there is\n"
 
 
-def test_groups_beyond_the_bound_are_one_row_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_beyond_the_bound_are_one_row_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "MAX_GROUPS", 3)
     question = by_group(("op",), ("count",))
     (capture,) = captures([str(ROOT / QOS1)]).captures

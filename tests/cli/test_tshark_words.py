@@ -32,7 +32,7 @@ def words(command: str, line: str) -> list[str]:
         ("show", "a.pcap --op PUBLISH -t ad -d tcp.port==1,fq", "a.pcap --op PUBLISH -t ad -d tcp.port==1,fq"),
     ],
 )
-def test_a_line_of_tshark_is_one_of_ours(command: str, line: str, own: str) -> None:
+def test_a_line_of_tshark_is_a_line_of_mqpcap(command: str, line: str, own: str) -> None:
     assert words(command, line) == own.split()
 
 

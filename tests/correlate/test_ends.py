@@ -29,7 +29,7 @@ def test_a_connection_without_messages_ended_at_its_start() -> None:
     assert (client.tolist(), server.tolist()) == ([0], [-1])
 
 
-def test_bytes_between_two_messages_of_a_client_are_a_range_however_they_are_fed() -> None:
+def test_bytes_between_two_messages_of_a_client_are_a_range_in_any_batches() -> None:
     rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 30, "stream_offset": 25, "broken": True}])
     together, apart = Ends(100), Ends(100)
 
@@ -51,7 +51,7 @@ def test_a_message_after_a_truncated_one_without_a_gap_is_no_sign_of_missing_byt
     assert ranges(Ends(100).feed(batch(rows, {}, {}))) == [(10, 10)]
 
 
-def test_what_came_before_a_late_start_and_behind_the_last_message_is_missing() -> None:
+def test_bytes_before_a_late_start_and_after_the_last_message_are_missing() -> None:
     ends = Ends(100)
 
     early = ends.feed(batch(placed([CLIENT | {"ts_ns": 500}]), {}, {1: False}))

@@ -125,7 +125,7 @@ def test_a_reply_to_a_lost_request_is_an_orphan() -> None:
     assert states["c2s", asked] == ("answered", said, "order")
 
 
-def test_only_the_acknowledgement_tells_that_the_first_reply_is_missing() -> None:
+def test_only_the_acknowledgement_shows_that_the_first_reply_is_missing() -> None:
     """Without a handshake, and the first reply lost: the second request acknowledges bytes before offset 0."""
     script = Script(LIKELY_END, started=False)
     rows = [

@@ -104,7 +104,7 @@ def test_the_oldest_rows_go_to_the_file_until_the_rest_fits(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("is_copy", [True, False])
-def test_rows_go_to_the_file_again_behind_pickling(is_copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_go_to_the_file_again_after_pickling(is_copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_rows, "MAX_WAITING_BYTES", 0)
     rows = filled([1, 1], [2])
     list(rows.blocks_with(()))

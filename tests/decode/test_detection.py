@@ -64,7 +64,7 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
     assert len(shown) == asked_before + 1
 
 
-def test_what_nobody_claims_is_held_and_then_foreign() -> None:
+def test_unclaimed_bytes_are_buffered_and_then_foreign() -> None:
     asked = detector()
     hold = asked.detect_first(origin(443), [said(b"\x16\x03\x01")])
     assert isinstance(hold, PendingDetection)

@@ -17,7 +17,7 @@ OTHER_PORTS = (31337,)
 
 @pytest.mark.parametrize("late", [False, True], ids=["whole", "late"])
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_nobody_takes_a_foreign_protocol_but_for_its_port(name: str, late: bool) -> None:
+def test_foreign_protocols_are_claimed_by_their_port_only(name: str, late: bool) -> None:
     """On ports of ours and of nobody's, from the SYN on and from a random segment on."""
     for port in (*OWN_PORTS, *OTHER_PORTS):
         connections = [
@@ -34,7 +34,7 @@ def test_nobody_takes_a_foreign_protocol_but_for_its_port(name: str, late: bool)
 
 
 @pytest.mark.parametrize("name", ["bittorrent", "thrift", "numbers", "telemetry"])
-def test_many_late_conversations_are_nobody_s(name: str) -> None:
+def test_many_late_foreign_conversations_are_unclaimed(name: str) -> None:
     """What used to be BlipMQ most often."""
     connections = [
         segment

@@ -73,7 +73,7 @@ def undecoded(result: Result, direction: str = "c2s") -> list[tuple[int, int, st
 FIVE = b"".join(toy_message(i) for i in range(5))
 
 
-def test_bytes_behind_the_hole_belong_to_the_message_and_the_next_one_follows_without_a_search() -> None:
+def test_bytes_after_a_hole_belong_to_the_message_and_need_no_search() -> None:
     """24-byte messages; bytes 30 to 40 of message 1 (24 to 48) are lost: 6 + 8 of it are captured."""
     segments = [*OPEN, *sent(FIVE[:30]), *sent(FIVE[40:], at=40)]
 
@@ -85,7 +85,7 @@ def test_bytes_behind_the_hole_belong_to_the_message_and_the_next_one_follows_wi
     assert undecoded(result) == []
 
 
-def test_a_message_whose_last_byte_is_behind_the_hole_ends_in_that_packet() -> None:
+def test_a_message_with_a_hole_ends_in_the_packet_of_its_last_byte() -> None:
     segments = [*OPEN, *sent(FIVE[:30]), *sent(FIVE[40:44], at=40), *sent(FIVE[44:], at=44)]
 
     truncated = toy(segments).messages[1]
@@ -116,7 +116,7 @@ def test_a_hole_of_whole_messages_is_bridged_by_a_search() -> None:
     assert [(m["resynced"], m["gap_before_bytes"]) for m in result.messages] == [(False, 0), (True, 48), (False, 0)]
 
 
-def test_bytes_are_missing_before_one_message_only_whenever_the_next_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bytes_count_for_the_first_message_after_them_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Message 1 is lost and given up; message 4 comes in a window of its own."""
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
     acks = [Segment(b"", 5001, START + 96, ACK, from_server=True)] * 40
@@ -159,7 +159,7 @@ def test_a_late_start_takes_one_message_that_ends_at_the_end() -> None:
     assert [m["resynced"] for m in result.messages] == [True]
 
 
-def test_a_message_over_two_packets_that_came_in_the_wrong_order_ends_with_the_missing_bytes() -> None:
+def test_a_message_of_two_swapped_packets_ends_with_the_later_one() -> None:
     late, early = sent(FIVE[:10], FIVE[10:24])
     segments = [*OPEN, early, late, *sent(FIVE[24:], at=24)]
 
@@ -223,14 +223,14 @@ def test_foreign_traffic_is_one_row_per_contiguous_range() -> None:
     ("port", "options", "how"),
     [(5000, None, "port"), (7777, Options(decode_as=(DecodeAs(7777, "toy"),)), "decode_as")],
 )
-def test_how_a_connection_was_told(port: int, options: Options | None, how: str) -> None:
+def test_identified_by_is_how_a_connection_was_recognised(port: int, options: Options | None, how: str) -> None:
     result = toy([*OPEN, *sent(FIVE)], options, port)
 
     assert [c["identified_by"] for c in result.connections] == [how]
     assert len(spans(result)) == 5
 
 
-def test_content_tells_a_connection_on_any_port() -> None:
+def test_content_identifies_a_connection_on_any_port() -> None:
     result = read_bytes(pcap([*OPEN, *sent(*(fq_message(i) for i in range(3)))], 31337))
 
     assert [(c["protocol"], c["identified_by"]) for c in result.connections] == [("fq", "content")]
@@ -241,7 +241,7 @@ WELCOME = struct.pack(">IBQQ", 17, 5, 1, 0)
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (4, 9), (14,), (20,)])
-def test_a_hello_tells_a_connection_in_one_packet_as_in_several(cuts: tuple[int, ...]) -> None:
+def test_a_hello_identifies_a_connection_in_one_packet_or_several(cuts: tuple[int, ...]) -> None:
     """On a port of nobody's: until all of the HELLO is there, what there is of it is held."""
     said = HELLO + blipmq_message(1) + blipmq_message(2)
     parts = [said[one:two] for one, two in zip((0, *cuts), (*cuts, len(said)), strict=True)]
@@ -255,7 +255,7 @@ def test_a_hello_tells_a_connection_in_one_packet_as_in_several(cuts: tuple[int,
 
 
 @pytest.mark.parametrize("server_first", [True, False])
-def test_a_connection_is_told_whichever_side_is_captured_first(server_first: bool) -> None:
+def test_a_connection_is_identified_whichever_side_is_captured_first(server_first: bool) -> None:
     """Packets of two taps cross: the answer may stand before its HELLO."""
     talk = [*sent(HELLO), *answered(WELCOME)]
 
@@ -274,7 +274,7 @@ def test_decode_as_keeps_other_protocols_away() -> None:
     assert {c["protocol"] for c in result.connections} <= {None, "flymq"}
 
 
-def test_a_connection_to_a_known_server_is_told_by_its_peers() -> None:
+def test_a_connection_to_a_proved_server_is_identified_by_it() -> None:
     """On a port of nobody's, a HELLO of version 9 fits BlipMQ; another connection there proves who the server is."""
     hello = struct.pack(">IBQH", 11, 1, 1, 9)
     other = [Segment(s.body, s.seq, s.ack, s.flags, s.from_server, client_port=41000) for s in [*OPEN, *sent(hello)]]
@@ -287,7 +287,7 @@ def test_a_connection_to_a_known_server_is_told_by_its_peers() -> None:
     assert [c["identified_by"] for c in together.connections] == ["peer", "content"]
 
 
-def test_a_late_connection_to_a_known_server_is_told_by_its_peers() -> None:
+def test_a_late_connection_to_a_proved_server_is_identified_by_it() -> None:
     """fq frames have no magic, so off the port only another connection of the server proves them."""
     late = [
         Segment(s.body, s.seq, s.ack, s.flags, client_port=41000) for s in sent(*(fq_message(i) for i in (5, 6, 7)))
@@ -303,7 +303,7 @@ def test_a_late_connection_to_a_known_server_is_told_by_its_peers() -> None:
 
 
 @pytest.mark.parametrize("server_first", [True, False])
-def test_without_a_syn_the_port_says_who_is_the_client(server_first: bool) -> None:
+def test_without_a_syn_the_port_shows_the_client(server_first: bool) -> None:
     """msgq frames look alike in both directions, and off its port no side is the daemon's by number."""
     segments = [*sent(*(msgq_message(i) for i in range(3))), *answered(*(msgq_message(i) for i in range(3, 6)))]
     if server_first:

@@ -174,7 +174,7 @@ def test_strangers_at_a_known_server_stay_strangers(protocol: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("protocol", [name for name in MAKERS if name != "toy"])
-def test_without_a_known_server_few_frames_tell_what_they_told_before(protocol: str, count: int) -> None:
+def test_without_a_proved_server_few_frames_prove_no_protocol(protocol: str, count: int) -> None:
     """Off the port fq and BlipMQ need more than that."""
     late = [Segment(b"".join(MAKERS[protocol][1](i) for i in range(4, 4 + count)), 77, 99)]
 
@@ -208,7 +208,7 @@ def recordings_of(protocol: str) -> list[tuple[bytes, Result]]:
 
 @pytest.mark.usefixtures("short_opening")
 @pytest.mark.parametrize("protocol", ["fq", "msgq"])
-def test_a_long_late_connection_is_told_by_a_server_known_by_then(protocol: str, tmp_path: Path) -> None:
+def test_a_long_late_connection_is_identified_by_a_server_proved_earlier(protocol: str, tmp_path: Path) -> None:
     """However the input is cut, and whichever connection is the first to have a packet."""
     late = long_one(protocol, MANY)
     recordings = [proof_of(protocol) + late, late[:1] + proof_of(protocol) + late[1:], late[:9] + proof_of(protocol)
@@ -229,7 +229,7 @@ def test_a_long_late_connection_is_told_by_a_server_known_by_then(protocol: str,
 @pytest.mark.usefixtures("short_opening")
 @pytest.mark.parametrize("protocol", ["fq", "msgq"])
 @pytest.mark.parametrize("window_bytes", [1400, 12_500])
-def test_windows_do_not_change_who_is_told_by_a_peer(
+def test_windows_do_not_change_which_connections_a_server_identifies(
     protocol: str, window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is told behind the bytes that are looked at, or before: whichever, in one window as in many."""
@@ -245,7 +245,7 @@ def test_windows_do_not_change_who_is_told_by_a_peer(
 
 
 @pytest.mark.parametrize("late_first", [True, False])
-def test_a_known_server_says_who_is_the_client_where_content_does_not(late_first: bool) -> None:
+def test_a_proved_server_shows_the_client_if_content_does_not(late_first: bool) -> None:
     """Sends of msgq look alike in both directions; the port numbers alone would take 31337 for the client's."""
     late = [Segment(msgq_message(i), 77 + (i - 4) * len(msgq_message(4)), 99, client_port=2000) for i in (4, 5, 6)]
     proof = proof_of("msgq")
@@ -265,7 +265,7 @@ def test_the_request_of_a_flymq_client_alone_at_a_known_server() -> None:
     assert {(c["protocol"], c["server_port"]) for c in result.connections} == {("flymq", PORT)}
 
 
-def test_a_guessed_server_tells_nothing_of_others() -> None:
+def test_a_guessed_server_identifies_no_other_connection() -> None:
     """Port numbers alone say who is the daemon on one connection: that is no proof for a connection of another."""
     guessed = [Segment(msgq_message(1), 77, 99, client_port=50000)]
     other = [Segment(fq_message(i), 77 + (i - 1) * len(fq_message(1)), 99, client_port=51000) for i in (1, 2)]

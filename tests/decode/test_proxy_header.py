@@ -98,7 +98,9 @@ PROTOCOLS = [name for name in MAKERS if name != "toy"]
 @pytest.mark.parametrize(("size", "with_syn"), [(7, True), (1400, False)])
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_messages_behind_a_header_are_read_as_without_it(protocol: str, name: str, size: int, with_syn: bool) -> None:
+def test_messages_after_a_proxy_header_are_read_as_without_it(
+    protocol: str, name: str, size: int, with_syn: bool
+) -> None:
     """On the protocol's port, and on another one; a header is the first of its stream, with a SYN and without."""
     header, client = HEADERS[name]
     size = max(size, len(header) // 100)
@@ -118,7 +120,7 @@ def test_messages_behind_a_header_are_read_as_without_it(protocol: str, name: st
 @pytest.mark.parametrize(
     "client", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(600), b""]
 )
-def test_a_header_in_front_of_what_is_not_ours(client: bytes) -> None:
+def test_a_proxy_header_before_a_foreign_protocol(client: bytes) -> None:
     segments = [Segment(seq=1000, flags=SYN), Segment(V1 + client, 1001, 1)]
 
     result = read_bytes(pcap(segments, 5555))
@@ -164,7 +166,7 @@ def test_windows_of_one_packet_change_nothing(protocol: str, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("header", [b"", V1, v2(0x21, 0x11, TCP4)])
-def test_requests_behind_a_header_are_paired_by_order(tmp_path: Path, header: bytes) -> None:
+def test_requests_after_a_proxy_header_are_paired_by_order(tmp_path: Path, header: bytes) -> None:
     """Two FlyMQ requests, whose replies name no request: all open requests are known, as no message is missing."""
     request = bytes.fromhex("af0103010000000c0006") + b"orders" + bytes.fromhex("00000003")
     reply = bytes.fromhex("af0103010000000101")  # CREATE_TOPIC, and that it succeeded

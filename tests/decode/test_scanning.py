@@ -34,7 +34,7 @@ def test_search_skips_what_is_no_message() -> None:
     assert scanner("blipmq", "c2s").search(view, 0, len(view), True, 2) == (3, True)
 
 
-def test_last_message_of_a_search_may_be_cut_behind_its_length() -> None:
+def test_last_message_of_a_search_may_be_truncated_after_its_length() -> None:
     """The gap behind the second POLL begins in its header: its length was captured, its correlation id not wholly."""
     view = memoryview(b"\x09\0\0" + POLL + POLL[:12])
 

@@ -17,7 +17,7 @@ def value(shared: SharedFacts, key: bytes, evidence: Evidence, ts_ns: int) -> ob
     return None if fact is None else fact[4]
 
 
-def test_the_last_fact_by_then_at_the_own_server_counts() -> None:
+def test_the_last_earlier_fact_of_the_own_server_counts() -> None:
     shared = SharedFacts()
     for port, ts_ns, what in ((1, 100, "one"), (2, 200, "two"), (1, 300, "three")):
         shared.add_fact(b"key", at(port), ts_ns, what)

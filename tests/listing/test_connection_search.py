@@ -64,7 +64,7 @@ def test_a_connection_asks_for_its_own_messages_and_no_other() -> None:
         assert len(merged("fq/session", wanted=one.query())) == len(its) > 0
 
 
-def test_a_filter_on_ends_finds_connections_that_are_not_ours_too() -> None:
+def test_a_filter_on_endpoints_finds_foreign_connections_too() -> None:
     """c1 to c4 are to port 9492, all but the last TLS, and c5 to 9092; a filter on messages finds only c4."""
     _, ours = chosen("flymq/tls", "protocol == flymq")
     _, to_server = chosen("flymq/tls", "server == '127.0.0.1:9492'")
@@ -74,7 +74,7 @@ def test_a_filter_on_ends_finds_connections_that_are_not_ours_too() -> None:
     assert [one.row["protocol"] for one in to_server] == [None, None, None, "flymq"]
 
 
-def test_who_told_the_name_of_a_connection_is_found_with_it() -> None:
+def test_the_connection_that_proved_a_name_is_found_with_it() -> None:
     """fq: the user of a data connection is told by the login on its command connection."""
     rows = merged("fq/session")
     users = {row.message["connection_id"]: row.message["client_name"] for row in rows if row.message["client_name"]}

@@ -44,7 +44,7 @@ def test_a_message_of_a_document_is_read_byte_by_byte() -> None:
     ]
 
 
-def test_a_message_that_is_cut_says_how_much_is_missing() -> None:
+def test_a_truncated_message_shows_the_number_of_missing_bytes() -> None:
     assert best(protocols()["blipmq"], PUBLISH[:-1]).why == "its length says 19 bytes, 18 are here"
     none = explanation(protocols()["blipmq"], b"")
     assert none.best is not None
@@ -115,7 +115,7 @@ def test_why_it_does_not_fit_has_no_number_that_may_be_a_secret() -> None:
     assert places(found) == [(0, 1, 0, "a", 0)]
 
 
-def test_bytes_behind_the_last_field_are_its_where_the_layout_has_a_column_for_them() -> None:
+def test_bytes_after_the_last_field_belong_to_it_if_the_layout_has_a_column() -> None:
     one = message("one", U8("a"))
     strict, open_ = (protocol_of(Layout("toy", "c2s", {ANY: (one,)}, extra_column=x)) for x in (None, "rest"))
 
@@ -179,7 +179,7 @@ def test_a_reply_that_its_request_fits_with_bytes_left_hides_nothing() -> None:
     assert secret_spans(flymq, data, reply).spans == ()
 
 
-def test_of_what_does_not_fit_all_behind_the_header_is_hidden() -> None:
+def test_a_misfit_is_masked_after_its_header() -> None:
     layout = Layout("toy", "c2s", {1: (SECRET,)}, message("head", U8("op")), "op")
     toy, data = protocol_of(layout), bytes.fromhex("01 05 02 6162")
     head, start, end = (FieldItem(at, 1, 0, "x", None) for at in (0, 1, 9999))

@@ -50,7 +50,7 @@ def test_a_number_is_the_place_among_connections_by_their_first_packets(name: st
     assert messages and all(row[CONNECTION_NUMBER] == numbers[row["connection_id"]] for row in messages)
 
 
-def test_strangers_are_named_and_ours_are_not() -> None:
+def test_foreign_protocols_are_named_and_supported_are_not() -> None:
     """Four of the five connections are TLS."""
     _, connections = read(PCAPS / "flymq/tls.pcap")
 

@@ -83,7 +83,7 @@ def test_connections_extracted_give_the_same_rows_again(path: str, tmp_path: Pat
     assert rows(dissected(tmp_path / "out.pcapng"), frozenset(ids)) == rows(whole, frozenset(ids))
 
 
-def test_who_told_the_name_of_a_connection_comes_along(tmp_path: Path) -> None:
+def test_the_connection_that_proved_a_name_is_extracted_with_it(tmp_path: Path) -> None:
     """fq: the user of a data connection is told by the login on its command connection."""
     whole = dissected(ROOT / "pcaps/fq/session.pcap")
     (data, *_) = [

@@ -16,7 +16,7 @@ QOS1 = "pcaps/blipmq/qos1.pcap"
 SAMPLES = [QOS1, "pcaps/kokaq/doc_session.pcap", "pcaps/fq/session.pcap", "pcaps/faults/fq_snapped.pcap"]
 
 
-def test_a_line_says_who_what_and_how_it_went() -> None:
+def test_a_line_has_endpoints_operation_and_outcome() -> None:
     said = run("show", "-q", "-u", "--op", "nack", QOS1).stdout.splitlines()[0]
 
     assert re.match(r"05:24:[\d.]+Z  #\d+ +c1 +127\.0\.0\.1:\d+ <- 127\.0\.0\.1:5555  blipmq/v1  NACK  id=\d+", said)
@@ -46,7 +46,7 @@ def test_a_topic_with_a_blank_and_a_control_character_is_escaped_once() -> None:
     assert "  a\\x1b[31m  " in line_of("a\x1b[31m")
 
 
-def test_a_long_topic_is_cut_and_its_length_told() -> None:
+def test_a_long_topic_is_shortened_with_its_length() -> None:
     said = line_of("t" * 65_535)
 
     assert f"  {'t' * 120}... (65,535 characters)  " in said
@@ -91,7 +91,7 @@ def test_lines_fit_a_terminal_and_are_all_there(name: str, width: int) -> None:
         assert all(word.endswith("...") or word in whole for word in words), "nothing is cut inside a word"
 
 
-def test_protocol_and_server_are_told_once_where_there_is_one() -> None:
+def test_a_single_protocol_and_server_are_printed_once() -> None:
     heading, *said = lines_on_terminal(160, "show", "-q", "-u", QOS1)
 
     assert heading == "2026-11-21  blipmq/v1 at 127.0.0.1:5555, where a line says no other"

@@ -41,7 +41,7 @@ def test_explain_says_why_a_packet_has_no_message(packet: str, said: str) -> Non
         ("strangers/grpc_9944", "is gRPC, not ours"),
     ],
 )
-def test_explain_says_what_a_packet_of_a_stranger_is_of(capture: str, said: str) -> None:
+def test_explain_names_the_foreign_protocol_of_a_packet(capture: str, said: str) -> None:
     explained = run("explain", f"pcaps/{capture}.pcap", "--at", "4")
 
     assert explained.exit_code == 1
@@ -84,7 +84,7 @@ def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, number
         (6, "there is no packet 6"),
     ],
 )
-def test_a_packet_without_a_message_is_told_why(packet: int, said: str, tmp_path: Path) -> None:
+def test_a_packet_without_a_message_gives_the_reason(packet: int, said: str, tmp_path: Path) -> None:
     search = PacketSearch(0, packet, ["session.pcap"])
 
     assert (found(search, session(tmp_path)), search.miss) == ([], said)

@@ -100,7 +100,7 @@ def test_what_is_cut_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
     assert places.gather(side, 0, 20, 2, 2)[0] == STREAM[:20]
 
 
-def test_places_are_told_by_file_time_and_connection(tmp_path: Path) -> None:
+def test_places_are_distinguished_by_file_time_and_connection(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     places, of = placed(path, segment(0, 10), segment(0, 10, client_port=41000), segment(10, 10))
     side = places.side(of, "s2c")

@@ -254,7 +254,7 @@ def test_rows_that_are_too_many_are_not_looked_at_for_each_window(monkeypatch: p
     assert len(rows) == 0
 
 
-def test_a_row_of_more_bytes_than_may_wait_is_held_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_more_bytes_than_the_bound_is_buffered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reorder_buffer, "MAX_BUFFERED_BYTES", 1)
     rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
     messages = rows_of("messages", {"ts_ns": 5})

@@ -23,7 +23,7 @@ def test_what_is_hidden_of_a_login_is_its_secret(name: str, op: str, secret: byt
     assert row_secrets(row, Choices(show_secrets=True)) is None
 
 
-def test_a_message_with_a_flaw_is_hidden_behind_its_header_where_it_may_be_another() -> None:
+def test_a_message_with_a_flaw_is_masked_after_its_header_if_it_may_be_another() -> None:
     """BlipMQ's header has 13 bytes, msgq's 4. msgq has no secrets, but Decode As may have named the wrong protocol."""
     for name, choices, spans_begin in (
         ("blipmq/errors", Choices(), 13),

@@ -94,7 +94,7 @@ def test_only_what_is_wanted_comes_with_its_exchange() -> None:
     assert all(row.exchange is not None and (row.exchange.latency_ns or 0) > 40_000_000 for row in rows)
 
 
-def test_messages_that_inflate_to_much_are_given_out_before_their_window_is_over(
+def test_messages_that_inflate_to_much_are_emitted_before_their_window_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 messages of a packet each, one window, whose topics of 60,000 characters are 6 MB in each of two tables."""

@@ -42,7 +42,7 @@ def late(turns: list[tuple[str, bytes]], port: int) -> list[Segment]:
     ],
     ids=["polls", "pings", "answers only", "pushes", "polls only"],
 )
-def test_without_a_syn_the_types_say_who_is_the_client(turns: list[tuple[str, bytes]]) -> None:
+def test_without_a_syn_the_types_show_the_client(turns: list[tuple[str, bytes]]) -> None:
     """Only clients send types 1, 2, 4, 7 and 9; PONG, NACK and an ACK of subscription 0 are evidence for the server."""
     result = read_bytes(pcap(late(turns, 40000), 40000))
 
@@ -77,7 +77,7 @@ def test_the_older_protocol_that_begins_like_a_pong_is_refused(port: int, answer
     assert result.messages == []
 
 
-def test_one_chance_frame_on_a_port_of_nobody_is_not_ours() -> None:
+def test_one_chance_frame_on_an_unknown_port_is_unclaimed() -> None:
     """Three chained frames are evidence. A length and a 7 are a foreign protocol's message."""
     result = read_bytes(pcap([Segment(struct.pack(">IB", 32, 7) + bytes(31), 1001, 5001)], 31337))
 

@@ -364,13 +364,13 @@ EXTRA = [
 
 
 @pytest.mark.parametrize(("op", "body", "extra"), EXTRA)
-def test_bytes_behind_the_last_field_of_a_request_are_extra(op: int, body: bytes, extra: bytes) -> None:
+def test_bytes_after_the_last_field_of_a_request_are_extra(op: int, body: bytes, extra: bytes) -> None:
     plain, _, _ = read(framed(op, body), "c2s")
 
     assert read(framed(op, body + extra), "c2s") == (plain | {"extra": extra}, Flaw.NONE, "go")
 
 
-def test_bytes_behind_the_last_field_of_a_reply_are_a_flaw() -> None:
+def test_bytes_after_the_last_field_of_a_reply_are_a_flaw() -> None:
     assert read(framed(0x06, b"\1\1"), "s2c") == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
@@ -388,11 +388,11 @@ def test_count_above_the_bytes_left_is_malformed(direction: str, op: int, body: 
     assert read(framed(op, body), direction) == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
-def test_bytes_behind_a_dialect_are_a_flaw() -> None:
+def test_bytes_after_a_dialect_are_a_flaw() -> None:
     assert read(framed(0x63, text("group") + b"\xff\xff"), "c2s") == ({"flags": 1}, Flaw.MALFORMED, "go")
 
 
-def test_enabled_may_be_absent_only_behind_a_role() -> None:
+def test_enabled_may_be_absent_only_after_a_role() -> None:
     head = text("dave") + text("new") + text("")
 
     absent = read(framed(0x73, head + u(4, 2) + text("producer") + text("consumer")), "c2s")
@@ -456,7 +456,7 @@ def test_opcode_without_a_layout_is_unknown(direction: str, op: int) -> None:
         (b"bad \xff", {"message": "bad \ufffd"}),
     ],
 )
-def test_error_form_is_told_by_content(payload: bytes, values: dict[str, Any]) -> None:
+def test_error_form_is_recognised_by_content(payload: bytes, values: dict[str, Any]) -> None:
     assert read(framed(0xFF, payload, 0), "s2c") == ({"flags": 0} | values, Flaw.NONE, "go")
 
 
@@ -624,7 +624,7 @@ def test_rebuilding_gives_the_bytes(direction: Direction, frame: bytes) -> None:
     assert bytes(packet) == frame
 
 
-def test_compressed_request_with_bytes_behind_builds_as_it_came() -> None:
+def test_compressed_request_with_extra_bytes_builds_as_it_came() -> None:
     """The server ignores bytes after the last field: it only checks that there are enough (binary.go:144-147)."""
     frame = framed(0x09, gzip.compress(text("t") + b"tail"), 3)
     packet = FlyMQ.read(frame, "c2s")
@@ -647,7 +647,7 @@ def test_building_fills_opcode_and_lengths() -> None:
     assert bytes(reply).hex() == next(v["frame_hex"] for v in VECTORS["responses"] if v["id"] == "fetch_resp")
 
 
-def test_ports_tell_requests_from_replies() -> None:
+def test_ports_distinguish_requests_and_replies() -> None:
     # Key and value lengths add up to 16, so the request has the length of its reply, and both layouts fit.
     frame = bytes.fromhex(next(v["frame_hex"] for v in VECTORS["requests"] if v["id"] == "py_produce_key"))
 
@@ -754,7 +754,7 @@ MIDDLES: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize("lead", [b"", b"the end of a message before"], ids=["at a message", "in a message"])
 @pytest.mark.parametrize("name", MIDDLES)
-def test_middle_of_a_connection_says_who_is_the_client(name: str, lead: bytes) -> None:
+def test_messages_in_the_middle_of_a_connection_show_the_client(name: str, lead: bytes) -> None:
     c2s, s2c = (lead + x if x else x for x in MIDDLES[name])
 
     for ended in (False, True):

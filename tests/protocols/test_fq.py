@@ -350,7 +350,7 @@ def test_status_request_waits_for_what_may_be_spare_bytes() -> None:
     assert end_of(PROTOCOL, "command_c2s", b"\xc7\xa7\xbe\xa7", ended=False) == [(0, 2), (2, 4)]
 
 
-def test_nothing_is_read_behind_an_unknown_code() -> None:
+def test_nothing_is_read_after_an_unknown_code() -> None:
     assert end_of(PROTOCOL, "command_c2s", b"\xbe\xa7\0\0\xbe\xa7") == [(0, 2)]
 
 
@@ -420,11 +420,11 @@ def test_word_in_pieces_is_waited_for(length: int) -> None:
         b"\xbe\xa7\xbe\xa7",
     ],
 )
-def test_another_first_word_is_not_ours(sent: bytes) -> None:
+def test_another_first_word_is_not_claimed(sent: bytes) -> None:
     assert PROTOCOL.claims(opening(sent)).verdict is Verdict.NO
 
 
-def test_three_bytes_and_no_more_are_not_ours() -> None:
+def test_three_bytes_are_not_claimed() -> None:
     assert PROTOCOL.claims(opening(b"\xcc\x50\xca", ended=True)).verdict is Verdict.NO
 
 
@@ -476,11 +476,11 @@ def test_zeros_of_an_id_are_not_taken_for_frames() -> None:
     ],
     ids=["zeros", "one frame far behind", "tls", "http", "silence"],
 )
-def test_strangers_on_the_port_are_not_ours(c2s: bytes, s2c: bytes) -> None:
+def test_foreign_protocols_on_the_port_are_not_claimed(c2s: bytes, s2c: bytes) -> None:
     assert PROTOCOL.claims(opening(c2s, s2c, start=False, ended=True)).verdict is Verdict.NO
 
 
-def test_answer_to_a_login_tells_a_connection_whose_client_was_not_captured() -> None:
+def test_a_reply_to_a_login_identifies_a_connection_without_its_client() -> None:
     sent = Opening(
         b"", b"\xaa\0" + S16_KEY + b"\xbe\xa7", False, True, True, False, False, False, lambda *_: None
     )  # fmt: skip
@@ -580,7 +580,7 @@ def test_unknown_key_has_no_login() -> None:
 
 
 @pytest.mark.parametrize(("word", "kind"), [(Word.PEER, "peer"), (Word.PEER_OLD, "peer_old")])
-def test_peers_are_told_by_their_word(word: Word, kind: str) -> None:
+def test_peers_are_recognised_by_their_word(word: Word, kind: str) -> None:
     assert facts(login(1, "fqd-A", "peerq-A", 10), data(2, 20, word=word))[1] == ("fqd-A", "peerq-A", kind)
 
 

@@ -395,7 +395,7 @@ def test_scapy_builds_the_examples() -> None:
     assert bytes(kokaq.KokaqAnswer(opaque=16, opcode=1, status_reason=0x13, op_opaque=0x11)) == FAILED
 
 
-def test_scapy_reads_what_follows_without_being_told() -> None:
+def test_scapy_reads_the_following_layout_by_itself() -> None:
     push = kokaq.KokaqRequest(PUSH)
 
     assert push[kokaq.KokaqPayload].queue == b"fast"
@@ -478,7 +478,7 @@ def test_on_the_port_any_opcode_of_the_codec_is_taken() -> None:
     assert claims(opening(odd)).verdict is Verdict.NO
 
 
-def test_midstream_directions_are_told_by_content() -> None:
+def test_midstream_directions_are_recognised_by_content() -> None:
     requests, answers = GO1_PUSH[20:] + GO1_PUSH * 3, GO1_ANSWER[5:] + GO1_ANSWER * 3
 
     assert claims(opening(requests, answers, start=False)).verdict is Verdict.YES

@@ -165,7 +165,7 @@ def test_scapy_builds_a_json_message() -> None:
     ("frame", "cls"),
     [(GETLNAME_FLAT, MsgQFlat), (GETLNAME_SPLIT, MsgQSplit), (split(b'{"type":"ping"}'), MsgQJson)],
 )
-def test_scapy_tells_the_layouts_apart(frame: bytes, cls: type) -> None:
+def test_scapy_distinguishes_the_layouts(frame: bytes, cls: type) -> None:
     packet = MsgQ(frame)
 
     assert type(packet.payload) is cls
@@ -453,7 +453,7 @@ def envelope(direction: str, rows: list[bytes], layout: str = "flat") -> list[di
     ]
 
 
-def test_a_message_brought_to_several_is_a_row_each() -> None:
+def test_a_message_delivered_to_several_clients_is_a_row_each() -> None:
     bad = flat(b"\x01")
 
     found = records("s2c", [GETLNAME_FLAT, bad, LNAME_FLAT, GETLNAME_FLAT, bad, LNAME_FLAT])
@@ -505,7 +505,7 @@ def test_op_status_and_body_len_of_replies() -> None:
         (bytes.fromhex("00000013 0013 536b616e 04 74797065 28 08 6765746c6e616d65"), ("split_c2s", "split_s2c")),
     ],
 )
-def test_first_message_tells_the_layout_on_any_port(first: bytes, layouts: tuple[str, str]) -> None:
+def test_first_message_shows_the_layout_on_any_port(first: bytes, layouts: tuple[str, str]) -> None:
     for on_port in (True, False):
         claim = claims(opening(first, on_port=on_port))
 

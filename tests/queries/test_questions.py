@@ -461,7 +461,7 @@ def test_transit_counts_flymq_records_whose_produce_was_seen(export: Export) -> 
 # 7
 
 
-def test_backlog_of_flymq_groups_is_what_the_broker_says_and_what_the_offsets_say(export: Export) -> None:
+def test_backlog_of_flymq_groups_is_that_of_the_broker_and_of_the_offsets(export: Export) -> None:
     broker, committed, produced, read = {}, {}, {}, {}
     for connection in truth("flymq/groups")["connections"]:
         for request, reply in calls(connection):
@@ -761,7 +761,7 @@ def test_acks_of_blipmq_are_those_the_broker_took(export: Export) -> None:
     assert {t: rows[t]["acked"] for t in due if rows[t]["acked"]} == nonzero(acked)
 
 
-def test_acks_of_flymq_are_commits_behind_what_was_read(export: Export) -> None:
+def test_acks_of_flymq_are_commits_which_lag_the_fetches(export: Export) -> None:
     reads, commits, furthest = 0, 0, []
     for c in truth("flymq/groups")["connections"]:
         reached: dict[tuple[str, int], int] = {}
@@ -900,7 +900,7 @@ def test_polling_counts_compressed_publishes(export: Export) -> None:
     assert sum(r["compressed"] for r in publishes) == sum(flags & 0x0E != 0 for flags in produced)
 
 
-def test_polling_of_kokaq_counts_what_pops_and_peeks_brought(export: Export) -> None:
+def test_polling_of_kokaq_counts_the_messages_of_pops_and_peeks(export: Export) -> None:
     expected: dict[str, Counter[str]] = defaultdict(Counter)
     for c in truth("kokaq/go1_session")["connections"]:
         for asked, answered in ((c["events"][a], c["events"][b]) for a, b in c["pairs"]):
@@ -1136,7 +1136,7 @@ def test_captures_that_share_connection_ids_are_counted_each_for_itself(
     assert once
 
 
-def test_protocol_that_nobody_knows_is_answered_by_what_its_description_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_about_a_new_protocol_are_answered_from_its_description(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = replace(
         protocols()["kokaq"],
         name="toy",

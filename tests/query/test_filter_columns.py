@@ -36,7 +36,7 @@ def test_fields_inside_of_lists_are_reached_by_their_path() -> None:
     assert column("fq.hops").kinds == {ValueKind.TEXT}
 
 
-def test_payload_is_what_users_send_whatever_it_is_called() -> None:
+def test_payload_is_the_column_that_users_send_under_any_name() -> None:
     """The contract: body, value, inner_value, data, records.value, msg, and a document with its body."""
     found = {path for _, path in places("payload")}
 

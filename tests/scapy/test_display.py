@@ -70,13 +70,13 @@ def test_a_part_of_a_message_is_called_by_its_class() -> None:
     assert BlipMQPublish(topic="a").summary() == "BlipMQPublish"
 
 
-def test_in_a_packet_the_layers_below_say_who() -> None:
+def test_in_a_packet_the_layers_below_show_the_endpoints() -> None:
     packet = Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=40000) / PUBLISH
 
     assert packet.summary() == "Ether / IP / TCP 10.0.0.1:40000 > 10.0.0.2:5555 S / BlipMQ PUBLISH q1 id=4 5 B"
 
 
-def test_a_message_of_a_session_says_who_and_what_the_tables_say() -> None:
+def test_a_message_of_a_session_shows_endpoints_and_table_values() -> None:
     found = sniff(offline=str(ROOT / "pcaps/blipmq/qos1.pcap"), session=MqSession, quiet=True)
 
     # README.md, Commands: the lines of `mqpcap show`.
@@ -150,7 +150,7 @@ PORTS = {
 
 
 @pytest.mark.parametrize("name", PORTS)
-def test_behind_tcp_a_message_has_its_port(name: str) -> None:
+def test_a_message_on_tcp_has_its_port(name: str) -> None:
     message, field, port = PORTS[name]
 
     assert (TCP() / message).getfieldval(field) == port

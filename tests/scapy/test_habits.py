@@ -42,7 +42,7 @@ def test_a_list_of_names_is_a_packet_each(names: list[Any]) -> None:
         assert [bytes(packet[BlipMQ])[4] for packet in packets] == [7, 8]
 
 
-def test_a_wrong_name_in_a_list_is_told() -> None:
+def test_a_wrong_name_in_a_list_is_reported() -> None:
     with pytest.raises(ValueError, match="'PINK' is no frame_type"):
         BlipMQ(frame_type=["PING", "PINK"])
 
@@ -202,7 +202,7 @@ def test_other_ports_keep_the_direction(other_port: int) -> None:
         assert type(read[FlyMQ].payload) is type(message.payload)
 
 
-def test_a_servers_socket_reads_on_behind_fqs_connect() -> None:
+def test_a_servers_socket_reads_on_after_fqs_connect() -> None:
     asked = FqCommand() / FqAuth(user="me", password="secret"), FqCommand() / FqHeartbeatRequest()
     data = b"".join(map(bytes, (FqConnect(), *asked)))
     state: dict[str, Any] = {"direction": "c2s"}

@@ -347,7 +347,7 @@ def test_first_message_of_a_segment_is_edited_alone() -> None:
     assert bytes(first) == b"\0\0\0\x12" + PUBLISH[4:-2] + b"hello" + PING
 
 
-def test_what_is_behind_the_last_message_of_a_segment_stays_there() -> None:
+def test_bytes_after_the_last_message_of_a_segment_stay_there() -> None:
     produce = FlyMQ(flags=3) / FlyMQProduce(topic="t", value="hi")
     packed = bytes(produce)
     found = seen(packed + b"tail", 9092)
@@ -615,7 +615,7 @@ def test_direction_is_that_of_the_ports() -> None:
     assert type(seen(reply, 40000, 9092)[FlyMQ].payload).__name__ == "FlyMQSubscribeReply"
 
 
-def test_layout_changes_behind_the_word_of_a_connection() -> None:
+def test_layout_changes_after_the_first_word_of_a_connection() -> None:
     login = bytes.fromhex("cc50cafe aaaa 0000 0001 75 0002 7100 0001 70".replace(" ", ""))
 
     found = seen(login, 8765)
@@ -637,7 +637,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize(("port", "payload"), STRANGERS.values(), ids=STRANGERS.keys())
-def test_foreign_content_on_a_port_of_ours_stays_raw(port: int, payload: bytes) -> None:
+def test_foreign_content_on_a_supported_port_stays_raw(port: int, payload: bytes) -> None:
     assert type(seen(payload, port)[TCP].payload) is Raw
     assert type(seen(payload, 40000, port)[TCP].payload) is Raw
 
@@ -858,7 +858,7 @@ def test_live_capture_gives_the_rest_when_flushed() -> None:
     assert session.flush() == []
 
 
-def test_live_capture_keeps_nothing_of_messages_that_nobody_has() -> None:
+def test_live_capture_keeps_nothing_of_messages_without_a_reference() -> None:
     source, session = Wire(list(rdpcap(str(ROOT / "pcaps" / "flymq" / "pipelining.pcap"), count=200))), MqSession()
     last = [m for _ in range(len(source.packets)) for m in session.recv(source)][-1]
     gc.collect()

@@ -105,7 +105,7 @@ def test_what_an_earlier_message_said_is_not_said_of_the_next(shape: str) -> Non
     assert after == (({}, Flaw.MALFORMED) if says is None else (says, Flaw.NONE))
 
 
-def test_where_a_message_ends_is_not_told_by_an_earlier_one() -> None:
+def test_the_end_of_a_message_does_not_depend_on_an_earlier_message() -> None:
     """The scan that finds messages in a stream runs the same rows: one of three bytes, one of one, one of two."""
     toy = protocol(toy=message("stream", U8("a"), If(U8("x"), when="a"), If(U8("y"), when="a", has=2)))
     hits = np.zeros((5, 9), np.int64)

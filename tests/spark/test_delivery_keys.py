@@ -75,7 +75,7 @@ def test_any_connections_dealt_out_give_the_same_rows(
     assert done
 
 
-def test_publishes_that_nobody_gets_need_no_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishes_without_a_delivery_need_no_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traffic.publishes(tmp_path / "x.pcap", 4000, 6)
     capture = only(tmp_path / "x.pcap")
     done = joins(monkeypatch)

@@ -202,7 +202,7 @@ def test_failed_job_leaves_nothing(of_twenty: Known, tmp_path: Path, monkeypatch
     assert [*tmp_path.iterdir()] == []
 
 
-def test_directory_of_somebody_else_is_refused_before_work(tmp_path: Path) -> None:
+def test_foreign_directory_is_refused_before_work(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/thesis.txt").write_text("mine")
 
@@ -416,7 +416,7 @@ def command(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["spark", "export", *arguments])
 
 
-def test_command_tells_unreadable_names_first_and_flaws_at_the_end(spark: "SparkSession", tmp_path: Path) -> None:
+def test_command_reports_unreadable_names_first_and_flaws_at_the_end(spark: "SparkSession", tmp_path: Path) -> None:
     """A capture cut short is a note and no failure; a name that is none is."""
     short = tmp_path / "short.pcap"
     short.write_bytes((PCAPS / "flymq/core.pcap").read_bytes()[:-7])

@@ -167,7 +167,7 @@ def test_only_permissive_leaves_out_what_is_unreadable(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("permissive", [False, True])
-def test_path_that_is_not_there_is_told_before_all_else(tmp_path: Path, permissive: bool) -> None:
+def test_missing_path_is_reported_first(tmp_path: Path, permissive: bool) -> None:
     (tmp_path / "monday.pcap").touch()
     unreadable = [("a.pcap", "Permission denied"), (f"{tmp_path}/mondy.pcap", "no such file")]
 

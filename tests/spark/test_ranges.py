@@ -173,7 +173,7 @@ def test_cut_off_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert found == whole, size
 
 
-def test_damage_ends_the_file_for_what_lies_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_after_a_damaged_record_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head, found = records(PCAPS / "fq/session.pcap")
     damaged = bytearray(found[9])
     damaged[8:12] = b"\xff" * 4

@@ -83,7 +83,7 @@ def test_each_table_by_itself_is_that_of_the_whole(table: str) -> None:
     assert texts(rows) == of_dissections([dissect(capture)]).get(table, [])
 
 
-def test_connection_recognised_by_another_share_is_heard_of() -> None:
+def test_a_connection_recognised_by_another_share_counts() -> None:
     """The servers that other shares told are as good as those of this one."""
     capture = only("fq/session.pcap")
     everything = share.collect_knowledge(capture, Options())
@@ -113,7 +113,7 @@ def test_share_without_the_login_asks_for_it_and_hears_it(tmp_path: Path) -> Non
     assert not SharedKnowledge().is_relevant(shares[0].missing_servers, shares[0].lookup_keys)
 
 
-def test_fact_is_found_at_its_own_server_first_and_never_before_it_was_told() -> None:
+def test_a_fact_of_its_own_server_comes_first_and_never_one_from_later() -> None:
     def of(port: int) -> Evidence:
         return Evidence(port, "10.0.0.1", port, 0)
 

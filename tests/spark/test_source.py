@@ -179,13 +179,13 @@ def test_file_that_goes_away_while_it_is_read_is_no_silent_end(tmp_path: Path, t
     ({"header": "true"}, "no option 'header'; there are table, decodeAs,"), ({"mode": "loose"}, "not 'loose'"),
     ({"maxMemory": "much"}, "a size as 64MB"), ({"columns": "opp"}, "did you mean op"),
 ])  # fmt: skip
-def test_wrong_options_are_told(options: dict[str, str], words: str) -> None:
+def test_wrong_options_are_reported(options: dict[str, str], words: str) -> None:
     with pytest.raises(Exception, match=words):
         source = CaptureSource({"path": str(PCAPS / "flymq/core.pcap"), **options})
         source.reader(source.schema()).partitions()
 
 
-def test_spark_tells_a_wrong_option(spark: "SparkSession") -> None:
+def test_spark_reports_a_wrong_option(spark: "SparkSession") -> None:
     with pytest.raises(Exception, match="no option 'tabel': did you mean table"):
         spark.read.format("mqpcap").option("tabel", "exchanges").load(str(PCAPS / "flymq/core.pcap"))
 
@@ -234,7 +234,7 @@ def test_table_of_the_catalog_is_refused_with_what_would_do(spark: "SparkSession
         spark.sql("drop table stored")
 
 
-def test_file_in_a_directory_that_cannot_be_opened_is_no_stranger(
+def test_file_in_a_directory_that_cannot_be_opened_is_not_foreign(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copy(PCAPS / "flymq/core.pcap", tmp_path)

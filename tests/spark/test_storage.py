@@ -215,7 +215,7 @@ def test_spark_reads_a_glob_in_s3(bucket: str, spark: "SparkSession") -> None:
     }  # fmt: skip
 
 
-def test_bucket_that_is_not_there_is_told_without_its_key(bucket: str) -> None:
+def test_missing_bucket_is_reported_without_its_key(bucket: str) -> None:
     found = captures([f"s3://key:secret@nowhere/day?{bucket}"])
 
     ((name, reason),) = found.unreadable
@@ -223,7 +223,7 @@ def test_bucket_that_is_not_there_is_told_without_its_key(bucket: str) -> None:
     assert reason and "secret" not in reason
 
 
-def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None:
+def test_captures_of_uris_are_grouped_and_sorted_out(tmp_path: Path) -> None:
     rotated(PCAPS / "flymq/core.pcap", tmp_path, 3)
     (tmp_path / "notes.txt").write_text("no capture")
 
@@ -236,7 +236,7 @@ def test_captures_behind_uris_are_chained_and_sorted_out(tmp_path: Path) -> None
     assert [name for name, _ in found.unreadable] == ["file:///nowhere/x.pcap"]
 
 
-def test_missing_path_behind_a_uri_is_an_error() -> None:
+def test_missing_path_of_a_uri_is_an_error() -> None:
     found = captures([f"file://{PCAPS}/flymq", "file:///nowhere/x.pcap"])
 
     with pytest.raises(CaptureError, match=r"file:///nowhere/x\.pcap: no such file"):
@@ -265,7 +265,7 @@ def test_export_from_and_to_uris_is_the_local_one(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["tables"]
 
 
-def test_something_else_behind_the_uri_stays(tmp_path: Path) -> None:
+def test_a_foreign_file_at_the_uri_stays(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/thesis.txt").write_text("mine")
 
@@ -333,7 +333,7 @@ def test_directory_beside_is_reached_the_same_way(uri: str, beside: str) -> None
     assert storage.Storage(uri).beside(".", "-x").uri == beside
 
 
-def test_only_what_is_ours_is_removed(folder: storage.Storage) -> None:
+def test_only_files_of_an_export_are_removed(folder: storage.Storage) -> None:
     """Behind a URI all or nothing."""
     ours = re.compile(r"part-[0-9]+")
     folder.write("part-1", b"")
@@ -348,7 +348,7 @@ def test_only_what_is_ours_is_removed(folder: storage.Storage) -> None:
     assert not folder.path("").exists()
 
 
-def test_link_is_no_directory_of_ours(tmp_path: Path) -> None:
+def test_a_link_is_not_an_export_directory(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "tables").symlink_to("far")
 
@@ -357,7 +357,7 @@ def test_link_is_no_directory_of_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uri", ["nowhere://key:{}@host/x", "s3://key:{}@host/x", "s3://key:{}@host/x?region=y"])
-def test_file_system_that_cannot_be_opened_is_told_without_the_secret(uri: str) -> None:
+def test_unreadable_file_system_is_reported_without_the_secret(uri: str) -> None:
     """A slash in a secret makes a URI that is none."""
     secret = "se/cret"
 

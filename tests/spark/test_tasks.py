@@ -37,7 +37,7 @@ def dissected(capture: Capture, storage: Storage) -> Result:
     return tasks.run(Dissect(0, unit), Options(), storage)
 
 
-def test_rows_are_in_a_file_for_each_day_and_told_with_its_size(tmp_path: Path) -> None:
+def test_rows_are_in_a_file_for_each_day_and_reported_with_its_size(tmp_path: Path) -> None:
     files = TaskFiles(Storage(str(tmp_path)), "one")
     files.write("fq", pa.table({"ts_ns": [DAY_NS + 5, 3, DAY_NS + 1]}))
     files.write("fq", pa.table({"ts_ns": [4]}))
@@ -96,7 +96,7 @@ def test_no_attempt_writes_what_another_does(tmp_path: Path) -> None:
     assert len({*paths[0], *paths[1]}) == 2 * len(paths[0]) == len(storage.sizes())
 
 
-def test_packets_of_an_unknown_link_type_are_told(tmp_path: Path) -> None:
+def test_packets_of_an_unknown_link_type_are_reported(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_bytes(pcap([(1, b"abc"), (2, b"def")], link_type=147))
 
     made = dissected(only(tmp_path / "x.pcap"), Storage(str(tmp_path)))

@@ -48,7 +48,7 @@ def test_loss_is_the_larger_of_bytes_and_packets(
     assert report(packets, dropped, **sums).loss_percent == pytest.approx(percent)
 
 
-def test_a_verdict_tells_all_that_stands_against_a_capture() -> None:
+def test_a_verdict_lists_every_fault_of_a_capture() -> None:
     damaged = report(
         10,
         2,

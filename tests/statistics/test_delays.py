@@ -33,7 +33,7 @@ def of(*packets: Packet, at_once: int = 9) -> Delays:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 9])
-def test_a_handshake_tells_both_round_trips(at_once: int) -> None:
+def test_a_handshake_shows_both_round_trips(at_once: int) -> None:
     """3 ms to the server and back, 2 ms to the client and back; what comes later says nothing."""
     later = a(101, b"hello", ack=501, ts_ns=90 * MS), b(501, ack=106, ts_ns=95 * MS)
     made = of(*HANDSHAKE, *later, at_once=at_once)
@@ -43,7 +43,7 @@ def test_a_handshake_tells_both_round_trips(at_once: int) -> None:
     assert made.sums.sums() == {("10.0.0.1", "10.0.0.2:5555"): {"connections": 1}}
 
 
-def test_what_the_server_sends_before_the_client_answers_tells_nothing() -> None:
+def test_server_bytes_before_the_client_answers_show_no_round_trip() -> None:
     syn, answer, ack = HANDSHAKE
 
     made = of(syn, answer, b(501, b"hi", ack=101, ts_ns=4 * MS), ack)
@@ -60,7 +60,7 @@ def test_what_the_server_sends_before_the_client_answers_tells_nothing() -> None
         (HANDSHAKE[0], HANDSHAKE[2].but(flags=FIN)),
     ],
 )
-def test_other_handshakes_tell_nothing(packets: tuple[Packet, ...]) -> None:
+def test_other_handshakes_show_no_round_trip(packets: tuple[Packet, ...]) -> None:
     assert told(of(*packets)) == {}
 
 
@@ -121,7 +121,7 @@ def test_a_request_that_waits_for_a_delayed_ack_is_slow_to_send_and_not_slow_in_
     assert (medians["reply"], medians["sending"], medians["server"]) == (43_028_000, 42_884_000, 144_000)
 
 
-def test_thinking_is_told_across_batches_and_not_of_requests_in_a_row() -> None:
+def test_think_time_spans_batches_and_excludes_pipelined_requests() -> None:
     made = Delays()
     made.take_exchanges(rows_of("exchanges", exchange(1, 10), exchange(2, 11)))
     assert told(made) == {"reply": [9]}

@@ -52,7 +52,7 @@ def test_texts_of_errors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OTHER in errors.rows()
 
 
-def test_an_error_is_its_requests_and_its_first_place_is_told() -> None:
+def test_an_error_counts_for_its_request_with_its_first_place() -> None:
     made = Errors()
     made.take_messages(rows_of("messages", {"status": "ok"}, error(40), error(20)))
     made.take_exchanges(rows_of("exchanges", answered(40), answered(20)))
@@ -100,7 +100,7 @@ def test_errors_beyond_the_bound_count_together(monkeypatch: pytest.MonkeyPatch)
     assert list(made.rows())[2] == OTHER
 
 
-def test_texts_are_told_apart_by_their_beginning() -> None:
+def test_texts_are_distinguished_by_their_beginning() -> None:
     made = Errors()
     text = "x" * ERROR_TEXT_LENGTH
     made.take_messages(rows_of("messages", *(error(i, error_text=text + str(i)) for i in range(3))))
@@ -113,7 +113,7 @@ ways = st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(1, 2))
 
 
 @given(st.lists(st.lists(ways, max_size=6), max_size=4))
-def test_a_publish_delivered_again_to_a_connection_is_told(batches: Sequence[Sequence[tuple[int, ...]]]) -> None:
+def test_a_publish_delivered_again_to_a_connection_is_counted(batches: Sequence[Sequence[tuple[int, ...]]]) -> None:
     made = DeliveriesByTopic()
     for batch in batches:
         names = ("publish_connection_id", "publish_offset", "deliver_connection_id")

@@ -39,7 +39,7 @@ def test_files_of_a_rotated_capture_have_a_row_each_and_count_their_messages(tmp
     assert sum(int(str(r["messages"])) for r in rows) == dissect(capture).table("messages").num_rows
 
 
-def test_a_file_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "short.pcap"
     path.write_bytes(SAMPLE.read_bytes()[:-5])
     (row,) = of(path)

@@ -39,7 +39,7 @@ def test_each_side_is_counted_for_itself() -> None:
     assert (row["syn_seen"], row["end_state"], row["protocol"]) == (True, "closed", "blipmq")
 
 
-def test_the_client_is_who_said_hello_whichever_packet_came_first() -> None:
+def test_the_client_is_the_sender_of_hello_whichever_packet_came_first() -> None:
     row = row_of(Segment(b"", 500, 100, ACK, from_server=True), Segment(blipmq_message(0), 100, 500))
 
     assert (row["client_ip"], row["client_port"], row["server_ip"], row["server_port"]) == (
@@ -48,7 +48,7 @@ def test_the_client_is_who_said_hello_whichever_packet_came_first() -> None:
     assert (row["syn_seen"], row["end_state"], row["packets_c2s"], row["packets_s2c"]) == (False, "open", 1, 1)
 
 
-def test_a_reset_is_told_before_a_close() -> None:
+def test_a_reset_is_reported_rather_than_a_close() -> None:
     end = 100 + HELLO
     closed = [Segment(seq=end, ack=500, flags=FIN | ACK), Segment(seq=500, ack=end, flags=RST, from_server=True)]
 

@@ -147,7 +147,7 @@ def _spots(ranges: list[StreamRange]) -> list[tuple[int, tuple[object, ...]]]:
 
 @examples(20)
 @given(st.integers(0, 1 << 30))
-def test_what_is_forgotten_changes_nothing_of_the_rest(seed: int) -> None:
+def test_forgotten_connections_change_no_other_connection(seed: int) -> None:
     """Connections of every kind, forgotten when over, the state through a pickle after each window."""
     traffic = windows(Random(seed), 5)
     one, two = Reader(), Reader()
@@ -264,7 +264,7 @@ def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None
     assert two.finish() == one.finish()
 
 
-def test_gaps_of_a_connection_that_goes_on_are_told_once_nothing_can_fill_them() -> None:
+def test_gaps_of_a_live_connection_are_reported_once_nothing_can_fill_them() -> None:
     """TCP sends nothing again that lies 2**30 bytes back."""
     client = ("10.0.0.9", 1)
 

@@ -46,7 +46,7 @@ def test_packets_find_their_connections_as_in_a_dictionary(
     assert {(f, s): int(counted[f, s]) for f in range(len(known)) for s in (0, 1) if counted[f, s]} == packets
 
 
-def test_a_walk_without_room_for_a_connection_goes_on_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_without_capacity_goes_on_after_the_table_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_table, "INITIAL_CAPACITY", 4)
     packets = [Packet(("10.0.0.1", port), B, 7, flags=SYN) for port in range(1, 12)]
     table, row = walked(packets)
@@ -74,14 +74,14 @@ STOPS = {
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_the_walk_stops_at_what_it_must_not_judge_and_changes_nothing(name: str) -> None:
+def test_the_fast_path_stops_at_a_packet_of_the_slow_path_and_changes_nothing(name: str) -> None:
     table, row = walked([*HANDSHAKE, STOPS[name], a(1000, b"abc")])
 
     assert (row, table.piece_count, table.ended_count, table.is_full) == (3, 0, 0, False)
     assert table.sides[0].packets == 2
 
 
-def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> None:
+def test_bytes_in_order_are_pieces_and_a_fin_after_them_ends_their_side() -> None:
     table, row = walked([*HANDSHAKE, a(1000, b"ab"), a(1002, b"cde"), a(1005, flags=FIN | ACK, ack=5000)])
 
     assert row == 6
@@ -97,7 +97,7 @@ def test_bytes_in_order_are_pieces_and_a_fin_behind_them_ends_their_side() -> No
     )
 
 
-def test_pieces_of_earlier_feeds_are_not_told_again() -> None:
+def test_pieces_of_earlier_feeds_are_not_reported_again() -> None:
     table, _ = walked([*HANDSHAKE, a(1000, b"ab")])
     table.reset_feed()
     table, _ = walked([a(1002, b"c"), a(1003, b"d")], table)
@@ -165,7 +165,7 @@ def test_a_million_closed_flows_would_take_less_than_half_a_gigabyte() -> None:
     assert 10**6 * (FLOW.itemsize + 2 * SIDE.itemsize + 3 * 8) < 1 << 29
 
 
-def test_many_flows_are_told_apart() -> None:
+def test_many_flows_are_distinguished() -> None:
     clients = [(f"10.1.{i // 250}.{i % 250}", 1000 + i % 7) for i in range(5000)]
     packets = [Packet(client, B, 100, 0, SYN) for client in clients]
     packets += [Packet(client, B, 101, 1, ACK, str(i).encode()) for i, client in enumerate(clients)]

@@ -73,7 +73,7 @@ def test_connection_id_is_that_of_the_endpoints_the_time_and_the_number_among_eq
     assert all(0 < flow.connection_id < 2**63 for flow in one)
 
 
-def test_connection_id_does_not_depend_on_who_was_seen_first() -> None:
+def test_connection_id_does_not_depend_on_the_first_sender() -> None:
     client, server = (bytes([10, 0, 0, 1]), 40000), (bytes([10, 0, 0, 2]), 5555)
 
     assert connection_id(4, client, server, 7, 0) == connection_id(4, server, client, 7, 0)

@@ -52,7 +52,7 @@ def test_a_datagram_is_whole_with_its_last_byte_and_the_first_copy_of_each_wins(
     ],
     ids=["empty", "not in eights", "too long", "a last one in front", "behind the last one", "another last one"],
 )
-def test_what_fits_no_datagram_is_malformed_and_changes_nothing(bad: Fragment) -> None:
+def test_a_fragment_that_fits_no_datagram_is_malformed_and_changes_nothing(bad: Fragment) -> None:
     held = Fragments()
     held.add(KEY, 0, piece(8, bytes(16)))
     held.add(KEY, 0, piece(24, bytes(8), more=False))
@@ -61,7 +61,7 @@ def test_what_fits_no_datagram_is_malformed_and_changes_nothing(bad: Fragment) -
     assert held.add(KEY, 0, piece(0, b"thefirst")) == b"thefirst" + bytes(24)
 
 
-def test_the_first_fragments_of_a_datagram_are_judged_too() -> None:
+def test_the_first_fragments_of_a_datagram_are_checked_too() -> None:
     held = Fragments()
     held.add(KEY, 0, piece(MAX_DATAGRAM_BYTES - 7, bytes(8), more=False))
     assert (held.malformed, len(held)) == (1, 0)
@@ -94,7 +94,7 @@ def test_the_oldest_datagrams_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_bytes_of_held_fragments_are_bounded_with_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_buffered_fragments_are_bounded_with_their_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragments, "MAX_FRAGMENT_BYTES", 2 * (8 + fragments.FRAGMENT_COST_BYTES))
     held = Fragments()
     for k in range(3):

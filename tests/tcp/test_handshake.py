@@ -32,7 +32,7 @@ def test_syn_and_answer_swapped(window: int) -> None:
     assert (seen.flows[0].a_ip, seen.flows[0].syn) == (A[0], (True, True))
 
 
-def test_an_answer_without_its_syn_tells_the_client() -> None:
+def test_a_syn_ack_without_its_syn_shows_the_client() -> None:
     seen = read([HANDSHAKE[1], a(1003, b"lo")])
 
     assert (seen.flows[0].a_ip, seen.flows[0].a_is_client, seen.flows[0].syn_seen) == (A[0], True, True)

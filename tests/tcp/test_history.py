@@ -108,7 +108,7 @@ def test_a_copy_within_one_window_is_compared_with_bytes_still_in_it() -> None:
     assert assembler._table.sides[0].retransmitted == 2
 
 
-def test_a_conflict_far_behind_is_not_compared_but_counted() -> None:
+def test_a_conflict_before_the_history_is_counted_and_not_compared() -> None:
     body = bytes(1000) * 200
     seen = read([*HANDSHAKE, *cut(body, 1000), a(1000, b"\1" * 1000)], 10)
 

@@ -117,7 +117,7 @@ def test_a_byte_sent_again_long_after_is_compared() -> None:
     assert assembler.counts["uncompared_bytes"] == 0
 
 
-def test_fragments_and_addresses_are_not_told_by_hashes_a_capture_chooses() -> None:
+def test_fragments_and_addresses_are_not_distinguished_by_crafted_hashes() -> None:
     alike = [x for k in range(2000) if (x := hostile.one_hash(k)) is not None]
     halves = [(x, y) for x in hostile.ALIKE for y in hostile.ALIKE]
     datagrams = [(6, *one, *two, 1, 6) for one in halves for two in halves]
@@ -150,7 +150,7 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
     assert sum(shown) < 5 * len(message)
 
 
-def test_held_pieces_cost_little_and_count_for_it() -> None:
+def test_buffered_pieces_cost_little_and_count_for_it() -> None:
     """Ten thousand bytes, every other one missing, of a connection that nobody knows yet."""
     framer, assembler = Framer(protocols()), Reassembler()
     said = [a(999, flags=SYN), b(4999, ack=1000, flags=SYN | ACK)]

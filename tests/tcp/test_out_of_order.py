@@ -69,7 +69,7 @@ def test_a_hole_that_is_not_acknowledged_stays_open() -> None:
     assert seen.side() == [(0, b"onemidtwo")]
 
 
-def test_too_much_held_gives_the_hole_up() -> None:
+def test_a_full_buffer_gives_the_hole_up() -> None:
     packets = [*HANDSHAKE, *(a(1010 + i, b"x") for i in range(out_of_order.MAX_BUFFERED_SEGMENTS * 2))]
     reassembler = Reassembler()
     chunks = reassembler.feed(segments(packets))
@@ -103,7 +103,7 @@ def test_an_acknowledgement_releases_a_start_without_syn() -> None:
     assert sum(shown) == 1
 
 
-def test_who_hurries_gets_a_start_and_what_is_behind_an_acknowledged_hole() -> None:
+def test_a_flush_releases_a_start_and_bytes_after_an_acknowledged_hole() -> None:
     """A hole that nobody acknowledged may be filled yet."""
     reassembler = Reassembler()
     reassembler.feed(segments([a(1000, b"ask"), a(1010, b"more"), b(5000, ack=1003)], 0))

@@ -152,7 +152,7 @@ def test_an_acknowledged_fin_is_no_missing_byte(window: int) -> None:
     assert seen.gaps() == []
 
 
-def test_a_fin_behind_lost_bytes_tells_their_number(window: int) -> None:
+def test_a_fin_after_lost_bytes_shows_their_number(window: int) -> None:
     seen = read([*HANDSHAKE, a(1000, b"one"), a(1010, flags=FIN | ACK)], window)
 
     assert seen.gaps() == [(0, 0, 3, 7)]
@@ -294,7 +294,7 @@ def test_a_side_ends_when_its_fin_is_reached() -> None:
     assert len(reassembler.finish()) == 0
 
 
-def test_bytes_behind_a_fin_are_late(window: int) -> None:
+def test_bytes_after_a_fin_are_late(window: int) -> None:
     seen = read([*HANDSHAKE, a(1000, b"bye", flags=FIN | ACK), a(1003, b"more"), a(1003, b"more")], window)
 
     assert seen.side() == [(0, b"bye")]
@@ -302,7 +302,7 @@ def test_bytes_behind_a_fin_are_late(window: int) -> None:
     assert seen.flows[0].bytes == (7, 0)
 
 
-def test_held_bytes_behind_a_fin_are_late(window: int) -> None:
+def test_buffered_bytes_after_a_fin_are_late(window: int) -> None:
     seen = read([*HANDSHAKE, a(1005, b"more"), a(1003, flags=FIN | ACK), a(1000, b"bye")], window)
 
     assert seen.side() == [(0, b"bye")]

@@ -39,7 +39,7 @@ def test_kept_bytes_above_the_cap_live_in_a_file() -> None:
     assert seen.reassembler.counts["kept_in_file"] > 0
 
 
-def test_what_lies_behind_the_cut_is_shown_again() -> None:
+def test_bytes_after_the_consumed_ones_are_returned_again() -> None:
     """The reader is done with four bytes of three pieces: the second is cut."""
     assembler = Reassembler()
     chunks = assembler.feed(segments([*HANDSHAKE, *(a(1000 + 3 * k, b"abc", ack=5000) for k in range(3))]))

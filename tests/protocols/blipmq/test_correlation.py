@@ -183,7 +183,7 @@ def test_damaged_conversations_have_no_wrong_pair() -> None:
 
 
 @pytest.mark.parametrize("seed", range(multiplied(10)))
-def test_how_much_comes_at_once_is_nothing(seed: int) -> None:
+def test_batches_change_no_row(seed: int) -> None:
     talk = Conversation(seed)
     made = damaged(talk, random.Random(seed)) if seed % 2 else Captured(talk.frames, talk.ends())
 
@@ -262,7 +262,7 @@ def test_open_frames_before_a_server_fin_are_silent_and_before_a_reset_unknown()
     assert [reset[k][0] for k in (poll, publish)] == ["unknown", "unknown"]
 
 
-def test_fixed_frames_are_unanswered_after_a_reset_and_unknown_where_the_capture_ends() -> None:
+def test_requests_are_unanswered_after_a_reset_and_unknown_at_the_end_of_the_capture() -> None:
     script = Script().ready()
     ping = script.c(PING, 3)
 
@@ -270,7 +270,7 @@ def test_fixed_frames_are_unanswered_after_a_reset_and_unknown_where_the_capture
     assert script.states(ended=False, covered=False)[ping][0] == "unknown"
 
 
-def test_an_answer_in_a_gap_is_lost_and_counting_goes_on_behind_it() -> None:
+def test_a_reply_in_a_gap_is_lost_and_later_pairs_are_found() -> None:
     script = Script().ready()
     first = script.c(PING, 3)
     script.lose(client=False)
@@ -296,7 +296,7 @@ def test_an_answer_to_a_request_in_a_gap_is_an_orphan() -> None:
     assert states[ping] == ("answered", pong)
 
 
-def test_frames_behind_an_unknown_type_are_unanswered() -> None:
+def test_frames_after_an_unknown_type_are_unanswered() -> None:
     script = Script().ready()
     script.c(11, 3, bad=True)
     ping = script.c(PING, 4)
@@ -370,7 +370,7 @@ def test_a_refused_publish_pairs_by_its_id() -> None:
     assert (states[first], states[second]) == (("silent", -1), ("answered", refused))
 
 
-def test_a_gap_just_before_the_first_fixed_answer_of_a_late_start_leaves_what_is_before_open() -> None:
+def test_requests_before_a_gap_and_the_first_certain_reply_of_a_late_start_stay_open() -> None:
     script = Script()
     ack = script.c(ACK, 4, sub=2)
     script.lose(client=False)

@@ -113,7 +113,7 @@ def test_oversize_go1_payload_leaves_bytes_unaccounted() -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", NOP])
-def test_zeros_behind_a_big_endian_component(behind: bytes) -> None:
+def test_zeros_after_a_big_endian_component(behind: bytes) -> None:
     """2.11: 1 to 3 zeros up to a multiple of four; 2.15: exactly twelve."""
     assert lengths(PUSH + b"\0" + behind)[0] == 36
     assert lengths(PUSH + bytes(12) + behind)[0] == 47
