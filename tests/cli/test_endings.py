@@ -25,6 +25,7 @@ from typing import Any
 
 import command_server
 import pytest
+from examples import one_in
 from running import COMMAND, ROOT, environment, run
 from torture import SYN, Segment, pcap
 
@@ -127,7 +128,9 @@ def caught(pid: int) -> bool:
 
 
 def closed_stdout(name: str, place: Place) -> None:
-    """Who writes files does not need it."""
+    """Who writes files does not need it. All commands open closed streams in one place: some are tried."""
+    if name not in one_in(3, [*COMMANDS]):
+        return
     with CAPTURE.open("rb") as stdin:
         command = place.start(name, stdin=stdin, stdout=None, preexec_fn=lambda: os.close(1))
     said = place.check(name, command, {0 if name in WRITERS else 1})

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from examples import one_in
 from running import ROOT, run, script
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
+SOME_FILES = one_in(2, FILES)
 
 
 @cache
@@ -19,19 +21,20 @@ def messages() -> tuple[dict[str, object], ...]:
     return tuple(json.loads(line) for line in said.stdout.splitlines())
 
 
-def test_show_of_every_file() -> None:
-    said = run("show", "-q", "-v", "-x", *FILES)
+def test_show_of_files() -> None:
+    said = run("show", "-q", "-v", "-x", *SOME_FILES)
 
     assert (said.exit_code, said.stderr) == (0, "")
-    assert said.stdout.count("\n    0000  ") == len(messages())
+    shown = [m for m in messages() if m["capture_file"] in SOME_FILES]
+    assert said.stdout.count("\n    0000  ") == len(shown)
 
 
-@pytest.mark.parametrize("options", ["", "--json"])
-def test_info_of_every_file(options: str) -> None:
-    said = run("info", "-q", *options.split(), *FILES)
+@pytest.mark.parametrize(("options", "files"), [("", FILES[::2]), ("--json", FILES[1::2])])
+def test_info_of_every_file(options: str, files: list[str]) -> None:
+    said = run("info", "-q", *options.split(), *files)
 
     assert (said.exit_code, said.stderr) == (0, "")
-    assert all(name in said.stdout for name in FILES)
+    assert all(name in said.stdout for name in files)
 
 
 def test_export_of_every_file(tmp_path: Path) -> None:
@@ -90,11 +93,11 @@ print(len(seen), "scapy" in sys.modules, file=sys.stderr)
 
 
 def test_explain_of_messages_of_every_kind_and_size_says_the_same_without_scapy() -> None:
-    without = script(EXPLAIN.format(first="import mqpcap.schema.scapy_stub"), *FILES)
+    without = script(EXPLAIN.format(first="import mqpcap.schema.scapy_stub"), *SOME_FILES)
 
-    with_scapy = script(EXPLAIN.format(first="import scapy.packet"), *FILES)
+    with_scapy = script(EXPLAIN.format(first="import scapy.packet"), *SOME_FILES)
 
     assert (without.exit_code, with_scapy.exit_code) == (0, 0), without.stderr + with_scapy.stderr
     assert without.stdout == with_scapy.stdout != ""
     (count, is_loaded), with_it = without.stderr.split(), with_scapy.stderr.split()
-    assert (int(count) > 300, is_loaded, with_it) == (True, "False", [count, "True"])
+    assert (int(count) > 250, is_loaded, with_it) == (True, "False", [count, "True"])

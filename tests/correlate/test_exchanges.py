@@ -408,7 +408,7 @@ for _name, _protocol in sorted(protocols().items()):
                 continue
             _key = _name if not _rule.asks or len(_rule.asks) > 1 else f"{_name} {next(iter(_rule.asks))}"
             RULES[_key] = replace(_rule, deliveries=None, columns=())
-TRIES = multiplied(100)
+TRIES = multiplied(60)
 FEW_FOUND = {"kokaq": 0.7}
 """Share of the whole pairs of damaged conversations that is found at least; 0.5 where nothing else is said."""
 Said = list[tuple[int | None, int | None, State]]
