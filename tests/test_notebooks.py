@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from rows import QUICK_JAVA
+from rows import quick_spark
 from scapy.layers.inet import TCP
 from scapy.packet import Packet
 from scapy.utils import rdpcap
@@ -286,11 +286,12 @@ def test_notebook_is_kept_without_outputs(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the interpreter of the tests, whose commands come first on the path."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+    for name, value in quick_spark(tmp_path).items():
+        monkeypatch.setenv(name, value)
     notebook = nbformat.read(path, as_version=4)
 
     where = {"metadata": {"path": str(FOLDER)}}

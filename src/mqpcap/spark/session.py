@@ -52,7 +52,6 @@ _LOCAL = {
 _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 

@@ -5,7 +5,8 @@ it, and Spark gets Arrow batches. Rows are those of the export, whatever the par
 
 README.md in this directory lists the options. A file that disappears while it is read is an error in every mode.
 A schema of your own selects columns by name, in its order. Filters are taken where Spark gives them to Python sources:
-``spark.sql.python.filterPushdown.enabled``, which `mqpcap.spark.register` and `mqpcap.spark.session` set.
+``spark.sql.python.filterPushdown.enabled``, which is off unless the user sets it. Spark 4.3 keeps the filters of one
+query for all later uses of the same DataFrame (``PythonDataSourceV2.setReadInfo``), so that rows are missing there.
 """
 
 import operator
