@@ -592,7 +592,7 @@ SHAPES: dict[Shape, int] = {
     same_key: 60_000, reused_forward: 30_000, reused_backward: 30_000, reused_zigzag: 30_000, syn_again: 60_000,
     holes: 150_000, acknowledged_holes: 150_000, snapped: 60_000, filled_forward: 100_000, filled_backward: 100_000,
     below_start: 60_000, reverse: 60_000, again: 60_000, conflicts: 60_000, fragments: 160_000, lone_fragments:
-    60_000, one_address_hash: 20_000, fq_key: 20_000, lost_answers: 60_000, same_id: 60_000, flymq_lost_answers:
+    240_000, one_address_hash: 20_000, fq_key: 20_000, lost_answers: 60_000, same_id: 60_000, flymq_lost_answers:
     60_000, damaged_connections: 20_000, kokaq_damaged: 150_000, msgq_damaged: 150_000, fq_damaged: 150_000,
     blipmq_damaged: 100_000, kokaq_one_way: 60_000, garbage: 50_000, deep: 100_000, strangers: 60_000, drips:
     600_000, framing_errors: 60_000, interfaces: 60_000, fetched: 20_000, inflating: 2_000, inflating_topics: 2_000,
@@ -651,7 +651,8 @@ def main() -> None:
     failures = []
     with tempfile.TemporaryDirectory(prefix="mqpcap-hostile-") as name:
         folder = Path(name)
-        nothing_s, nothing_mb = cost(EXPORT, 1, written(syn_again, 1, folder), folder)
+        # The first export may compile modules.
+        nothing_s, nothing_mb = min(cost(EXPORT, 1, written(syn_again, 1, folder), folder) for _ in range(3))
         print(f"an export of nothing: {nothing_s:.2f} s, {nothing_mb} MB")
         for shape, n in SHAPES.items():
             if given.only and shape.__name__ not in given.only:

@@ -55,12 +55,14 @@ class UnconsumedBytes:
         return taken
 
     def add(self, pieces: NDArray[np.void], waits: NDArray[np.bool_], buffer: NDArray[np.uint8]) -> None:
-        """Add pieces, sorted by side, and copy their bytes out of buffer. ``waits``: for a long message, by piece."""
+        """Add pieces, sorted by side, and copy their bytes out of buffer; changes where they start.
+
+        ``waits``: whether it waits for a long message, by piece.
+        """
         if len(pieces) == 0:
             if len(self.pieces) == 0 and not self.waiting:
                 self._used = 0
             return
-        pieces = pieces.copy()
         length = np.ascontiguousarray(pieces["length"])
         total = int(length.sum())
         self._reserve(total)
@@ -72,8 +74,10 @@ class UnconsumedBytes:
         bounds = np.flatnonzero(np.diff(waiting["side"])) + 1
         for block in np.split(waiting, bounds) if len(waiting) else ():
             blocks = self.waiting.setdefault(int(block["side"][0]), [])
-            small = [blocks.pop()] if blocks and len(blocks[-1]) < MIN_BLOCK_PIECES else []
-            blocks.append(np.concatenate([*small, block]))
+            if blocks and len(blocks[-1]) < MIN_BLOCK_PIECES:
+                blocks.append(np.concatenate([blocks.pop(), block]))
+            else:
+                blocks.append(block if len(block) == len(waiting) else block.copy())
 
     def add_tails(
         self,
