@@ -113,7 +113,7 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
     ("arguments", "said"),
     [
         (("-Y", "topci == x"), "-Y: there is no column 'topci'; did you mean topic or topics?"),
-        (("-Y", "op ="), "-Y: '==' is wanted behind 'op', not '='"),
+        (("-Y", "op ="), "-Y: '==' is wanted after 'op', not '='"),
         (("-Y", ""), "-Y: a name is wanted, but it ends"),
         (("-Y", "topic matches '['"), "-Y: topic: '[' is no regular expression: missing ]: ["),
         (
@@ -132,7 +132,7 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
         ),
         (("--until", "+x"), "--until: 'x' is no time like 50ms; the units are ns, us, ms, s, min and h"),
         (("--connection", "x"), "--connection: 'x' is no connection; say c7, IP:PORT or a connection_id"),
-        (("-Y", "op == \x1b[31mx y"), "-Y: 'and', 'or' or the end is wanted behind 'op == \\x1b[31mx', not 'y'"),
+        (("-Y", "op == \x1b[31mx y"), "-Y: 'and', 'or' or the end is wanted after 'op == \\x1b[31mx', not 'y'"),
     ],
 )
 def test_a_wrong_filter_is_one_line_and_misuse(arguments: tuple[str, ...], said: str) -> None:

@@ -284,12 +284,12 @@ class InputSearch:
 
     def _add_file(self, name: str, named: bool) -> bool:
         """Whether it is a capture, also if it was reached before."""
-        strangers = self.unreadable if named else self.skipped
+        rejected = self.unreadable if named else self.skipped
         try:
             status = os.stat(name)
             regular = stat.S_ISREG(status.st_mode)
             if not regular and not (named and stat.S_ISFIFO(status.st_mode) | stat.S_ISCHR(status.st_mode)):
-                strangers.append((name, "not a file"))
+                rejected.append((name, "not a file"))
                 return False
             was_capture = self._seen.get((status.st_dev, status.st_ino))
             if was_capture is not None:
@@ -297,7 +297,7 @@ class InputSearch:
             source = open_path(name)
         except FileNotFoundError:
             # In a directory: a link to nowhere, or a file that rotation took away meanwhile.
-            strangers.append((name, "no such file"))
+            rejected.append((name, "no such file"))
             return False
         except OSError as error:
             self.unreadable.append((name, _reason(error)))

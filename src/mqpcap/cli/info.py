@@ -60,11 +60,11 @@ def info(
                 for line in (*report.lines(utc, coloured(sys.stdout, color)), *_list_as_text(report)):
                     put(wrapped(line, sys.stdout, 16))
     if as_json:
-        strangers = {
+        unread_files = {
             name: [{"file": file, "reason": reason} for file, reason in named_files]
             for name, named_files in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
         }
-        put(json_text(with_exact_numbers({"captures": reports, **strangers})))
+        put(json_text(with_exact_numbers({"captures": reports, **unread_files})))
     finish(outcome)
 
 

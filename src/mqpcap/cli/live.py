@@ -139,13 +139,13 @@ def open_captures(
         from mqpcap.capture import InputWait
         from mqpcap.capture.rotation import follow_rotation
 
-        def told(words: str) -> None:
+        def add_note(words: str) -> None:
             if not outcome.choices.quiet:
                 print_note(f"note: {words}")
 
         tell_of_speed(outcome)
         end.at_once = True
-        yield [follow_rotation(inputs[0], InputWait(lambda: None, end.is_over), told)]
+        yield [follow_rotation(inputs[0], InputWait(lambda: None, end.is_over), add_note)]
     else:
         yield found(inputs, outcome)
 

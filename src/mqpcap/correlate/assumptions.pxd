@@ -24,6 +24,6 @@ cdef class Assumptions:
     cdef bint _is_anchor(self, Request q, int evidence)
     cdef bint _place(self, Alignment a, Py_ssize_t place, dict indexes)
     cdef bint _collect(self, list candidates, dict indexes)
-    cpdef void assume_first_of_burst(self, list unsure, dict taken, long long usual_ns)
+    cpdef void assume_first_of_burst(self, list ambiguous, dict taken, long long usual_ns)
     cdef Py_ssize_t _untaken(self, Reply r, Py_ssize_t low, Py_ssize_t high, dict taken)
     cdef bint _is_one_queue(self, Reply r, Py_ssize_t low, Py_ssize_t high)

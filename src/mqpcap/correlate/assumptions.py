@@ -260,7 +260,7 @@ class Assumptions:
         return True
 
     @cython.ccall
-    def assume_first_of_burst(self, unsure: list, taken: dict, usual_ns: cython.longlong) -> cython.void:
+    def assume_first_of_burst(self, ambiguous: list, taken: dict, usual_ns: cython.longlong) -> cython.void:
         """A queue gives its messages in order to the first requests of a burst that read it, in usual time.
 
         A reply that comes later may be to a later request: the queue was empty before. ``taken``: requests that have a
@@ -273,7 +273,7 @@ class Assumptions:
         undecided_to: cython.Py_ssize_t = -1
         last_ns: cython.longlong = 0
         lag_ns: cython.longlong = 0
-        for r, earliest, latest in unsure:
+        for r, earliest, latest in ambiguous:
             i: cython.Py_ssize_t = self._untaken(r, max(earliest, last_index + 1), latest, taken)
             if i < 0:
                 return

@@ -431,7 +431,7 @@ class RequestMatcher(TcpOrder):
         latest: cython.Py_ssize_t
         start: cython.Py_ssize_t = c.start
         taken: dict = {}
-        unsure: list = []
+        ambiguous: list = []
         self._use_unique_keys()
         candidates = c.settle(lowest, highest)
         if candidates is None:
@@ -441,7 +441,7 @@ class RequestMatcher(TcpOrder):
             if r.row < 0:
                 continue
             if earliest < 0 or earliest != latest:
-                unsure.append((r, earliest, latest))
+                ambiguous.append((r, earliest, latest))
                 continue
             q = self.ring[earliest]
             if q.is_unread:
@@ -449,9 +449,9 @@ class RequestMatcher(TcpOrder):
             else:
                 taken[earliest] = r
                 self._pair(q, r, self._evidence(r, start))
-        if unsure:
-            self._pair_likely(unsure, taken, orderly)
-        self._leave_unanswered(lowest, highest, taken, unsure)
+        if ambiguous:
+            self._pair_likely(ambiguous, taken, orderly)
+        self._leave_unanswered(lowest, highest, taken, ambiguous)
         self._pass(highest)
 
     @cython.cfunc
@@ -479,11 +479,11 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_unanswered(
-        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, taken: dict, unsure: list
+        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, taken: dict, ambiguous: list
     ) -> cython.void:  # fmt: skip
         """States of requests without a pair, up to a place from lowest to highest.
 
-        taken: by place, the reply. unsure: replies that may be theirs, each with its first and last place.
+        taken: by place, the reply. ambiguous: replies that may be theirs, each with its first and last place.
         """
         q: Request
         r: Reply
@@ -491,7 +491,7 @@ class RequestMatcher(TcpOrder):
         bits: cython.longlong = 0
         doubt_from: cython.Py_ssize_t = len(self.ring)
         doubt_to: cython.Py_ssize_t = 0
-        for r, earliest, latest in unsure:
+        for r, earliest, latest in ambiguous:
             bits |= r.bit
             doubt_from, doubt_to = min(doubt_from, earliest), max(doubt_to, latest + 1)
         for i in range(self.certain.start, max(highest, doubt_to)):
@@ -506,7 +506,7 @@ class RequestMatcher(TcpOrder):
                 self.results.state(q.row, _UNKNOWN)
 
     @cython.cfunc
-    def _pair_likely(self, unsure: list, taken: dict, orderly: cython.bint) -> cython.void:
+    def _pair_likely(self, ambiguous: list, taken: dict, orderly: cython.bint) -> cython.void:
         """Give replies the request that they have in every alignment that keeps an assumption."""
         habits, c = self.tables.habits, self.certain
         waited: cython.longlong = self.rounds.count_waited()
@@ -523,8 +523,8 @@ class RequestMatcher(TcpOrder):
         if habits.pause_ns is not None:
             self._record_assumption(a.assume(Evidence.PAUSE), "pause", "nothing is open after a long pause")
         if self.last_phantom < c.start and not self.server_has_hole:
-            a.assume_first_of_burst(unsure, taken, self.usual_ns)
-        for r, earliest, latest in unsure:
+            a.assume_first_of_burst(ambiguous, taken, self.usual_ns)
+        for r, earliest, latest in ambiguous:
             index, evidence = a.likely.get(r.row, (-1, 0))
             if index >= 0 and index not in taken:
                 taken[index] = r

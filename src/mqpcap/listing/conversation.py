@@ -44,8 +44,10 @@ class Conversation:
         row, paint, utc = self.connection.row, self._style.paint, self._style.utc
         begin, end = (int(str(row[name])) for name in ("first_ts_ns", "last_ts_ns"))
         counts = [plural(int(str(row[f"messages_{d}"])), "message") for d in ("c2s", "s2c")]
-        spoken = row["protocol"] or ("encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here")
-        yield paint("bold", f"{self.connection.end('client')} -> {self.connection.end('server')}  {spoken}")
+        protocol = row["protocol"] or (
+            "encrypted (TLS)" if row["tls"] is not None else "no protocol that is known here"
+        )
+        yield paint("bold", f"{self.connection.end('client')} -> {self.connection.end('server')}  {protocol}")
         count_words = f"{counts[0]} from the client, {counts[1]} from the server"
         yield f"c{self.connection.number}, connection {self.connection.id}; {count_words}"
         yield f"{clock(begin, utc, True)} to {clock(end, utc, True)}, {_ENDS[str(row['end_state'])]}"

@@ -177,7 +177,7 @@ class ExplainedMessage:
             yield f"and {len(other_readings) - OTHER_READINGS} more readings; --json lists all"
         after_hole = 0 if self.row is None else bytes_after_hole(self.row)
         if after_hole:
-            yield f"a hole: {plural(after_hole, 'more byte')} of the message were captured behind missing ones"
+            yield f"a hole: {plural(after_hole, 'more byte')} of the message were captured after missing ones"
 
     def _place_lines(self, style: Style) -> Iterator[str]:
         """The line of the message, and its place in the stream, if it was captured."""

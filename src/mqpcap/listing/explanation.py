@@ -473,7 +473,7 @@ class _Walk:
         if not layout.may_leave(variant):
             raise _Misfit(fields.Broken(f"{left} bytes are left over at offset {self.offset}"))
         name = str(layout.extra_column)
-        self.add(FieldItem(self.offset, left, 0, name, bytes(self.region), "bytes behind the last field", name))
+        self.add(FieldItem(self.offset, left, 0, name, bytes(self.region), "bytes after the last field", name))
         self.offset = self.end
 
 
@@ -483,7 +483,7 @@ def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
     if isinstance(kind, fields.Bits):
         return f"bits {kind.mask << kind.shift:#x} of {kind.of}"
     if isinstance(kind, fields.Length):
-        return f"bytes behind the header, and {kind.less}" if kind.less else "bytes behind the header"
+        return f"bytes after the header, and {kind.less}" if kind.less else "bytes after the header"
     measured = fields.sized_field(pkt, kind.name) if isinstance(kind, fields.Number) else None
     return kind.unit if measured is None else f"{_unit(fields.bare(measured))} of {measured.name}"
 

@@ -166,8 +166,8 @@ def _ends(
     name = "" if number is None else f"c{number:<2}"
     if width is not None and width < ROOMY_WIDTH and name:
         client_words = arrow  # the connection has a name, and info says its ends
-    spoken = f"{protocol}/{dialect}"
-    return (name, client_words, "") if (spoken, server) == common else (name, f"{client_words} {server}", spoken)
+    variant = f"{protocol}/{dialect}"
+    return (name, client_words, "") if (variant, server) == common else (name, f"{client_words} {server}", variant)
 
 
 def tree(fields: Mapping[str, object], names: Mapping[str, Mapping[int, str]], indent: int = 4) -> Iterator[str]:
@@ -244,8 +244,8 @@ class Lines:
         today = clock_second(second, style.utc, True)[0][:10]
         if not self._first_day and style.width is not None:
             message, end = row.message, "dst" if row.message["direction"] == "c2s" else "src"
-            spoken = f"{message['protocol']}/{message['dialect']}"
-            common = spoken, endpoint(message[f"{end}_ip"], message[f"{end}_port"])
+            variant = f"{message['protocol']}/{message['dialect']}"
+            common = variant, endpoint(message[f"{end}_ip"], message[f"{end}_port"])
             style = replace(style, common=common)
             heading = f"{' at '.join(common)}, where a line says no other"
         is_new_day, self._day = today != self._day, today
@@ -262,7 +262,7 @@ class Lines:
         yield from dump(row.data, () if mask is None else mask.spans, left_out=left_out(row, self._choices))
         after_hole = bytes_after_hole(row)
         if after_hole:
-            yield f"    and {plural(after_hole, 'byte')} behind missing ones"
+            yield f"    and {plural(after_hole, 'byte')} after missing ones"
 
 
 @cache

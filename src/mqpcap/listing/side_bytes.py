@@ -42,7 +42,7 @@ def side_bytes(
         hidden_count += int(is_hidden.sum())
         yield np.where(is_hidden, np.uint8(ord("*")), run).tobytes()
     if missing:
-        outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on behind them")
+        outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on after them")
     if hidden_count:
         outcome.notes.append(f"{plural(hidden_count, 'byte')} may be secret and are *; --show-secrets shows them")
 

@@ -107,7 +107,7 @@ class _Parser:
         """Raises QueryError with the expected syntax and the current token."""
         actual = f"not {self.token!r}" if self.kind else "but it ends"
         context = self._text[: self._token_start].rstrip()
-        location = f" behind {context[-30:]!r}" if context else ""
+        location = f" after {context[-30:]!r}" if context else ""
         raise QueryError(f"{wanted} is wanted{location}, {actual}")
 
     def _accept(self, *words: str) -> str:

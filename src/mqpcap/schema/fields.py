@@ -741,8 +741,8 @@ class If(Kind):
     def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         if value is None and (self.left is not None or self.follows is not None):
             return b""
-        told_otherwise = value is not None and self.when in pkt.explicit_integers
-        if self.when is not None and not self.holds(pkt, b"") and not told_otherwise:
+        is_explicit = value is not None and self.when in pkt.explicit_integers
+        if self.when is not None and not self.holds(pkt, b"") and not is_explicit:
             return b""
         return self.kind.build_bytes(pkt, value)
 
