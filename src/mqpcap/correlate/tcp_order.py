@@ -57,7 +57,8 @@ class TcpOrder:
     ``has_waiting``: a request or a reply waits. Else there are no queues: an empty queue takes 700 bytes.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
     ``is_after_hole``: bytes of the client are missing after its last message.
-    ``skips_silent``: requests that get no reply need not be added: in no state may they get one.
+    ``skips_silent``: the connection is in the protocol's ``midstream_state``, whose kinds `match_messages` looks up:
+    requests without a reply need not be added.
     ``client_truncated``, ``server_truncated``: the last message was not captured whole, so a hole begins inside it.
     ``held_bytes``: what open messages and keys take, as it was counted last.
     """
@@ -143,6 +144,7 @@ class TcpOrder:
 
     @cython.cfunc
     def _client_hole(self, end: cython.longlong) -> cython.void:
+        """Add a hole of the client that reaches to an offset."""
         q: Request = phantom_request(self.client_read, end, _OPTIONAL_REPLY)
         q.truncated = self.client_truncated
         self.client_read = end
@@ -150,7 +152,7 @@ class TcpOrder:
 
     @cython.cfunc
     def _server_hole(self, end: cython.longlong, ack: cython.longlong) -> cython.void:
-        """``ack``: what the next message acknowledges."""
+        """Add a hole of the server that reaches to an offset; ``ack``: the acknowledgement of the next message."""
         r: Reply = phantom_reply(end, ack, end - self.server_read, self.server_truncated)
         self.server_read = end
         self.reply(r)
@@ -191,7 +193,11 @@ class TcpOrder:
         self, from_client: cython.bint, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong,
         end_ns: cython.longlong,
     ) -> cython.void:  # fmt: skip
-        """A message that is no request and no reply: only its time counts. If it must wait, close ones are merged."""
+        """A message that is no request and no reply: only its time counts.
+
+        If it must wait, it is merged with the message that waits last, if that is neither a request nor a reply and
+        less than _CLOSE_NS older.
+        """
         q: Request
         r: Reply
         is_read: cython.bint = ack <= (self.server_read if from_client else self.client_read)
@@ -243,7 +249,7 @@ class TcpOrder:
 
     @cython.cfunc
     def release(self, all_of_them: cython.bint) -> cython.void:
-        """Go on with messages that waited, as far as both sides were read."""
+        """Go on with messages that waited, as far as both sides were read, or with all of them."""
         q: Request
         r: Reply
         requests, replies = self.waiting_requests, self.waiting_replies
@@ -258,8 +264,9 @@ class TcpOrder:
                 or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)
             ):
                 self._take_reply(replies.popleft())
-            elif q is not None and (r is not None or all_of_them):  # each waits for the other: acknowledged later
-                q.in_hole = q.in_hole or r is not None  # what the waiting reply answers is not known
+            elif q is not None and (r is not None or all_of_them):
+                # If a reply waits, too, each waits for the other: their acknowledgements are those of later packets.
+                q.in_hole = q.in_hole or r is not None  # which request the waiting reply answers is not known
                 self._take_request(requests.popleft())
             elif all_of_them:
                 self._take_reply(replies.popleft())

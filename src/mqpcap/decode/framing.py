@@ -214,7 +214,7 @@ class Framer:
             self.detector.release(pending)
             layouts = self._scanners.scanners_by_index(connection.protocol)
             for chunk in joined(pending.chunks):
-                connection.sides[chunk.side].take_held(chunk, layouts, self.output)
+                connection.sides[chunk.side].take_buffered(chunk, layouts, self.output)
 
     def _pass_proxy_header(self, connection: ConnectionState, header: ProxyHeader, packet: Packet) -> None:
         """Emit the header as undecoded bytes; the messages of the client begin after it."""

@@ -57,7 +57,7 @@ class Side:
     ``layout``: index of the layout that reads the next message.
     ``gap``: bytes missing since the last message.
     ``resynced``: a search found the next message.
-    ``held_chunk``: beginning of a message, buffered before the connection was decided.
+    ``buffered_chunk``: beginning of a message, buffered before the connection was decided.
     ``skipped_range``: range without a message, up to ``framed_to``; its length is not set yet.
     ``message_end``: end of the message that the unconsumed bytes begin, 0 if unknown.
     ``open_since_ns``: capture time of the first unconsumed byte, if those bytes may already be a whole message and only
@@ -74,7 +74,7 @@ class Side:
     resynced: bool = False
     messages: int = 0
     partial: _PartialMessage | None = None
-    held_chunk: StreamChunk | None = None
+    buffered_chunk: StreamChunk | None = None
     skipped_range: Problem | None = None
     message_end: int = 0
     open_since_ns: int | None = None
@@ -95,8 +95,8 @@ class Side:
 
     def take(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], output: FoundMessages) -> int:
         """Frame a chunk; returns the number of bytes consumed."""
-        if self.held_chunk is not None:
-            return self._take_behind(self.held_chunk, chunk, layouts, output)
+        if self.buffered_chunk is not None:
+            return self._take_after_buffered(self.buffered_chunk, chunk, layouts, output)
         if self.step is BEGIN:
             self.step = SYNC if chunk.start_known else SEARCH
         stop = chunk.offset + chunk.length
@@ -117,30 +117,36 @@ class Side:
             self.end(output)
         return (stop if chunk.is_last else self.framed_to) - chunk.offset
 
-    def _take_behind(
-        self, held_chunk: StreamChunk, chunk: StreamChunk, layouts: Sequence[LayoutScanner], output: FoundMessages
+    def _take_after_buffered(
+        self, buffered_chunk: StreamChunk, chunk: StreamChunk, layouts: Sequence[LayoutScanner], output: FoundMessages
     ) -> int:
-        """Frame a chunk that follows a held chunk; returns the number of its bytes consumed."""
-        self.held_chunk = None
-        if held_chunk.offset + held_chunk.length != chunk.offset:
-            self.take(replace(held_chunk, is_last=True), layouts, output)  # bytes are missing after the held chunk
+        """Frame a chunk that follows a buffered chunk; returns the number of its bytes consumed."""
+        self.buffered_chunk = None
+        if buffered_chunk.offset + buffered_chunk.length != chunk.offset:
+            self.take(
+                replace(buffered_chunk, is_last=True), layouts, output
+            )  # bytes are missing after the buffered chunk
             return self.take(chunk, layouts, output)
-        chunk = join([held_chunk, chunk])
+        chunk = join([buffered_chunk, chunk])
         done = self.take(chunk, layouts, output)
-        if done < held_chunk.length:
-            self.held_chunk = chunk.copy(done, held_chunk.length)
-        return max(done - held_chunk.length, 0)
+        if done < buffered_chunk.length:
+            self.buffered_chunk = chunk.copy(done, buffered_chunk.length)
+        return max(done - buffered_chunk.length, 0)
 
-    def take_held(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], output: FoundMessages) -> None:
-        """Frame a chunk that was buffered; unconsumed bytes are kept in ``held_chunk``."""
+    def take_buffered(self, chunk: StreamChunk, layouts: Sequence[LayoutScanner], output: FoundMessages) -> None:
+        """Frame a chunk that was buffered; unconsumed bytes are kept in ``buffered_chunk``."""
         done = self.take(chunk, layouts, output)
         if done < chunk.length:
             unframed = chunk.copy(done, chunk.length)
-            self.held_chunk = unframed if self.held_chunk is None else join([self.held_chunk, unframed])
+            self.buffered_chunk = unframed if self.buffered_chunk is None else join([self.buffered_chunk, unframed])
 
     def since_ns(self, chunk: StreamChunk, done: int) -> int:
-        """Capture time of the first unconsumed byte of a chunk or of the held chunk before it."""
-        return chunk.first_packet(chunk.offset + done)[0] if self.held_chunk is None else self.held_chunk.packet(0)[0]
+        """Capture time of the first unconsumed byte of a chunk or of the buffered chunk before it."""
+        return (
+            chunk.first_packet(chunk.offset + done)[0]
+            if self.buffered_chunk is None
+            else self.buffered_chunk.packet(0)[0]
+        )
 
     def end(self, output: FoundMessages) -> None:
         """End the side: emit the partial message and the skipped range."""

@@ -130,10 +130,10 @@ def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
     return [moved(chunk) for chunk in new if chunk.length or chunk.is_last]
 
 
-def joined(held: Sequence[StreamChunk]) -> list[StreamChunk]:
-    """Joins chunks that continue each other; gives the chunks of side 0, then those of side 1."""
+def joined(buffered: Sequence[StreamChunk]) -> list[StreamChunk]:
+    """The chunks of side 0, then those of side 1; chunks that continue each other are joined."""
     runs: list[list[StreamChunk]] = []
-    for chunk in sorted(held, key=lambda chunk: chunk.side):
+    for chunk in sorted(buffered, key=lambda chunk: chunk.side):
         previous = runs[-1][-1] if runs else None
         if previous is not None and previous.side == chunk.side and previous.offset + previous.length == chunk.offset:
             runs[-1].append(chunk)
