@@ -72,4 +72,5 @@ def _decodes(protocol: MessageQueue, frames: Frames) -> NDArray[np.bool_]:
 
 @lru_cache
 def _reader(protocol: MessageQueue) -> ColumnReader:
-    return ColumnReader(protocol)
+    """A reader that makes no columns: only flaws count."""
+    return ColumnReader(protocol, ())
