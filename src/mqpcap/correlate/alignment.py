@@ -54,6 +54,10 @@ class PlacedReply:
         self.low = self.high = 0
 
 
+Candidates = tuple[Reply, int, int]
+"""A reply, and the first and the last request that it may answer, as indexes."""
+
+
 @cython.cclass
 class Alignment:
     """First and last place of the replies since the last anchor, over the requests of a ring.
@@ -66,7 +70,7 @@ class Alignment:
     ``use_publishes``: whether no other client published a message of this client.
     """
 
-    ring: list
+    ring: list[Request]
     echoes: cython.bint
     accepted: Sequence[int]
     use_ids: cython.bint
@@ -75,7 +79,7 @@ class Alignment:
     low: cython.Py_ssize_t
     high: cython.Py_ssize_t
     far: cython.Py_ssize_t
-    placed: list
+    placed: list[PlacedReply]
 
     def __init__(self, ring: list[Request], echoes: bool, accepted: Sequence[int]) -> None:
         self.ring, self.echoes, self.accepted = ring, echoes, accepted
@@ -178,7 +182,7 @@ class Alignment:
         return True
 
     @cython.ccall
-    def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list | None:
+    def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list[Candidates] | None:
         """Each reply with the first and the last request that it may answer; None if no alignment is left.
 
         Goes back through the replies, as every alignment ends at a place in x..y.
@@ -188,7 +192,7 @@ class Alignment:
         k: cython.Py_ssize_t
         earliest: cython.Py_ssize_t
         latest: cython.Py_ssize_t
-        candidates: list = []
+        candidates: list[Candidates] = []
         for k in range(len(self.placed) - 1, -1, -1):
             p = self.placed[k]
             r = p.reply

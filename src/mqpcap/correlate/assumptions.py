@@ -14,6 +14,7 @@ A place that no alignment passes drops the assumption. If two assumptions give a
 """
 
 from array import array
+from typing import Any
 
 import cython
 import numpy as np
@@ -79,8 +80,8 @@ class Rounds:
     asked_ns: cython.longlong
     asked_end_ns: cython.longlong
     asked_fixed: cython.bint
-    reply_to_reply: object
-    request_to_reply: object
+    reply_to_reply: Any  # an array once a reply came
+    request_to_reply: Any
 
     def __init__(self) -> None:
         self.is_denied = self.is_whole = self.asked_fixed = False
@@ -175,12 +176,12 @@ class Assumptions:
     """
 
     certain: Alignment
-    ring: list
-    tables: object
+    ring: list[Request]
+    tables: RequestTables
     awaited: bytes
     replies_before: cython.longlong
     waited_count: cython.longlong
-    likely: dict
+    likely: dict[int, tuple[int, int]]
 
     def __init__(
         self, certain: Alignment, tables: RequestTables, awaited: bytes, replies_before: int, waited_count: int
@@ -196,7 +197,7 @@ class Assumptions:
         a: Alignment = Alignment(self.ring, c.echoes, c.accepted)
         p: PlacedReply
         q: Request
-        indexes: dict = {}
+        indexes: dict[int, int] = {}
         index: cython.Py_ssize_t = c.start
         n: cython.Py_ssize_t = len(self.ring)
         k: cython.longlong = self.replies_before

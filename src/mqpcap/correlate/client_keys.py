@@ -45,9 +45,9 @@ class ClientKeys:
     If ``has_forgotten``, nothing more is remembered, and nothing is decided by it.
     """
 
-    keys: set
-    ids: set
-    publishes: dict
+    keys: set[int]
+    ids: set[int]
+    publishes: dict[int, Publish]
     publish_count: cython.longlong
     ids_repeat: cython.bint
     publishes_repeat: cython.bint
@@ -76,7 +76,7 @@ class ClientKeys:
         if self.has_forgotten:
             return
         if q.payload_key > 0 and len(self.publishes) < _MAX_PUBLISHES:
-            publish: Publish = self.publishes.get(q.payload_key)
+            publish: Publish | None = self.publishes.get(q.payload_key)
             if publish is None:
                 publish = self.publishes[q.payload_key] = Publish()
             else:
@@ -94,7 +94,7 @@ class ClientKeys:
         """The offset of the client's own publish of a returned message; negative without one, or if it came before."""
         if not r.payload_key or not self.publishes:
             return -1
-        publish: Publish = self.publishes.get(r.payload_key)
+        publish: Publish | None = self.publishes.get(r.payload_key)
         if publish is None:
             return -1
         offset: cython.longlong = publish.offset

@@ -26,7 +26,7 @@ from array import array
 
 import cython
 
-from mqpcap.correlate.alignment import ANY_NUMBER
+from mqpcap.correlate.alignment import ANY_NUMBER, Candidates
 from mqpcap.correlate.messages import LIKELY, NO_ROW, phantom_reply, phantom_request
 from mqpcap.correlate.replay import ANY as ANY_REQUESTS
 from mqpcap.correlate.replay import MISSING
@@ -88,11 +88,11 @@ class RequestMatcher(TcpOrder):
     ``was_restarted``: a span was given up, so that captured requests are forgotten.
     """
 
-    tables: object
+    tables: RequestTables
     results: MatchResults
     flow: cython.longlong
     started: cython.bint
-    ring: list
+    ring: list[Request]
     certain: Alignment
     rounds: Rounds
     client_keys: ClientKeys
@@ -112,7 +112,7 @@ class RequestMatcher(TcpOrder):
     server_has_hole: cython.bint
     is_answered: cython.bint
     closed: cython.bint
-    after_close: object
+    after_close: "array[int]"
     has_unpaired: cython.bint
     was_restarted: cython.bint
 
@@ -381,7 +381,7 @@ class RequestMatcher(TcpOrder):
         if q.kind == _ONE_REPLY:
             self.client_keys.publishes.clear()  # a new queue has no earlier messages
         if self.quiet_ns > 0:  # a server that took this long may take it again: only a longer silence settles
-            taken_ns = min(r.ts_ns - q.end_ns, 4 * int(self.tables.habits.quiet_ns))
+            taken_ns = min(r.ts_ns - q.end_ns, 4 * (self.tables.habits.quiet_ns or 0))
             self.quiet_ns = max(self.quiet_ns, taken_ns)
             self.usual_ns = min(self.usual_ns or taken_ns, taken_ns)
         if not self.state_assumed:
@@ -430,8 +430,8 @@ class RequestMatcher(TcpOrder):
         earliest: cython.Py_ssize_t
         latest: cython.Py_ssize_t
         start: cython.Py_ssize_t = c.start
-        taken: dict = {}
-        ambiguous: list = []
+        taken: dict[int, Reply] = {}
+        ambiguous: list[Candidates] = []
         self._use_unique_keys()
         candidates = c.settle(lowest, highest)
         if candidates is None:
@@ -479,7 +479,8 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_unanswered(
-        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, taken: dict, ambiguous: list
+        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, taken: dict[int, Reply],
+        ambiguous: list[Candidates],
     ) -> cython.void:  # fmt: skip
         """States of requests without a pair, up to a place from lowest to highest.
 
@@ -506,7 +507,7 @@ class RequestMatcher(TcpOrder):
                 self.results.state(q.row, _UNKNOWN)
 
     @cython.cfunc
-    def _pair_likely(self, ambiguous: list, taken: dict, orderly: cython.bint) -> cython.void:
+    def _pair_likely(self, ambiguous: list[Candidates], taken: dict[int, Reply], orderly: cython.bint) -> cython.void:
         """Give replies the request that they have in every alignment that keeps an assumption."""
         habits, c = self.tables.habits, self.certain
         waited: cython.longlong = self.rounds.count_waited()

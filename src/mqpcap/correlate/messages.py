@@ -118,8 +118,8 @@ class MatchResults:
     evidence: Any
     states: Any
     kinds: Any
-    handled_to: dict
-    confirmed_from: dict
+    handled_to: dict[int, int]
+    confirmed_from: dict[int, int]
 
     watched_flow: cython.longlong
     replay: Any

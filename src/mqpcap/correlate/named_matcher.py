@@ -57,18 +57,18 @@ class NamedMatcher(TcpOrder):
     ``answered_to``: offset of the last request with a pair. ``has_crossed``: an earlier request had its reply later.
     """
 
-    tables: object
+    tables: RequestTables
     results: MatchResults
     flow: cython.longlong
     started: cython.bint
-    open: dict
+    open: dict[int, list[Request]]
     open_count: cython.longlong
     asked_count: cython.longlong
     due_count: cython.longlong
-    names: dict
+    names: dict[int, bool]
     repeats: cython.bint
-    early: list
-    given_up: set
+    early: list[tuple[Request, Reply]]
+    given_up: set[int]
     all_given_up: cython.bint
     answered_to: cython.longlong
     has_crossed: cython.bint
@@ -173,7 +173,7 @@ class NamedMatcher(TcpOrder):
             return
         r.asked = self.asked_count if self.due_count <= 1 else -1
         self.due_count = 0
-        requests = self.open.get(r.echo_key, ())
+        requests = self.open.get(r.echo_key, [])
         count: cython.Py_ssize_t = 0
         is_whole: cython.bint = self.started and not self.client_has_hole
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)

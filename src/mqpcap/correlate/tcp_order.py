@@ -73,8 +73,8 @@ class TcpOrder:
     server_truncated: cython.bint
     is_after_hole: cython.bint
     has_waiting: cython.bint
-    waiting_requests: object
-    waiting_replies: object
+    waiting_requests: Any  # a deque while messages wait, else ()
+    waiting_replies: Any
     held_bytes: cython.longlong
     replay: Any  # a `Replay`, None unless somebody wants it
 
@@ -198,8 +198,8 @@ class TcpOrder:
         If it must wait, it is merged with the message that waits last, if that is neither a request nor a reply and
         less than _CLOSE_NS older.
         """
-        q: Request
-        r: Reply
+        q: Request | None
+        r: Reply | None
         is_read: cython.bint = ack <= (self.server_read if from_client else self.client_read)
         if is_read and not self.has_waiting:
             self._note_time(ts_ns, end_ns, from_client)
@@ -250,8 +250,8 @@ class TcpOrder:
     @cython.cfunc
     def release(self, all_of_them: cython.bint) -> cython.void:
         """Go on with messages that waited, as far as both sides were read, or with all of them."""
-        q: Request
-        r: Reply
+        q: Request | None
+        r: Reply | None
         requests, replies = self.waiting_requests, self.waiting_replies
         while requests or replies:
             q = requests[0] if requests else None
@@ -298,6 +298,117 @@ class TcpOrder:
         return self._finish(ended, orderly, whole_requests, whole_replies)
 
 
+@cython.cclass
+class _MessageColumns:
+    """The columns of a batch of messages, and what its protocol says about them."""
+
+    index: cython.const[cython.longlong][:]
+    code: cython.const[cython.longlong][:]
+    echo_key: cython.const[cython.longlong][:]
+    payload_key: cython.const[cython.longlong][:]
+    has_id: cython.const[cython.uchar][:]
+    ts_ns: cython.const[cython.longlong][:]
+    end_ns: cython.const[cython.longlong][:]
+    offset: cython.const[cython.longlong][:]
+    length: cython.const[cython.longlong][:]
+    first_ack: cython.const[cython.longlong][:]
+    last_ack: cython.const[cython.longlong][:]
+    acked_from: cython.const[cython.longlong][:]
+    truncated: cython.const[cython.uchar][:]
+    after_gap: cython.const[cython.uchar][:]
+    start_seen: cython.const[cython.uchar][:]
+    first_row: cython.longlong
+    shortest: cython.longlong
+    kinds: bytes
+    early: Any  # requests that the server may answer before it has read them whole, None without one
+
+    def __init__(self, rows: Messages, tables: RequestTables) -> None:
+        self.index, self.code, self.offset = memoryview(rows.index), memoryview(rows.code), memoryview(rows.offset)
+        self.echo_key, self.payload_key = memoryview(rows.echo_key), memoryview(rows.payload_key)
+        self.has_id, self.truncated = memoryview(rows.has_id.view(np.uint8)), memoryview(rows.truncated.view(np.uint8))
+        self.ts_ns, self.end_ns, self.length = memoryview(rows.ts_ns), memoryview(rows.end_ns), memoryview(rows.length)
+        self.first_ack, self.last_ack = memoryview(rows.first_ack), memoryview(rows.last_ack)
+        self.acked_from, self.after_gap = memoryview(rows.acked_from), memoryview(rows.after_gap.view(np.uint8))
+        self.start_seen = memoryview(rows.start_seen.view(np.uint8))
+        self.first_row, self.shortest = rows.first_row, tables.habits.shortest_bytes
+        self.kinds, self.early = tables.kind[tables.midstream_state], tables.early or None
+
+    @cython.cfunc
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def feed_client(self, m: TcpOrder, k: cython.Py_ssize_t) -> cython.void:
+        """Give a message of the client to the matcher of its connection."""
+        offset: cython.longlong = self.offset[k]
+        end: cython.longlong = offset + self.length[k]
+        index: cython.longlong = self.index[k]
+        kind: cython.int
+        q: Request
+        if offset > m.client_read:
+            if m.client_read == _NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
+                m.client_read = offset  # the start of what was captured, or a header of the stream in front
+            else:
+                m._client_hole(offset)
+        if end > m.client_read:
+            m.client_read = end
+        m.client_truncated = self.truncated[k]
+        kind = self.kinds[self.code[k]]
+        if index >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
+            q = Request.__new__(Request)
+            q.row, q.code, q.kind, q.echo_key = self.first_row + index, self.code[k], kind, self.echo_key[k]
+            q.payload_key, q.has_id = self.payload_key[k], self.has_id[k]
+            q.offset, q.end, q.reach = offset, end, end
+            q.first_ack, q.last_ack = self.first_ack[k], self.last_ack[k]
+            q.truncated, q.is_unread, q.in_hole = self.truncated[k], False, False
+            if q.truncated or (self.early is not None and q.code in self.early):
+                q.reach, q.last_ack = offset + 1, _NO_OFFSET
+            q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = self.ts_ns[k], self.end_ns[k], 0, 0, 0
+            m.request(q)
+        elif index == _UNREAD:
+            q = phantom_request(offset, offset + self.shortest, _OPTIONAL_REPLY)
+            q.truncated, q.ts_ns, q.end_ns = True, self.ts_ns[k], self.end_ns[k]
+            m.request(q)
+        else:
+            if index >= 0 and kind == _ONE_WAY:
+                m._add_one_way(self.first_row + index)
+            m.other(True, end, self.first_ack[k], self.ts_ns[k], self.end_ns[k])
+        if m.client_read >= m.resume_at:
+            m.release(False)
+
+    @cython.cfunc
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def feed_server(self, m: TcpOrder, k: cython.Py_ssize_t) -> cython.void:
+        """Give a message of the server to the matcher of its connection."""
+        offset: cython.longlong = self.offset[k]
+        end: cython.longlong = offset + self.length[k]
+        ack: cython.longlong = self.first_ack[k]
+        r: Reply
+        if offset > m.server_read:
+            if m.server_read == _NO_OFFSET:
+                m.server_read = min(offset, self.acked_from[k]) if self.acked_from[k] != _NO_OFFSET else offset
+            if offset > m.server_read:
+                m._server_hole(offset, ack)
+        if end > m.server_read:
+            m.server_read = end
+        m.server_truncated = self.truncated[k]
+        if self.index[k] >= 0:
+            r = Reply.__new__(Reply)
+            r.row, r.code, r.bit = self.first_row + self.index[k], self.code[k], 0
+            r.echo_key, r.payload_key = self.echo_key[k], self.payload_key[k]
+            r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset, end, ack, self.ts_ns[k], self.end_ns[k]
+            r.publish_offset, r.asked, r.hole_length = -1, 0, 0
+            r.echoes_nothing = r.may_be_missing = r.any_number = False
+            m.reply(r)
+        elif self.index[k] == _UNREAD:
+            r = phantom_reply(end, ack, self.shortest, True)
+            r.ts_ns, r.end_ns = self.ts_ns[k], self.end_ns[k]
+            m.reply(r)
+        else:
+            m.other(False, end, ack, self.ts_ns[k], self.end_ns[k])
+        if m.has_waiting and m.waiting_requests:
+            m.release(False)
+
+
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def match_messages(
@@ -305,108 +416,34 @@ def match_messages(
     rows: Messages,
 ) -> None:  # fmt: skip
     """Give messages to the matchers of their connections."""
+    columns: _MessageColumns = _MessageColumns(rows, tables)
     order: cython.const[cython.longlong][:] = memoryview(rows.order)
-    index: cython.const[cython.longlong][:] = memoryview(rows.index)
     flow: cython.const[cython.longlong][:] = memoryview(rows.flow)
-    code: cython.const[cython.longlong][:] = memoryview(rows.code)
-    echo_key: cython.const[cython.longlong][:] = memoryview(rows.echo_key)
-    payload_key: cython.const[cython.longlong][:] = memoryview(rows.payload_key)
-    has_id: cython.const[cython.uchar][:] = memoryview(rows.has_id.view(np.uint8))
-    ts_ns: cython.const[cython.longlong][:] = memoryview(rows.ts_ns)
-    end_ns: cython.const[cython.longlong][:] = memoryview(rows.end_ns)
-    offset: cython.const[cython.longlong][:] = memoryview(rows.offset)
-    length: cython.const[cython.longlong][:] = memoryview(rows.length)
-    first_ack: cython.const[cython.longlong][:] = memoryview(rows.first_ack)
-    last_ack: cython.const[cython.longlong][:] = memoryview(rows.last_ack)
-    acked_from: cython.const[cython.longlong][:] = memoryview(rows.acked_from)
     client: cython.const[cython.uchar][:] = memoryview(rows.client.view(np.uint8))
-    truncated: cython.const[cython.uchar][:] = memoryview(rows.truncated.view(np.uint8))
-    after_gap: cython.const[cython.uchar][:] = memoryview(rows.after_gap.view(np.uint8))
-    start_seen: cython.const[cython.uchar][:] = memoryview(rows.start_seen.view(np.uint8))
     opens: cython.const[cython.uchar][:] = memoryview(rows.opens.view(np.uint8))
-    kinds: bytes = tables.kind[tables.midstream_state]
-    first_row: cython.longlong = rows.first_row
-    shortest: cython.longlong = tables.habits.shortest_bytes
-    early = tables.early or None
-    m: TcpOrder = None
-    current: cython.longlong = -1
-    i: cython.Py_ssize_t
+    m: TcpOrder
+    current: cython.longlong
+    i: cython.Py_ssize_t = 0
     k: cython.Py_ssize_t
-    end: cython.longlong
-    kind: cython.int
-    q: Request
-    r: Reply
-    for i in range(len(order)):
+    count: cython.Py_ssize_t = len(rows.order)
+    while i < count:
         k = order[i]
-        if flow[k] != current:
-            if m is not None:
-                results.open_bytes += m.recount()
-            current = flow[k]
-            m = matchers.get(current)
-            if m is None:
-                m = matchers[current] = matcher_type(tables, current, bool(opens[k]), results)
-                m.last_ns = ts_ns[k]
-                if not start_seen[k]:
-                    m.client_read = m.server_read = _NO_OFFSET
-                if current == results.watched_flow:
-                    m.replay = results.replay
-                    m.replay.add("start", MISSING, MISSING, MISSING, 0 if opens[k] else 1)
-        end = offset[k] + length[k]
-        if client[k]:
-            if offset[k] > m.client_read:
-                if m.client_read == _NO_OFFSET or (m.client_read == 0 and start_seen[k] and not after_gap[k]):
-                    m.client_read = offset[k]  # the start of what was captured, or a header of the stream in front
-                else:
-                    m._client_hole(offset[k])
-            if end > m.client_read:
-                m.client_read = end
-            m.client_truncated = truncated[k]
-            kind = kinds[code[k]]
-            if index[k] >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
-                q = Request.__new__(Request)
-                q.row, q.code, q.kind, q.echo_key = first_row + index[k], code[k], kind, echo_key[k]
-                q.payload_key, q.has_id = payload_key[k], has_id[k]
-                q.offset, q.end, q.reach = offset[k], end, end
-                q.first_ack, q.last_ack = first_ack[k], last_ack[k]
-                q.truncated, q.is_unread, q.in_hole = truncated[k], False, False
-                if q.truncated or (early is not None and q.code in early):
-                    q.reach, q.last_ack = offset[k] + 1, _NO_OFFSET
-                q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = ts_ns[k], end_ns[k], 0, 0, 0
-                m.request(q)
-            elif index[k] == _UNREAD:
-                q = phantom_request(offset[k], offset[k] + shortest, _OPTIONAL_REPLY)
-                q.truncated, q.ts_ns, q.end_ns = True, ts_ns[k], end_ns[k]
-                m.request(q)
-            else:
-                if index[k] >= 0 and kind == _ONE_WAY:
-                    m._add_one_way(first_row + index[k])
-                m.other(True, end, first_ack[k], ts_ns[k], end_ns[k])
-            if m.client_read >= m.resume_at:
-                m.release(False)
-            continue
-        if offset[k] > m.server_read:
-            if m.server_read == _NO_OFFSET:
-                m.server_read = min(offset[k], acked_from[k]) if acked_from[k] != _NO_OFFSET else offset[k]
-            if offset[k] > m.server_read:
-                m._server_hole(offset[k], first_ack[k])
-        if end > m.server_read:
-            m.server_read = end
-        m.server_truncated = truncated[k]
-        if index[k] >= 0:
-            r = Reply.__new__(Reply)
-            r.row, r.code, r.bit = first_row + index[k], code[k], 0
-            r.echo_key, r.payload_key = echo_key[k], payload_key[k]
-            r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset[k], end, first_ack[k], ts_ns[k], end_ns[k]
-            r.publish_offset, r.asked, r.hole_length = -1, 0, 0
-            r.echoes_nothing = r.may_be_missing = r.any_number = False
-            m.reply(r)
-        elif index[k] == _UNREAD:
-            r = phantom_reply(end, first_ack[k], shortest, True)
-            r.ts_ns, r.end_ns = ts_ns[k], end_ns[k]
-            m.reply(r)
+        current = flow[k]
+        if current in matchers:
+            m = matchers[current]
         else:
-            m.other(False, end, first_ack[k], ts_ns[k], end_ns[k])
-        if m.has_waiting and m.waiting_requests:
-            m.release(False)
-    if m is not None:
+            m = matchers[current] = matcher_type(tables, current, bool(opens[k]), results)
+            m.last_ns = columns.ts_ns[k]
+            if not columns.start_seen[k]:
+                m.client_read = m.server_read = _NO_OFFSET
+            if current == results.watched_flow:
+                m.replay = results.replay
+                m.replay.add("start", MISSING, MISSING, MISSING, 0 if opens[k] else 1)
+        while i < count and flow[order[i]] == current:
+            k = order[i]
+            if client[k]:
+                columns.feed_client(m, k)
+            else:
+                columns.feed_server(m, k)
+            i += 1
         results.open_bytes += m.recount()

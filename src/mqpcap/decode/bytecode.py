@@ -469,7 +469,7 @@ class Decoder(Interpreter):
         self.list_count = len(lists) // 2
         self.saved = lists[self.list_count :]
 
-    def tape(self, col: object, row: object, a: object, b: object, filled: cython.Py_ssize_t) -> None:
+    def tape(self, col: Any, row: Any, a: Any, b: Any, filled: cython.Py_ssize_t) -> None:
         """Set the arrays of the tape; ``filled`` entries of them are in use."""
         self.tape_col = col
         self.tape_row = row

@@ -15,7 +15,7 @@ capture cannot force collisions. Payload is referenced by offset, and no Python 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy as np
@@ -288,7 +288,11 @@ class FlowTable:
         self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
         self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
         self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
-        self._seq, self._ack, self._flags = map(memoryview, (segments.seq, segments.ack, segments.flags))
+        self._seq, self._ack, self._flags = (
+            memoryview(segments.seq),
+            memoryview(segments.ack),
+            memoryview(segments.flags),
+        )
         self._start, self._length = memoryview(segments.start), memoryview(segments.length)
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
         self._packet_number, self._file = memoryview(segments.packet_number), memoryview(segments.file)
@@ -1025,7 +1029,7 @@ class FlowTable:
 
     def pieces_since(self, q: int, last_known: int) -> list[int]:
         """The rows, newest first, of this feed's pieces of a side after the last known row, -1 for all."""
-        rows: list = []
+        rows: list[int] = []
         last_row: cython.longlong = last_known
         side: cython.longlong = q
         row: cython.longlong = self._sides[side].last_piece - self.piece_first
@@ -1047,7 +1051,7 @@ def _restored_table(piece_first: int, opened: int, flows: NDArray[np.void], side
     return table
 
 
-def _extended(array: NDArray, size: int) -> NDArray:
+def _extended(array: NDArray[Any], size: int) -> NDArray[Any]:
     """The array, or a larger copy if it has fewer elements than needed."""
     if size <= len(array):
         return array

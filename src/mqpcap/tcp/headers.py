@@ -284,7 +284,6 @@ class _Walk:
         rule: cython.Py_ssize_t = self.index[self.kind]
         size: cython.longlong
         value: cython.longlong
-        part: cython.Py_ssize_t
         result: cython.int = 0
         is_udp: cython.bint = self.kind >= _UDP_PORT and self.kind < _UDP_PORT + 65536
         if is_udp:
@@ -314,10 +313,8 @@ class _Walk:
             size = value
         if result == 0 and self.rules[rule, 13] != 0:
             result = self._short(4)
-            for part in range(13, 19, 2):
-                if result == 0 and self.rules[rule, part] != 0:
-                    if self._u32(self.position) & self.rules[rule, part] == self.rules[rule, part]:
-                        size += self.rules[rule, part + 1]
+            if result == 0:
+                size += self._flagged_size(rule)
         if result == 0:
             result = self._short(size)
         if result != 0:
@@ -330,6 +327,19 @@ class _Walk:
         self.rule = rule
         self.position += size
         return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _flagged_size(self, rule: cython.Py_ssize_t) -> cython.longlong:
+        """The bytes of the parts of a header that its flags announce."""
+        size: cython.longlong = 0
+        part: cython.Py_ssize_t
+        for part in range(13, 19, 2):
+            if self.rules[rule, part] != 0:
+                if self._u32(self.position) & self.rules[rule, part] == self.rules[rule, part]:
+                    size += self.rules[rule, part + 1]
+        return size
 
     @cython.cfunc
     @cython.nogil
@@ -584,6 +594,13 @@ class _Walk:
         return int.from_bytes(bytes(self.buf[start:end]) + bytes((end - start) & 1), "big") % 65535
 
 
+FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
+"""A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire.
+
+The subframes of an aggregated frame, but for the first, are one with an empty key.
+"""
+
+
 def _walk_packets(
     buffer: cython.const[cython.uchar][::1],
     spans: cython.longlong[:, ::1],
@@ -592,7 +609,7 @@ def _walk_packets(
     narrow: cython.int[:, ::1],
     counts: cython.longlong[::1],
     kinds: cython.longlong[:, ::1],
-    fragments: list,
+    fragments: list[FragmentRow],
 ) -> int:
     """Fill columns; the number of rows.
 
@@ -661,12 +678,6 @@ NARROW = ("version", "sport", "dport", "flags", "checksum", "window")
 
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")
 
-FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]
-"""A fragment: its packet, whose datagram it is, offset, more to come, start, end, end on the wire.
-
-The subframes of an aggregated frame, but for the first, are one with an empty key.
-"""
-
 
 def _subframes(data: bytes) -> Iterator[bytes]:
     """The subframes of an aggregated frame, from any subframe on."""
@@ -716,7 +727,7 @@ class _Rows:
         self.fragments: list[FragmentRow] = []
         packets = buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type)
         arrays = *packets, wide, narrow, tally.words, tally.kinds
-        count: int = _walk_packets(*map(memoryview, arrays), self.fragments)  # type: ignore[call-arg]  # as many as here
+        count: int = _walk_packets(*map(memoryview, arrays), self.fragments)  # type: ignore[arg-type, call-arg]  # as many
         self.row_count = count
         lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
         self.columns: dict[str, np.ndarray] = {name: line[:count] for name, line in lines}

@@ -70,13 +70,7 @@ def columns(
         except ValueError:
             flaw[row] = Flaw.MALFORMED
             continue
-        if value.get("subtype") is None and "sybtype" in value:
-            value["subtype"] = value["sybtype"]
-        write = _tree_text if tree_len >= 0 else _written
-        for name, word in value.items():
-            column = words.get(name)
-            if column is not None and word is not None:
-                column[row] = word if type(word) is str else _word(word, write)
+        _put_words(words, row, value, _tree_text if tree_len >= 0 else _written)
         values["msg"][row], values["document"][row] = msg, document
         if msg is not None:
             lengths[row] = length
@@ -88,6 +82,18 @@ def columns(
     parts["has_stats"] = pa.array(has_stats, pa.bool_())
     parts["want_answer"] = pa.array(wants_answer, pa.bool_())
     return parts
+
+
+def _put_words(
+    words: dict[str, list[str | None]], row: int, value: dict[str, Any], write: Callable[[object], str]
+) -> None:  # fmt: skip
+    """Set the routing words of a row."""
+    if value.get("subtype") is None and "sybtype" in value:
+        value["subtype"] = value["sybtype"]
+    for name, word in value.items():
+        column = words.get(name)
+        if column is not None and word is not None:
+            column[row] = word if type(word) is str else _word(word, write)
 
 
 Message = tuple[dict[str, Any], str | None, str, int]

@@ -14,6 +14,7 @@ The same file runs uncompiled.
 
 import math
 import re
+from typing import Any
 
 import cython
 import msgspec
@@ -60,7 +61,7 @@ class TreeReader:
     end: cython.Py_ssize_t
     met_long_null: cython.bint
     item_count: cython.longlong
-    aside: list  # container, key and place of each string that may be a message
+    aside: list[tuple[Any, Any, Any]]  # container, key and place of each string that may be a message
 
     def __init__(self, data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t):
         self.data = data
@@ -89,7 +90,7 @@ class TreeReader:
         return pairs
 
     @cython.cfunc
-    def _reading(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, level: cython.int) -> dict:
+    def _reading(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, level: cython.int) -> dict[str, Any]:
         """The hash in the first reading that fits."""
         explicit: cython.Py_ssize_t = -1
         aside: cython.Py_ssize_t = len(self.aside)
@@ -114,13 +115,15 @@ class TreeReader:
         raise why  # type: ignore[misc]  # an error: plain pairs are always tried
 
     @cython.cfunc
-    def _hash(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, level: cython.int) -> dict:
+    def _hash(
+        self, p: cython.Py_ssize_t, end: cython.Py_ssize_t, long_null: cython.bint, level: cython.int
+    ) -> dict[str, Any]:  # fmt: skip
         """The hash whose pairs fill ``p`` to ``end``, at nesting depth ``level``."""
-        pairs: dict = {}
-        into: object = pairs
+        pairs: dict[str, Any] = {}
+        into: Any = pairs
         is_hash: cython.bint = True
         key: object = None
-        stack: list = []
+        stack: list[Any] = []
         kind: cython.int
         value: object
         if level > MAX_DEPTH:
