@@ -16,7 +16,6 @@ exchange is final when its state is certain, at the latest when its connection e
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -65,8 +64,6 @@ MAX_PROBLEMS = 1 << 16
 """Problems of live connections that are buffered, about 600 bytes each; beyond it final problems are emitted."""
 MAX_DISORDER_NS = 1_000_000_000
 """Reading stops this long after the end of the selected time range, as packets may be out of order."""
-RECORD_BYTES = 16
-"""Bytes of a packet's record header in a pcap file, for progress."""
 
 
 class Pipeline:
@@ -139,21 +136,14 @@ class Pipeline:
         """The decoded messages that the packets of a window complete, part by part."""
         segments = self.dissector.segments(window) if segments is None else segments
         self._add_counts(segments.counts)
-        if self.hooks.packets is not None:
-            self.hooks.packets(window, segments)
-        segments = self._selection.segments(segments)
-        end_bytes = np.cumsum(segments.length)
-        size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
-        part_count = max(1, round(size_bytes / self._part_bytes))
-        # The first segment of each part but the first; parts have about the same number of payload bytes.
-        cuts = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)])
-        for start, end in pairwise([0, *cuts.tolist(), len(end_bytes)]):
+        segments = self._selection.segments(window, segments)
+        for rows in segments.parts(self._part_bytes):
             # The last part has the time of all packets of the window: those that are not TCP show time passing, too.
-            ts_ns = window.ts_ns if end == len(end_bytes) else segments.ts_ns[start:end]
+            ts_ns = window.ts_ns if rows.stop == len(segments.ts_ns) else segments.ts_ns[rows]
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
-            yield self._framed(self.assembler.feed(segments.taken(np.s_[start:end])))
+            yield self._framed(self.assembler.feed(segments.taken(rows)))
 
     def _framed(self, chunks: StreamChunks) -> Iterator[Decoded]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
@@ -172,8 +162,7 @@ class Pipeline:
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
-        wanted = self.options.protocols
-        parts = [frames for frames in parts if wanted is None or frames.protocol in wanted]
+        parts = self._selection.of_protocols(parts)
         return self.decoder.decode(parts, self._selection.frames, partial(self.progress.for_evidence, self.newest_ns))
 
     # -- rows ----------------------------------------------------------------------------------------------
@@ -370,7 +359,7 @@ class CapturePipeline:
                 yield from stages.steps(window, segments)
                 stages.evict(capacity // CLOSED_DIVISOR, capacity // OPEN_DIVISOR)
                 if progress is not None:
-                    progress(int(window.caplen.sum()) + RECORD_BYTES * len(window.caplen))
+                    progress(window.size_bytes)
                 yield
                 if self._is_complete(int(window.ts_ns.min())):
                     break

@@ -5,9 +5,12 @@ In: segments, flows with new bytes, framed messages. Out: those that go on to th
 A connection that is not selected is decoded until no other connection can depend on it; then its packets are dropped.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from mqpcap.arrays import Int64Array, factorize
+from mqpcap.capture import Window
 from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Frames
 from mqpcap.hooks import StageHooks
@@ -30,8 +33,10 @@ class StageSelection:
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_hooks": StageHooks()}
 
-    def segments(self, segments: Segments) -> Segments:
-        """The segments that are reassembled."""
+    def segments(self, window: Window, segments: Segments) -> Segments:
+        """The segments of a window that are reassembled."""
+        if self._hooks.packets is not None:
+            self._hooks.packets(window, segments)
         if self._hooks.segments is not None:
             segments = segments.taken(np.flatnonzero(self._hooks.segments(segments)))
         if self._options.connections is not None:
@@ -46,6 +51,11 @@ class StageSelection:
         is_selected = selected_flows(self._options.connections, self._assembler.flows.columns(numbers))
         if not is_selected.all():
             self._excluded.add(self._assembler.flows.columns(numbers[~is_selected]))
+
+    def of_protocols(self, parts: Iterable[Frames]) -> list[Frames]:
+        """The messages of selected protocols."""
+        wanted = self._options.protocols
+        return [frames for frames in parts if wanted is None or frames.protocol in wanted]
 
     def frames(self, frames: Frames) -> Frames:
         """The messages that become rows."""

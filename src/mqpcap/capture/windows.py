@@ -29,6 +29,8 @@ from mqpcap.records import dataclass
 
 WINDOW_BYTES = 8 << 20
 """File bytes in a window. Half of it takes 25 MB less and 10 % more time."""
+RECORD_BYTES = 16
+"""Bytes of a packet's record header in a pcap file."""
 MAX_RECORD_BYTES = 256 << 20
 """Longest packet record or block; a longer claim ends its file."""
 MAX_WINDOW_PACKETS = 1 << 16
@@ -108,6 +110,11 @@ class Window:
     packet_number: NDArray[np.int64]
     file: int
     position: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the packets with their records, as in a pcap file, for progress."""
+        return int(self.caplen.sum()) + RECORD_BYTES * len(self.caplen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,15 @@ class Segments(ColumnBatch):
     key: NDArray[np.int64]
     counts: dict[str, int]
 
+    def parts(self, part_bytes: int) -> Iterator[slice]:
+        """The rows in one or more parts of about this number of payload bytes."""
+        end_bytes = np.cumsum(self.length)
+        size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
+        part_count = max(1, round(size_bytes / part_bytes))
+        # The first segment of each part but the first.
+        cuts = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)]).tolist()
+        return map(slice, [0, *cuts], [*cuts, len(end_bytes)])
+
 
 EndpointPair = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The source and the destination of rows, each as `endpoints` has it."""
