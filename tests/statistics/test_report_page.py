@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mqpcap.capture import captures
 from mqpcap.reading import Choices, Outcome
-from mqpcap.statistics.report_columns import Column
+from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import MARK, MOST_COLUMNS, MOST_ROWS, TEXT_LENGTH, Page, escaped, figure, table
+from mqpcap.statistics.reports import DRAWN_LATENCIES, drawn_latencies
 from mqpcap.wording import shown
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
@@ -121,3 +122,12 @@ def test_latencies_are_divided_by_topic() -> None:
 
     by_topic = text.split("<h2>Latencies by topic</h2>")[1].split("<h2>")[0]
     assert ">SUBSCRIBE</td>" in by_topic and ">q1</td>" in by_topic and "PING" not in by_topic
+
+
+def test_an_operation_without_a_name_is_called_unknown_in_the_drawing() -> None:
+    row: Cells = {"protocol": "blipmq", "op": None, "answered": 1200, **dict.fromkeys(DRAWN_LATENCIES, 2_500_000)}
+    other: Cells = {**row, "protocol": "fq", "op": "bind\x1b_request"}
+
+    assert drawn_latencies([row]) == [("unknown operation (1,200)", [2.5] * 4)]
+    names = [name for name, _ in drawn_latencies([row, other], name_length=15)]
+    assert names == ["blipmq unknown… (1,200)", "fq bind\\x1b_re… (1,200)"]

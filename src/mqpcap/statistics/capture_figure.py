@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mqpcap.statistics.charts import DRAWN_LATENCIES, WIDTH_INCHES, check_drawing, draw_latencies, draw_timeline
-from mqpcap.statistics.reports import by_group, number
+from mqpcap.statistics.charts import WIDTH_INCHES, check_drawing, draw_latencies, draw_timeline
+from mqpcap.statistics.reports import by_group, drawn_latencies, number
 from mqpcap.statistics.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -58,10 +58,4 @@ def _latencies(messages: pa.Table, exchanges: pa.Table) -> list[tuple[str, list[
     report.counters.count("messages", messages)
     report.counters.count("exchanges", exchanges)
     groups = sorted((row for row in report.rows() if row["answered"]), key=lambda row: -number(row, "answered"))
-    has_several = len({row["protocol"] for row in groups}) > 1
-    rows = []
-    for row in groups[:MAX_OPERATIONS]:
-        operation = str(row["op"] or "unknown operation")
-        name = f"{row['protocol']} {operation}" if has_several else operation
-        rows.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
-    return rows
+    return drawn_latencies(groups[:MAX_OPERATIONS])

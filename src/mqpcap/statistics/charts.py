@@ -26,8 +26,6 @@ WIDTH_INCHES = 9.6
 Width = Literal["wide", "narrow"]
 WIDTHS: Mapping[Width, float] = {"wide": WIDTH_INCHES, "narrow": 4.4}
 """Drawings for wide and narrow screens: inches. A wide drawing on a telephone is too small to read."""
-DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
-"""Columns of a report whose values are drawn."""
 NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
 _SETTINGS = {
     "svg.fonttype": "none",

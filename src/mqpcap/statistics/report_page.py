@@ -14,10 +14,10 @@ from mqpcap.errors import OutputError
 from mqpcap.listing.extraction import created_file
 from mqpcap.reading import Meter, Outcome, background, size_bytes
 from mqpcap.statistics.capture_quality import Report, report_of
-from mqpcap.statistics.charts import DRAWN_LATENCIES, WIDTHS, Width, latencies, timeline
+from mqpcap.statistics.charts import WIDTHS, Width, latencies, timeline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
-from mqpcap.statistics.reports import by_group, number, of_errors, of_role, of_slowest
+from mqpcap.statistics.reports import by_group, drawn_latencies, of_errors, of_role, of_slowest
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.statistics.timeline import Timeline, Total
 from mqpcap.wording import clock, plural, shown
@@ -186,16 +186,10 @@ class Page:
 
 def _drawn_latencies(operations: Sequence[Cells]) -> str:
     answered = [row for row in operations if row["answered"]][:MOST_LINES]
-    has_several = len({row["protocol"] for row in answered}) > 1
-    drawings = ""
-    for width, length in LABEL_LENGTHS.items():
-        points = []
-        for row in answered:
-            name = shown(f"{row['protocol']} {row['op']}" if has_several else str(row["op"]))
-            name = name if len(name) <= length else name[: length - 1] + "…"
-            points.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
-        drawings += latencies(points, width) if points else ""
-    return figure(drawings, "in brackets: requests with a reply") if drawings else ""
+    if not answered:
+        return ""
+    drawings = (latencies(drawn_latencies(answered, length), width) for width, length in LABEL_LENGTHS.items())
+    return figure("".join(drawings), "in brackets: requests with a reply")
 
 
 def escaped(text: object) -> str:

@@ -22,11 +22,11 @@ from mqpcap.statistics.groups import (
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Hosts, Slowest, Talkers
-from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.statistics.report_columns import MAX_CELL, Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.tables.schemas import CONNECTION_NUMBER
-from mqpcap.wording import endpoint, plural
+from mqpcap.wording import endpoint, plural, shown
 
 MAX_EMPTY_INTERVALS = 100_000
 """With this number of intervals, empty intervals have no row of zeros."""
@@ -62,6 +62,9 @@ TITLES = {
     "asked": "asked for", "how": "evidence",
 }  # fmt: skip
 METRICS = tuple(COLUMNS)
+DEFAULT_BY = ("protocol", "op")
+DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
+"""Columns of operations that are drawn."""
 EXCHANGES_FOR = frozenset({"errors", "latency"})
 
 
@@ -79,6 +82,16 @@ class StatsReport:
         """Notes on groups that were too many, and on pairs that are only likely."""
         notes = [] if self.sums is None else overflow_notes(self.sums)
         return notes if self.noted is None else notes + self.noted.notes()
+
+
+def stats_report(
+    name: str | None, key_names: Sequence[str] | None, metrics: Sequence[str], interval_ns: int | None, max_rows: int
+) -> StatsReport:
+    """The report that has a name; without one metrics, all by default, by group or by time, else by operation."""
+    if name is not None:
+        return named_report(name, tuple(key_names or ()), max_rows)
+    default = DEFAULT_BY if interval_ns is None else ()
+    return by_group(default if key_names is None else tuple(key_names), metrics or METRICS, interval_ns)
 
 
 def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsReport:
@@ -124,6 +137,18 @@ def _latencies(summary: LatencySummary) -> dict[str, object]:
     names = (column.name for column in LATENCY if column.kind == "ms")
     latencies = {name: summary.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
     return {**latencies, "latency_exact": None if summary.is_exact else False}
+
+
+def drawn_latencies(operations: Sequence[Cells], name_length: int = MAX_CELL) -> list[tuple[str, list[float]]]:
+    """Operations as `charts.latencies` takes them: names of at most ``name_length`` characters, and milliseconds."""
+    has_several = len({row["protocol"] for row in operations}) > 1
+    points = []
+    for row in operations:
+        operation = row["op"] or "unknown operation"
+        name = shown(f"{row['protocol']} {operation}" if has_several else str(operation))
+        name = name if len(name) <= name_length else name[: name_length - 1] + "…"
+        points.append((f"{name} ({row['answered']:,})", [number(row, x) / 1e6 for x in DRAWN_LATENCIES]))
+    return points
 
 
 def overflow_notes(sums: Sums) -> list[str]:
