@@ -63,7 +63,7 @@ from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.live_counts import renewed
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
-from mqpcap.statistics.reports import METRICS, StatsReport, by_group, named_report
+from mqpcap.statistics.reports import stats_report
 from mqpcap.tables.export import Export, ExportSummary, check_local
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ class _Inputs:
         if self.outcome.unreadable:
             raise CaptureError(": ".join(self.outcome.unreadable[0]))
         if notes is not None:
-            tally = self.outcome.tally
-            notes += [*report_notes, *self.outcome.notes]
-            notes += [] if tally is None or tally.note is None else [tally.note]
+            notes += [*report_notes, *self.outcome.final_notes()]
 
 
 def _selected(path: Paths, filter: str | Query | None, options: Mapping[str, Any]) -> _Inputs:
@@ -178,11 +176,11 @@ def stats(
     """
     inputs = _selected(path, filter, options)
     interval_ns = None if interval is None else duration_ns(interval.strip())
-    stats_report = _stats_report(report, _names(by), _names(metric) or (), interval_ns, top)
-    count_captures(inputs.captures, inputs.outcome, stats_report.counters, progress, inputs.wanted)
-    rows = chosen(stats_report.columns, stats_report.rows(), having, sort, reverse)
-    inputs.finish(notes, *stats_report.notes())
-    return _table(stats_report.columns, rows[:top])
+    counted = stats_report(report, _names(by), _names(metric) or (), interval_ns, top or SLOWEST)
+    count_captures(inputs.captures, inputs.outcome, counted.counters, progress, inputs.wanted)
+    rows = chosen(counted.columns, counted.rows(), having, sort, reverse)
+    inputs.finish(notes, *counted.notes())
+    return _table(counted.columns, rows[:top])
 
 
 def live_stats(
@@ -204,12 +202,12 @@ def live_stats(
     be opened.
     """
     wanted = _wanted(filter, options, ())
-    stats_report = _stats_report(report, _names(by), _names(metric) or (), None, top)
+    counted = stats_report(report, _names(by), _names(metric) or (), None, top or SLOWEST)
     outcome = Outcome(checked_choices(**_without_words(options)))
-    counts = partial(count_captures, outcome=outcome, counters=stats_report.counters, meter=_ignore, wanted=wanted)
+    counts = partial(count_captures, outcome=outcome, counters=counted.counters, meter=_ignore, wanted=wanted)
 
     def table() -> pa.Table:
-        return _table(stats_report.columns, stats_report.rows()[:top])
+        return _table(counted.columns, counted.rows()[:top])
 
     return renewed(interface, bpf, duration_ns(every.strip()) / 1e9, counts, table)
 
@@ -218,19 +216,6 @@ def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
     """Names as they are, or from one text with commas."""
     words = names.split(",") if isinstance(names, str) else names
     return None if words is None else tuple(word.strip() for word in words)
-
-
-def _stats_report(
-    report: ReportName | None,
-    key_names: Sequence[str] | None,
-    metric: tuple[str, ...],
-    interval_ns: int | None,
-    top: int | None,
-) -> StatsReport:
-    if report is not None:
-        return named_report(report, tuple(key_names or ()), top or SLOWEST)
-    default = ("protocol", "op") if interval_ns is None else ()
-    return by_group(tuple(default if key_names is None else key_names), metric or METRICS, interval_ns)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> pa.Table:

@@ -208,6 +208,11 @@ class Outcome:
             notes.append("nothing of ours; see info")
         return notes
 
+    def final_notes(self) -> list[str]:
+        """The notes, with those that are known at the end only."""
+        notes = [*self.notes, *(self.notes_of_nothing() if self.is_whole else [])]
+        return notes if self.tally is None or self.tally.note is None else [*notes, self.tally.note]
+
     def take(self, messages: "pa.Table") -> None:
         """Count messages of a protocol, and their flaws."""
         if messages.num_rows:

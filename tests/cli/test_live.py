@@ -27,7 +27,7 @@ from running import COMMAND, ROOT, environment, run
 
 import mqpcap
 from mqpcap.capture import Window
-from mqpcap.cli.live import EndOfInput, captures_of, listening
+from mqpcap.cli.live import EndOfInput, listening
 from mqpcap.reading import Choices, Outcome
 
 QOS1 = ROOT / "pcaps/blipmq/qos1.pcap"
@@ -426,8 +426,8 @@ def finished(out: Path) -> list[Path]:
 def test_what_came_before_the_end_is_read(period_s: float | None) -> None:
     """Also what the kernel still holds, and what came while the folder of the period before was written."""
     answer = frame(PONG, 3)
-    with Broker() as broker, listening("lo", f"tcp port {broker.port}", Outcome(Choices())) as listener:
-        captures = captures_of(listener, EndOfInput(), period_s)
+    with Broker() as broker, listening("lo", f"tcp port {broker.port}", EndOfInput(), Outcome(Choices())) as listener:
+        captures = listener.periods(period_s)
         first = next(captures).windows()
         if period_s is not None:
             assert sum(len(window.packet_number) for window in first) == 0, "the first period is over"

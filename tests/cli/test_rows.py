@@ -13,10 +13,10 @@ from mqpcap.cli.rows import (
     LEAST_CELL,
     cell_width,
     fit_width,
-    sparkline,
     text_lines,
     write,
 )
+from mqpcap.statistics.bars import sparkline
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
 
 

@@ -15,6 +15,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from types import ModuleType
 from typing import BinaryIO, cast
@@ -111,6 +112,14 @@ class Interface:
         capture = Capture((file_of_source(name or self.name, plain_bytes(reader, None, owned=True)),))
         capture.dropped_count = lambda: self.dropped_count() - dropped_before
         return capture
+
+    def periods(self, period_s: float | None) -> Iterator[Capture]:
+        """The packets until ``stop``, as a capture for each period, named by interface and start; None: one period."""
+        while not self.is_stopped:
+            begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            yield self.capture(f"{self.name}@{begin}", None if period_s is None else time.monotonic() + period_s)
+            if period_s is None:
+                return
 
     def _write(self, dumper: object, until_s: float | None) -> None:
         """Write packets to the pipe, until the capture is stopped or its reader has gone."""

@@ -83,10 +83,11 @@ class Commands(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; a file in its place is shown how to be read."""
-        if args and args[0] not in self.commands and os.path.exists(args[0]):
-            raise click.UsageError(f"a command comes first: mqpcap show {args[0]}, or mqpcap info {args[0]}")
-        if args and args[0] not in self.commands and (hint := command_hint(args[0])):
-            raise click.UsageError(hint)
+        if args and args[0] not in self.commands:
+            if os.path.exists(args[0]):
+                raise click.UsageError(f"a command comes first: mqpcap show {args[0]}, or mqpcap info {args[0]}")
+            if hint := command_hint(args[0]):
+                raise click.UsageError(hint)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:

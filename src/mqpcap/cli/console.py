@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from mqpcap.listing.message_lines import Style
 
+PARAGRAPH_WIDTH = 100
+
 
 def put(line: str) -> None:
     """Write one line to stdout. (``click.echo`` would write UTF-8 to a stdout whose encoding is ASCII.)"""
@@ -27,6 +30,12 @@ def put(line: str) -> None:
 def put_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def put_paragraph(head: str, text: str, indent: int) -> None:
+    """Write a text after its head, at most PARAGRAPH_WIDTH wide; further lines are indented."""
+    width = min(width_of(sys.stdout) or PARAGRAPH_WIDTH, PARAGRAPH_WIDTH)
+    put(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * indent))
 
 
 def escape_unencodable(error: UnicodeError) -> tuple[str, int]:

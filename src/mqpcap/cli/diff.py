@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import metered, print_note, put
-from mqpcap.cli.options import common, filter_options, utc_option
+from mqpcap.cli.options import Parsed, common, filter_options, utc_option
 from mqpcap.cli.reading import finish, found
 from mqpcap.cli.rows import write
 from mqpcap.reading import Choices, Outcome, background, size_bytes
@@ -35,26 +35,21 @@ COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "
 LATENCIES = tuple(Column(f"latency_{x}_ns", f"{x} ms", "ms", is_spare=x != "p95") for x in ("p50", "p95", "p99"))
 
 
-def _failures(
-    ctx: click.Context, param: click.Parameter, words: tuple[str, ...]
-) -> "Sequence[tuple[str, float | None]]":
+def _failure(word: str) -> tuple[str, float | None]:
     """``slower:20%`` as a kind and a percentage."""
     from mqpcap.statistics.changes import KINDS, MEASURED
 
-    result: list[tuple[str, float | None]] = []
-    for word in words:
-        match = re.fullmatch(r"([a-z ]+?)(?::(\d{1,6}(?:\.\d{1,3})?)\s*%?)?", word.strip().lower())
-        if match is None or match[1] not in KINDS or (match[2] and match[1] not in MEASURED):
-            raise click.BadParameter(f"{word!r} is no change like slower:20% or new; there are {', '.join(KINDS)}")
-        result.append((match[1], float(match[2]) if match[2] else None))
-    return result
+    match = re.fullmatch(r"([a-z ]+?)(?::(\d{1,6}(?:\.\d{1,3})?)\s*%?)?", word.strip().lower())
+    if match is None or match[1] not in KINDS or (match[2] and match[1] not in MEASURED):
+        raise ValueError(f"{word!r} is no change like slower:20% or new; there are {', '.join(KINDS)}")
+    return match[1], float(match[2]) if match[2] else None
 
 
 @command(epilog="Example: mqpcap diff pcaps/flymq/core.pcap pcaps/flymq/fetch.pcap")
 @click.argument("before_path", metavar="A", type=click.Path(readable=False))
 @click.argument("after_path", metavar="B", type=click.Path(readable=False))
 @click.option("--all", "every", is_flag=True, help="Write the groups that are alike, too.")
-@click.option("--fail-on", "fail_on", multiple=True, callback=_failures, metavar="KIND[:N%]",
+@click.option("--fail-on", "fail_on", multiple=True, type=Parsed(_failure), metavar="KIND[:N%]",
               help="Exit 1 if there is such a change: new, gone, more, fewer, slower, faster or fails; slower:20% "
                    "is any operation whose median or 95th percentile grew by 20 % (repeatable).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object, with times in nanoseconds.")

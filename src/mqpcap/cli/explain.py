@@ -10,7 +10,7 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import line_style, put_lines, wrapped
-from mqpcap.cli.options import color_option, common, connection_query, packet_name, protocol_name, utc_option
+from mqpcap.cli.options import PACKET, color_option, common, connection_query, protocol_name, utc_option
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome
 
@@ -28,7 +28,7 @@ HEX_ALONE = "--hex stands for the capture; give it with --protocol, --direction 
     "pcaps/faults/blipmq_lost.pcap --pairing c1"
 )
 @click.argument("capture", required=False, metavar="[CAPTURE]", type=click.Path(readable=False))
-@click.option("--at", "packet", callback=packet_name, metavar="PACKET",
+@click.option("--at", "packet", type=PACKET, metavar="PACKET",
     help="Read the messages with bytes in this packet, as 12, or broker.pcap1#12 of several files.")  # fmt: skip
 @click.option("--pairing", metavar="NAME",
     help="Replay how the replies of a connection found their requests; with --at only around a message.")  # fmt: skip
@@ -108,7 +108,10 @@ def _of_bytes(
         raise click.BadParameter("there are no bytes in it", param_hint="'--hex'")
     if name is None:
         raise click.UsageError(f"--hex needs --protocol; there are {', '.join(protocols())}")
-    protocol = protocols()[protocol_name(name)]
+    try:
+        protocol = protocols()[protocol_name(name)]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
     if dialect is not None and dialect not in protocol.dialects:
         problem = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
         raise click.BadParameter(problem, param_hint="'--dialect'")

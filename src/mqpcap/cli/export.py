@@ -10,10 +10,10 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.lake import lake_extra
-from mqpcap.cli.live import EndOfInput, captures_of, check_sources, interface_options, listening
-from mqpcap.cli.options import allow_missing, common, filter_options, period_s, utc_option
+from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
+from mqpcap.cli.options import PERIOD, allow_missing, common, filter_options, utc_option
 from mqpcap.cli.process import configure_process
-from mqpcap.cli.reading import exit_code, found, tell_of_speed
+from mqpcap.cli.reading import exit_code, found, print_summary, tell_of_speed
 from mqpcap.cli.reading import finish as end
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import counted, plural, size
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @command(epilog="Example: mqpcap export pcaps --out tables")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
-@click.option("--rotate", callback=period_s, metavar="TIME",
+@click.option("--rotate", type=PERIOD, metavar="TIME",
               help="With -i: start a new folder every TIME, as 1h.")  # fmt: skip
 @click.option("--out", "out_dir", metavar="DIR", shell_complete=folders,
               help="Write the tables here, replacing an earlier export.")  # fmt: skip
@@ -102,7 +102,7 @@ def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, ou
     except OutputError:
         exit_code(outcome)  # inputs that cannot be read are reported as well
         raise
-    if summary is not None and not outcome.choices.quiet:
+    if summary is not None:
         tell(summary, outcome, out_dir)
 
 
@@ -118,18 +118,15 @@ def _append(
     for capture in remove:
         with Lake(folder) as lake:
             count = lake.remove(capture)
-        if not outcome.choices.quiet:
-            print_note(f"{folder}: removed {capture} ({plural(count, 'file')})")
+        print_summary(outcome, f"{folder}: removed {capture} ({plural(count, 'file')})")
     if inputs or finish:
         tell_of_speed(outcome)
         append(
             folder, inputs, outcome, lambda captures: metered(size_bytes(captures), outcome.choices.quiet),
             finish=finish, rebuild=rebuild,
         )  # fmt: skip
-        if not outcome.choices.quiet:
-            print_note(
-                f"{folder}: {plural(outcome.file_count, 'new file')}, {plural(outcome.messages.total(), 'message')}"
-            )
+        counts = f"{plural(outcome.file_count, 'new file')}, {plural(outcome.messages.total(), 'message')}"
+        print_summary(outcome, f"{folder}: {counts}")
     end(outcome)
 
 
@@ -144,21 +141,22 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
             raise OutputError(f"{out_dir} is a symbolic link; give the folder itself")
         out_dir.mkdir(parents=True, exist_ok=True)
     end = EndOfInput(signal.SIGINT, signal.SIGTERM)  # who stops a service loses nothing
-    with end, listening(interface, bpf, outcome) as listener, metered(0, outcome.choices.quiet) as meter:
-        for capture in captures_of(listener, end, rotate_s):
+    with end, listening(interface, bpf, end, outcome) as listener, metered(0, outcome.choices.quiet) as meter:
+        for capture in listener.periods(rotate_s):
             folder = out_dir if rotate_s is None else out_dir / capture.files[0].rpartition("@")[2]
             period = Outcome(outcome.choices, capture_count=1, file_count=1)
             with Export(folder, threads=outcome.choices.core_count) as tables:
                 written([capture], period, tables, meter)
                 summary = tables.commit()
-            if not outcome.choices.quiet:
-                with meter.paused():
-                    tell(summary, period, str(folder))
+            with meter.paused():
+                tell(summary, period, str(folder))
             outcome.add(period)
 
 
 def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:
     """Say on stderr what an export came to."""
+    if outcome.choices.quiet:
+        return
     read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
     print_note(f"{out_dir}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
         f"{size(summary.size_bytes)}, from {read}")  # fmt: skip

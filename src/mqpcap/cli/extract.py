@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.console import metered
 from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
-from mqpcap.cli.options import byte_count, common_without_bodies, filter_options, utc_option
-from mqpcap.cli.reading import finish, found
+from mqpcap.cli.options import Parsed, byte_count, common_without_bodies, filter_options, utc_option
+from mqpcap.cli.reading import finish, found, print_remark, print_summary
 from mqpcap.errors import OutputError
 from mqpcap.reading import Choices, Outcome, size_bytes
 from mqpcap.wording import plural, size
@@ -23,36 +23,34 @@ if TYPE_CHECKING:
     from mqpcap.query import Query
 
 
-def _split(ctx: click.Context, param: click.Parameter, word: str | None) -> "Split | None":
+def _split(word: str) -> str | int:
     """``connection``, ``topic`` or a number of bytes."""
-    if word is None or word in ("connection", "topic"):
-        return word  # type: ignore[return-value]  # of the two
+    if word in ("connection", "topic"):
+        return word
     size_bytes = byte_count(word)
     if not size_bytes:
-        raise click.BadParameter(f"{word!r} is neither connection nor topic nor a size like 100MB", ctx, param)
+        raise ValueError(f"{word!r} is neither connection nor topic nor a size like 100MB")
     return size_bytes
 
 
-def _ring(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[int, int] | None:
+def _ring(word: str) -> tuple[int, int]:
     """``10x100MB``: the number of files, and the bytes of each."""
-    if word is None:
-        return None
     count, _, size_word = word.lower().partition("x")
     size_bytes = byte_count(size_word)
     if not (count.isascii() and count.isdecimal() and int(count) and size_bytes):
-        raise click.BadParameter(f"{word!r} is no ring like 10x100MB", ctx, param)
+        raise ValueError(f"{word!r} is no ring like 10x100MB")
     return int(count), size_bytes
 
 
 @command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
-@click.option("--ring", callback=_ring, metavar="NxSIZE", help="With -i: keep the newest, as 10x100MB.")
+@click.option("--ring", type=Parsed(_ring), metavar="NxSIZE", help="With -i: keep the newest, as 10x100MB.")
 @click.option("--out", "out_path", required=True, metavar="FILE", type=click.Path(readable=False),
               help="Write the new capture here, as pcapng; - is stdout.")  # fmt: skip
 @click.option("--connections", "whole_connections", is_flag=True,
               help="Copy all packets of each connection that has a selected message.")  # fmt: skip
-@click.option("--split", callback=_split, metavar="connection|topic|SIZE",
+@click.option("--split", type=Parsed(_split), metavar="connection|topic|SIZE",
               help="Write several files to FILE, a directory.")  # fmt: skip
 @click.option("--anonymise", is_flag=True, help="Replace addresses, bodies, names and secrets.")
 @click.option("--key-file", metavar="FILE", type=click.Path(readable=False),
@@ -95,7 +93,7 @@ def extract(
         raise click.UsageError("--split writes a directory, not stdout")
     if not anonymise and (key_file is not None or (bodies_as, names_as) != ("hash", "hash")):
         raise click.UsageError("--key-file, --bodies-as and --names-as go with --anonymise")
-    how = Anonymisation(_key(key_file, choices.quiet), bodies_as, names_as) if anonymise else None
+    how = Anonymisation(_key(key_file, outcome), bodies_as, names_as) if anonymise else None
     with metered(2 * size_bytes(captures), choices.quiet) as meter:
         parts = find_packets(captures, wanted, whole_connections, outcome, meter)
         if parts is None:
@@ -106,19 +104,18 @@ def extract(
             summary = write_extract(parts, out_path, split, outcome, meter, how)
     if how is not None:
         outcome.notes.append(how.words())
-    if not choices.quiet:
-        _tell(summary, out_path)
+    _tell(summary, out_path, outcome)
     finish(outcome)
 
 
-def _tell(summary: "ExtractSummary", out_path: str) -> None:
+def _tell(summary: "ExtractSummary", out_path: str, outcome: Outcome) -> None:
     """Say on stderr what was written."""
-    connections = plural(summary.connection_count, "connection")
-    print_note(f"{out_path}: {plural(summary.packet_count, 'packet')}, {size(summary.size_bytes)}, of "
-        f"{plural(summary.message_count, 'message')} of {connections}")  # fmt: skip
+    source = f"{plural(summary.message_count, 'message')} of {plural(summary.connection_count, 'connection')}"
+    packets = plural(summary.packet_count, "packet")
+    print_summary(outcome, f"{out_path}: {packets}, {size(summary.size_bytes)}, of {source}")
     if summary.context_count:
         added = plural(summary.context_count, "other connection")
-        print_note(f"note: {added} added, by which these are recognised or named")
+        print_remark(outcome, f"{added} added, by which these are recognised or named")
 
 
 def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int], outcome: Outcome) -> NoReturn:
@@ -128,27 +125,24 @@ def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int],
     from mqpcap.capture.ring import Ring
 
     end = EndOfInput(signal.SIGINT, signal.SIGTERM)
-    with end, listening(interface, bpf, outcome) as listener:
+    with end, listening(interface, bpf, end, outcome) as listener:
         files = Ring(folder, *ring, f"mqpcap {__version__}")
-        end.tell(listener.stop)
         capture = listener.capture()
         capture.wait = InputWait(lambda: None, end.is_over)
         with closing(files):
             for window in capture.windows():
                 files.write(window)
-    if not outcome.choices.quiet:
-        counts = f"{plural(files.packet_count, 'packet')} in {plural(files.file_count, 'file')}"
-        print_note(f"{folder}: {counts}; the newest {ring[0]} are kept")
+    counts = f"{plural(files.packet_count, 'packet')} in {plural(files.file_count, 'file')}"
+    print_summary(outcome, f"{folder}: {counts}; the newest {ring[0]} are kept")
     finish(outcome)
 
 
-def _key(name: str | None, quiet: bool) -> bytes:
+def _key(name: str | None, outcome: Outcome) -> bytes:
     """The key in a file; without a file a new key, which a note names."""
     from mqpcap.listing.anonymisation import KEY_BYTES, key_of_file
 
-    if name is None:
-        key = os.urandom(KEY_BYTES)
-        if not quiet:
-            print_note(f"note: the key is {key.hex()}; in a --key-file it gives the same addresses again")
-        return key
-    return key_of_file(name)
+    if name is not None:
+        return key_of_file(name)
+    key = os.urandom(KEY_BYTES)
+    print_remark(outcome, f"the key is {key.hex()}; in a --key-file it gives the same addresses again")
+    return key

@@ -1,15 +1,11 @@
 """``mqpcap fields``: every name that filters, --fields and --by take, and every column of the tables."""
 
-import sys
-import textwrap
-
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import put, width_of
-from mqpcap.errors import QueryError
+from mqpcap.cli.console import put, put_paragraph
+from mqpcap.cli.options import misuse_of
 
-WIDTH = 100
 NAME_WIDTH = 26
 
 
@@ -25,14 +21,12 @@ def fields(name: str | None, as_json: bool) -> None:
     from mqpcap import api
     from mqpcap.tables.json_lines import json_object, json_text
 
-    try:
+    with misuse_of():
         rows = api.fields(name)
-    except QueryError as error:
-        raise click.UsageError(str(error)) from None
     if as_json:
         put(json_text([json_object(field.as_json()) for field in rows]))
         return
-    width, table = min(width_of(sys.stdout) or WIDTH, WIDTH), ""
+    table = ""
     for field in rows:
         if field.table != table:
             put(f"{chr(10) if table else ''}{field.table}{'' if field.in_filters else ' (columns of the table)'}")
@@ -43,4 +37,4 @@ def fields(name: str | None, as_json: bool) -> None:
         kind = field.type if len(field.type) <= 18 else field.type.split("<")[0]
         head = f"  {field.name:<{NAME_WIDTH}} {kind:<18} "
         text = "; ".join(filter(None, notes))
-        put(textwrap.fill(text or "-", width, initial_indent=head, subsequent_indent=" " * (NAME_WIDTH + 22)))
+        put_paragraph(head, text or "-", NAME_WIDTH + 22)

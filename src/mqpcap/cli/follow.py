@@ -8,8 +8,16 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
-from mqpcap.cli.field_output import field_lines, field_options
-from mqpcap.cli.options import common, connection_query, filter_options, packet_name, time_option, utc_option
+from mqpcap.cli.options import (
+    PACKET,
+    common,
+    connection_query,
+    field_lines,
+    field_options,
+    filter_options,
+    time_option,
+    utc_option,
+)  # fmt: skip
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
@@ -32,7 +40,7 @@ if TYPE_CHECKING:
               help="Write the reassembled bytes of a side, secrets as *.")  # fmt: skip
 @click.option("--message", metavar="ID",
               help="Trace this message to its deliveries and their acknowledgements.")  # fmt: skip
-@click.option("--at", "packet", callback=packet_name, metavar="PACKET",
+@click.option("--at", "packet", type=PACKET, metavar="PACKET",
               help="Trace the message in this packet, as 12 or '#12'.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write an object per message, as show --json does.")
 @field_options

@@ -6,15 +6,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqpcap.cli.completion import interfaces
-from mqpcap.cli.console import print_note
 from mqpcap.cli.options import P, R
-from mqpcap.cli.reading import found, tell_of_speed
+from mqpcap.cli.reading import found, print_remark, tell_of_speed
 from mqpcap.reading import Outcome
 from mqpcap.wording import counted, plural
 
@@ -96,9 +96,8 @@ def _is_pipe(name: str) -> bool:
 
 
 @contextmanager
-def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[Interface]":
-    """The interface, while it is listened to; exits 2 where the filter is none. Dropped packets are counted in the
-    outcome."""
+def listening(interface: str, bpf: str | None, end: EndOfInput, outcome: Outcome) -> "Iterator[Interface]":
+    """The interface, which the end of input stops; exits 2 where the filter is none. Dropped packets are noted."""
     from mqpcap.capture.interface import Interface
 
     tell_of_speed(outcome)
@@ -106,6 +105,7 @@ def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[In
         listener = Interface(interface, bpf)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-f'") from error
+    end.tell(listener.stop)
     try:
         yield listener
         if listener.failure is not None:
@@ -116,36 +116,21 @@ def listening(interface: str, bpf: str | None, outcome: Outcome) -> "Iterator[In
         listener.close()
 
 
-def captures_of(listener: "Interface", end: EndOfInput, period_s: float | None) -> "Iterator[Capture]":
-    """Packets of an interface until Ctrl-C, as a capture for each period, named by interface and start."""
-    end.tell(listener.stop)
-    while not listener.is_stopped:
-        begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        yield listener.capture(f"{listener.name}@{begin}", None if period_s is None else time.monotonic() + period_s)
-        if period_s is None:
-            return
-
-
 @contextmanager
 def open_captures(
     inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool, end: EndOfInput, outcome: Outcome
 ) -> "Iterator[Sequence[Capture]]":
     """The captures to read; what is none is the outcome's."""
     if interface is not None:
-        with listening(interface, bpf, outcome) as listener:
-            end.tell(listener.stop)
+        with listening(interface, bpf, end, outcome) as listener:
             yield [listener.capture()]
     elif follow:
         from mqpcap.capture import InputWait
         from mqpcap.capture.rotation import follow_rotation
 
-        def add_note(words: str) -> None:
-            if not outcome.choices.quiet:
-                print_note(f"note: {words}")
-
         tell_of_speed(outcome)
         end.at_once = True
-        yield [follow_rotation(inputs[0], InputWait(lambda: None, end.is_over), add_note)]
+        yield [follow_rotation(inputs[0], InputWait(lambda: None, end.is_over), partial(print_remark, outcome))]
     else:
         yield found(inputs, outcome)
 

@@ -6,8 +6,9 @@ Options that select messages, ``-Y`` and its shortcuts, become a single filter.
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -19,6 +20,7 @@ from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import PacketName
+    from mqpcap.listing.field_lines import FieldLines
     from mqpcap.query import Query
 
 P = ParamSpec("P")
@@ -44,32 +46,51 @@ def connection_query(name: str, option: str) -> "Query":
         return of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
 
 
-def _decode_as(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> "tuple[DecodeAs, ...]":
-    """``tcp.port==9092,flymq`` as frames takes it; exits 2 with what would do."""
-    if not rules:
-        return ()
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # only new versions of click have one
+    """The value of an option, made of its word by a function that raises ValueError with what is wrong."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        """The value; exits 2 with what would do."""
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def flattened(ctx: click.Context, param: click.Parameter, parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """The words of a repeatable option that takes several with commas between."""
+    return tuple(chain.from_iterable(parts))
+
+
+def comma_words(text: str) -> list[str]:
+    """The words between commas."""
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
+def _decode_as(rule: str) -> "DecodeAs":
+    """``tcp.port==9092,flymq`` as frames takes it."""
     from mqpcap.decode.detection import DecodeAs
 
-    decode_as = []
-    for rule in rules:
-        match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
-        if match is None:
-            raise click.BadParameter(f"{rule!r} is no rule like tcp.port==9092,flymq", ctx, param)
-        if not 1 <= int(match[1]) <= 65535:
-            raise click.BadParameter(f"{match[1]} is no TCP port", ctx, param)
-        decode_as.append(DecodeAs(int(match[1]), protocol_name(match[2], param, ctx)))
-    return tuple(decode_as)
+    match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
+    if match is None:
+        raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq")
+    if not 1 <= int(match[1]) <= 65535:
+        raise ValueError(f"{match[1]} is no TCP port")
+    return DecodeAs(int(match[1]), protocol_name(match[2]))
 
 
-def _bodies(ctx: click.Context, param: click.Parameter, word: str) -> int | None:
+def _body_bytes(word: str) -> int | None:
     """``full``, ``none`` or a number: how many bytes to keep, None for all."""
     word = word.strip().lower()
-    if word == "full":
-        return None
-    if word == "none":
-        return 0
+    if word in ("full", "none"):
+        return None if word == "full" else 0
     if not (word.isascii() and word.isdecimal()):
-        raise click.BadParameter(f"{word!r} is neither full nor none nor a number of bytes", ctx, param)
+        raise ValueError(f"{word!r} is neither full nor none nor a number of bytes")
     return min(int(word), (1 << 31) - 1)
 
 
@@ -83,55 +104,46 @@ def byte_count(word: str) -> int | None:
         return None
 
 
-def _size_bytes(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
+def _memory_bytes(word: str) -> int:
     """``512MB``, ``2GiB`` or a number of bytes."""
-    if word is None:
-        return None
     size_bytes = byte_count(word)
     if size_bytes is None:
-        raise click.BadParameter(f"{word!r} is no size like 512MB or 2GiB", ctx, param)
+        raise ValueError(f"{word!r} is no size like 512MB or 2GiB")
     if size_bytes < SMALLEST_MEMORY_BYTES:
-        raise click.BadParameter(f"{word} is too little; the least is {SMALLEST_MEMORY_BYTES} bytes", ctx, param)
+        raise ValueError(f"{word} is too little; the least is {SMALLEST_MEMORY_BYTES} bytes")
     return size_bytes
 
 
-def period_s(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
+def period_s(word: str) -> int:
     """``90s``, ``15m``, ``1h``: seconds."""
-    if word is None:
-        return None
     match = re.fullmatch(r"(\d{1,9})\s*([smhd])", word.strip().lower(), re.ASCII)
     if match is None or not int(match[1]):
-        raise click.BadParameter(f"{word!r} is no period like 1h; the units are s, m, h and d", ctx, param)
+        raise ValueError(f"{word!r} is no period like 1h; the units are s, m, h and d")
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-def protocol_names(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of protocols in lower case, also several with commas between."""
-    return tuple(protocol_name(word.strip(), param, ctx) for words in words for word in words.split(","))
-
-
-def protocol_name(word: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> str:
-    """The protocol's name; exits 2, naming all, if there is none."""
+def protocol_name(word: str) -> str:
+    """The protocol's name; raises ValueError, naming all, if there is none."""
     from mqpcap.protocols import protocols
 
     names = protocols()
     if word.lower() not in names:
-        raise click.BadParameter(f"{word!r} is no protocol; there are {', '.join(names)}", ctx, param)
+        raise ValueError(f"{word!r} is no protocol; there are {', '.join(names)}")
     return word.lower()
 
 
-def packet_name(ctx: click.Context, param: click.Parameter, word: str | None) -> "PacketName | None":
+def _protocol_names(text: str) -> list[str]:
+    return [protocol_name(word.strip()) for word in text.split(",")]
+
+
+def _packet_name(word: str) -> "PacketName":
     """``12``, ``#12`` or ``broker.pcap1#12``, as lines write it."""
-    if word is None:
-        return None
     from mqpcap.listing.explained_messages import PacketName
 
-    try:
-        return PacketName.parsed(word)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+    return PacketName.parsed(word)
 
 
+PERIOD, PACKET = Parsed(period_s), Parsed(_packet_name)
 allow_missing = click.option("--allow-missing", is_flag=True, help="Replace an export even if an input is unreadable.")
 
 
@@ -156,7 +168,7 @@ color_option = click.option(
 
 
 _bodies_option = click.option(
-    "--bodies", callback=_bodies, default="full", show_default=True, metavar="full|none|N",
+    "--bodies", type=Parsed(_body_bytes), default="full", show_default=True, metavar="full|none|N",
     shell_complete=one_of(("full", "none")), help="Keep all of each body, nothing, or its first N bytes.",
 )  # fmt: skip
 
@@ -169,13 +181,13 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
 def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options but ``--bodies``, which a command that copies packets cannot honour."""
 
-    @click.option("-d", "--decode-as", "decode_as", callback=_decode_as, multiple=True, metavar="RULE",
+    @click.option("-d", "--decode-as", "decode_as", type=Parsed(_decode_as), multiple=True, metavar="RULE",
                   shell_complete=rules,
                   help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Use N cores; captures are read side by side.  [default: all]")  # fmt: skip
-    @click.option("--max-memory", callback=_size_bytes, metavar="SIZE",
+    @click.option("--max-memory", type=Parsed(_memory_bytes), metavar="SIZE",
                   help="Use this memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
     @click.option("-q", "--quiet", is_flag=True, help="Write no progress, notes or summary on stderr; errors stay.")
@@ -192,7 +204,7 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
 _OPTIONS = (
     click.option("-Y", "--filter", "filter_text", metavar="FILTER", shell_complete=fields,
                  help="Select messages that match this filter, for example 'op == PUBLISH and latency > 50ms'."),
-    click.option("--protocol", callback=protocol_names, multiple=True, metavar="NAME",
+    click.option("--protocol", type=Parsed(_protocol_names), callback=flattened, multiple=True, metavar="NAME",
                  shell_complete=protocols, help="Select this protocol (repeatable)."),
     click.option("--op", multiple=True, metavar="OP", shell_complete=operations,
                  help="Select this operation, as PUBLISH or 'PUB*'; several with commas between (repeatable)."),
@@ -260,3 +272,28 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     if filter_query.needs_bodies and not bodies_are_whole:
         raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
     return filter_query
+
+
+def field_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``--fields``, ``--header`` and ``--csv``."""
+    options = (
+        click.option("--fields", "field_names", type=Parsed(comma_words), callback=flattened, multiple=True,
+                     metavar="NAMES", shell_complete=fields,
+                     help="Write these fields with tabs between, for example ts,op,topic; mqpcap fields lists them."),
+        click.option("--header", is_flag=True, help="Begin --fields with a line of their names."),
+        click.option("--csv", "as_csv", is_flag=True, help="Write comma-separated values, with their names."),
+    )  # fmt: skip
+    decorated: Callable[P, R] = command
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def field_lines(names: Sequence[str], header: bool, as_csv: bool, as_json: bool) -> "FieldLines | None":
+    """Makes the lines of messages as values of fields; None if neither ``--fields`` nor ``--csv`` is given."""
+    if not names and not as_csv:
+        return None
+    from mqpcap.listing.field_lines import FieldLines
+
+    with misuse_of("--fields"):
+        return FieldLines(names, header, as_csv, as_json)

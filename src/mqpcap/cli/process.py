@@ -134,6 +134,12 @@ class NoPandas:
             raise ModuleNotFoundError("the command line does without it", name=name)
 
 
+def allow_pandas() -> None:
+    """Have imports find the hidden packages again."""
+    if NoPandas in sys.meta_path:
+        sys.meta_path.remove(NoPandas)
+
+
 # While it is imported, pyarrow.compute reads the docstrings of all options to write those of its functions: a tenth
 # of a short command, for texts that nobody here asks for.
 _NO_DOCUMENTS = ModuleType("pyarrow.vendored.docscrape")

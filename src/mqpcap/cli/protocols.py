@@ -1,14 +1,9 @@
 """``mqpcap protocols``: what can be read, and how it is recognised."""
 
-import sys
-import textwrap
-
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import put, width_of
-
-WIDTH = 100
+from mqpcap.cli.console import put, put_paragraph
 
 
 @command(epilog="Example: mqpcap protocols")
@@ -22,10 +17,9 @@ def protocols(as_json: bool) -> None:
     if as_json:
         put(json_text(facts))
         return
-    width = min(width_of(sys.stdout) or WIDTH, WIDTH)
     for entry in facts:
         ports, dialects, names = (", ".join(map(str, entry[key])) for key in ("ports", "dialects", "operations"))
         put(f"{entry['name']}: {entry['title']}, TCP port {ports or 'of no fixed number'}")
         names = names or "as each message names them"
         for head, text in ("dialects", dialects), ("operations", names), ("recognised", entry["recognised"]):
-            put(textwrap.fill(text, width, initial_indent=f"  {head:<12}", subsequent_indent=" " * 14))
+            put_paragraph(f"  {head:<12}", text, 14)

@@ -21,15 +21,13 @@ MAX_NOTES = 20
 
 def exit_code(outcome: Outcome) -> int:
     """The exit code, after saying what the user has to know."""
-    if not outcome.choices.quiet and outcome.tells_notes:
-        outcome.notes += outcome.notes_of_nothing() if outcome.is_whole else []
-        outcome.notes += [outcome.tally.note] if outcome.tally is not None and outcome.tally.note is not None else []
-        for note in outcome.notes[:MAX_NOTES]:
-            print_note(f"note: {note}")
-        if len(outcome.notes) > MAX_NOTES:
-            print_note(f"note: {plural(len(outcome.notes) - MAX_NOTES, 'more note')}")
-    if not outcome.choices.quiet and outcome.skipped:
-        print_note(f"note: skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
+    notes = outcome.final_notes() if outcome.tells_notes else []
+    for note in notes[:MAX_NOTES]:
+        print_remark(outcome, note)
+    if len(notes) > MAX_NOTES:
+        print_remark(outcome, plural(len(notes) - MAX_NOTES, "more note"))
+    if outcome.skipped:
+        print_remark(outcome, f"skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
     for name, reason in outcome.unreadable:
         print_note(f"mqpcap: {name}: {reason}")
     for hint in input_hints([name for name, reason in outcome.unreadable if reason == NO_SUCH_FILE]):
@@ -41,6 +39,17 @@ def exit_code(outcome: Outcome) -> int:
         print_note(f"mqpcap: --strict: {' and '.join(causes)}")
     is_failed = strict or outcome.is_failed or (outcome.needs_match and not outcome.match_count)
     return 1 if outcome.unreadable or is_failed else 0
+
+
+def print_summary(outcome: Outcome, line: str) -> None:
+    """A line on stderr, unless the user wants none of them."""
+    if not outcome.choices.quiet:
+        print_note(line)
+
+
+def print_remark(outcome: Outcome, words: str) -> None:
+    """A note on stderr, unless the user wants none."""
+    print_summary(outcome, f"note: {words}")
 
 
 def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
@@ -62,8 +71,8 @@ def tell_of_speed(outcome: Outcome) -> None:
     """Says so if the byte loops are not compiled."""
     from mqpcap.decode.bytecode import COMPILED
 
-    if not COMPILED and not outcome.choices.quiet:
-        print_note(f"note: {NOT_COMPILED}")
+    if not COMPILED:
+        print_remark(outcome, NOT_COMPILED)
 
 
 def finish(outcome: Outcome) -> NoReturn:

@@ -5,10 +5,9 @@ import sys
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import print_note
 from mqpcap.cli.options import common
-from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import finish, reading
+from mqpcap.cli.process import allow_pandas
+from mqpcap.cli.reading import finish, print_summary, reading
 from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import size
 
@@ -41,16 +40,13 @@ def report(capture: str, out_path: str, choices: Choices) -> None:
         sys.stdout.buffer.writelines(encoded(page.parts()))
         sys.stdout.buffer.flush()
     else:
-        size_of_file = write_page(out_path, page.parts())
-        if not choices.quiet:
-            print_note(f"{out_path}: {size(size_of_file)}")
+        print_summary(outcome, f"{out_path}: {size(write_page(out_path, page.parts()))}")
     finish(outcome)
 
 
 def _drawn() -> None:
     """Raises OutputError before any work where nothing can be drawn."""
-    if NoPandas in sys.meta_path:
-        sys.meta_path.remove(NoPandas)  # matplotlib needs dateutil, which the other commands are spared
+    allow_pandas()  # matplotlib imports dateutil
     from mqpcap.statistics.charts import check_drawing
 
     check_drawing()

@@ -206,19 +206,3 @@ def _aligned(text: str, width: int, column: Column) -> str:
         text = f"…{text}" if is_path else f"{text}…"
     pad = " " * (width - cell_width(text))
     return text + pad if column.kind in ("text", "clock", "packet", "plain", "file") else pad + text
-
-
-BARS = " ▁▂▃▄▅▆▇█"
-BARS_ASCII = " .:-=+*#@"
-
-
-def sparkline(values: Sequence[int], is_ascii: bool = False, largest: int | None = None) -> str:
-    """A bar for each value, as high as the largest allows; a blank for nothing.
-
-    largest: that of a scale which several lines have in common.
-
-    >>> sparkline([0, 1, 4, 8]), sparkline([4], largest=8)
-    (' ▁▄█', '▄')
-    """
-    bars, largest = BARS_ASCII if is_ascii else BARS, max(values, default=0) if largest is None else largest
-    return "".join(bars[0 if value <= 0 else max(1, value * 8 // largest)] for value in values)

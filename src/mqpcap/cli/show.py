@@ -11,9 +11,17 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, print_note, width_of
-from mqpcap.cli.field_output import field_lines, field_options
 from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, open_captures, summary
-from mqpcap.cli.options import color_option, common, exit_option, filter_options, time_option, utc_option
+from mqpcap.cli.options import (
+    color_option,
+    common,
+    exit_option,
+    field_lines,
+    field_options,
+    filter_options,
+    time_option,
+    utc_option,
+)  # fmt: skip
 from mqpcap.cli.reading import finish
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 from mqpcap.records import dataclass

@@ -13,8 +13,8 @@ from mqpcap.cli.console import print_note
 from mqpcap.cli.export import tell
 from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.options import allow_missing, common
-from mqpcap.cli.process import NoPandas
-from mqpcap.cli.reading import exit_code, finish
+from mqpcap.cli.process import allow_pandas
+from mqpcap.cli.reading import exit_code, finish, print_summary
 from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import plural
 
@@ -70,8 +70,7 @@ def export(
         raise click.UsageError("name either --out DIR or --append DIR")
     if "-" in inputs:
         raise click.BadParameter("standard input cannot be read by a cluster", param_hint="INPUT")
-    if NoPandas in sys.meta_path:
-        sys.meta_path.remove(NoPandas)  # the other commands are spared it; pyspark is not
+    allow_pandas()  # pyspark imports it
     import logging
 
     from mqpcap.spark.share import TASK_MEMORY_BYTES
@@ -153,9 +152,9 @@ def _tell_result(result: "JobOutcome", outcome: Outcome, out_dir: str) -> None:
     if result.refusal is not None:
         exit_code(outcome)
         raise result.refusal
-    if result.summary is not None and not outcome.choices.quiet:
+    if result.summary is not None:
         tell(result.summary, outcome, redacted_uri(out_dir))
-        print_note(plural(result.task_count, "task"))
+        print_summary(outcome, plural(result.task_count, "task"))
 
 
 def _conf(settings: tuple[str, ...]) -> dict[str, str]:

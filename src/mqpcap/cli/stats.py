@@ -1,16 +1,28 @@
 """``mqpcap stats``: messages, bytes, errors and latencies, counted by what one asks for."""
 
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
-from mqpcap.cli.field_output import split_names
+from mqpcap.cli.console import width_of
 from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, open_captures
-from mqpcap.cli.options import common, exit_option, filter_options, form_options, misuse_of, period_s, utc_option
+from mqpcap.cli.options import (
+    PERIOD,
+    Parsed,
+    comma_words,
+    common,
+    exit_option,
+    filter_options,
+    flattened,
+    form_options,
+    misuse_of,
+    utc_option,
+)  # fmt: skip
 from mqpcap.cli.reading import finish, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.reading import Choices, Outcome
@@ -23,32 +35,28 @@ if TYPE_CHECKING:
 
 METRICS = ("count", "bytes", "errors", "latency")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
-DEFAULT_BY = ("protocol", "op")
 TALKERS_BY = (("host",), ("port",))
 """Other groups of --talkers."""
 MAX_NAMES = 4
 """Names to group by."""
 
 
-def _words(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
-    def parsed(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
-        words = [] if word is None else [name.strip().lower() for name in word.split(",")]
-        for name in words:
-            if name not in choices:
-                raise click.BadParameter(f"{name!r} is none of {', '.join(choices)}", ctx, param)
-        return tuple(dict.fromkeys(words))
-
-    return parsed
+def _metrics(word: str) -> tuple[str, ...]:
+    words = [name.strip().lower() for name in word.split(",")]
+    for name in words:
+        if name not in METRICS:
+            raise ValueError(f"{name!r} is none of {', '.join(METRICS)}")
+    return tuple(dict.fromkeys(words))
 
 
-def _key_names(ctx: click.Context, param: click.Parameter, word: str | None) -> tuple[str, ...]:
+def _key_names(word: str) -> tuple[str, ...]:
     """Up to four names: words of BY in any case, or names that filters know."""
-    words = [] if word is None else [name.strip() for name in word.split(",")]
+    words = [name.strip() for name in word.split(",")]
     names = tuple(dict.fromkeys(name.lower() if name.lower() in BY else name for name in words))
     if names in TALKERS_BY:
         return names
     if len(names) > MAX_NAMES:
-        raise click.BadParameter(f"{len(names)} names; the most are {MAX_NAMES}", ctx, param)
+        raise ValueError(f"{len(names)} names; the most are {MAX_NAMES}")
     if not set(names) <= set(BY):
         from mqpcap.query.filter_columns import column
 
@@ -59,27 +67,25 @@ def _key_names(ctx: click.Context, param: click.Parameter, word: str | None) -> 
     return names
 
 
-def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> int | None:
-    if word is None:
-        return None
+def _interval_ns(word: str) -> int:
     from mqpcap.query.values import duration_ns
 
     with misuse_of("--interval"):
         interval_ns = duration_ns(word.strip())
     if not interval_ns:
-        raise click.BadParameter("an interval is longer than nothing", ctx, param)
+        raise ValueError("an interval is longer than nothing")
     return interval_ns
 
 
 @command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
 @interface_options
-@click.option("--every", "every_s", callback=period_s, metavar="TIME", help="With -i: write counts again every 5s.")
-@click.option("--by", "key_names", callback=_key_names, metavar="NAMES", shell_complete=one_of(BY),
+@click.option("--every", "every_s", type=PERIOD, metavar="TIME", help="With -i: write counts again every 5s.")
+@click.option("--by", "key_names", type=Parsed(_key_names), metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
-@click.option("--metric", "metrics", callback=_words(METRICS), metavar="NAMES", shell_complete=one_of(METRICS),
+@click.option("--metric", "metrics", type=Parsed(_metrics), metavar="NAMES", shell_complete=one_of(METRICS),
               help="Write only these of count,bytes,errors,latency.")  # fmt: skip
-@click.option("--interval", "interval_ns", callback=_interval, metavar="TIME",
+@click.option("--interval", "interval_ns", type=Parsed(_interval_ns), metavar="TIME",
               help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
 @click.option("--reverse", is_flag=True, help="Sort the other way round.")
@@ -96,7 +102,7 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @click.option("--connections", is_flag=True, help="List connections, with bytes and losses of each side.")
 @click.option("--talkers", is_flag=True, help="List pairs of hosts; --by host or port sums.")
 @form_options
-@click.option("--fields", "field_names", callback=split_names, multiple=True, metavar="NAMES",
+@click.option("--fields", "field_names", type=Parsed(comma_words), callback=flattened, multiple=True, metavar="NAMES",
               help="Write these columns of --json with tabs between.")  # fmt: skip
 @click.option("--header", is_flag=True, help="Begin --fields with a line of their names.")
 @utc_option
@@ -104,10 +110,11 @@ def _interval(ctx: click.Context, param: click.Parameter, word: str | None) -> i
 @filter_options
 @common
 def stats(
-    inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None, key_names: tuple[str, ...],
-    metrics: tuple[str, ...], interval_ns: int | None, sort: str | None, reverse: bool, having: str | None,
-    top: int | None, slowest: int | None, is_list: bool, form: Form | None, field_names: tuple[str, ...], header: bool,
-    utc: bool, must_match: bool, wanted: "Query | None", choices: Choices, **asking: bool,
+    inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None,
+    key_names: tuple[str, ...] | None, metrics: tuple[str, ...] | None, interval_ns: int | None, sort: str | None,
+    reverse: bool, having: str | None, top: int | None, slowest: int | None, is_list: bool, form: Form | None,
+    field_names: tuple[str, ...], header: bool, utc: bool, must_match: bool, wanted: "Query | None", choices: Choices,
+    **asking: bool,
 ) -> None:  # fmt: skip
     """Count messages, bytes, errors and latencies of captures. Percentiles with ~ are less than 1% off."""
     from mqpcap.capture import InputWait
@@ -115,6 +122,7 @@ def stats(
     from mqpcap.statistics.counters import count_captures
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
+    key_names, metrics = key_names or (), metrics or ()
     _check(several, key_names, metrics, interval_ns, is_list, wanted is not None)
     name = "delivery_list" if is_list else several[0] if several else None
     report = _report(name, key_names, metrics, interval_ns, slowest or 0, form, utc)
@@ -158,14 +166,15 @@ def _report(
     name: str | None, key_names: tuple[str, ...], metrics: tuple[str, ...], interval_ns: int | None, slowest: int,
     form: Form | None, utc: bool,
 ) -> "StatsReport":  # fmt: skip
-    """A report by its name, or groups without one."""
-    from mqpcap.cli.bars import grouped
-    from mqpcap.statistics.reports import named_report
+    """A report by its name, or groups without one; on a terminal those over time have bars."""
+    from mqpcap.statistics.bars import bars
+    from mqpcap.statistics.reports import stats_report
 
-    if name is not None:
-        return named_report(name, key_names, slowest)
-    key_names = key_names or (() if interval_ns is not None else DEFAULT_BY)
-    return grouped(key_names, metrics, interval_ns, form, utc)
+    width = width_of(sys.stdout)
+    if name is None and interval_ns is not None and form is None and width is not None:
+        is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
+        return bars(key_names, metrics or METRICS[:1], interval_ns, utc, width, is_ascii)  # more leave bars no room
+    return stats_report(name, key_names or None, metrics, interval_ns, slowest)
 
 
 def _ignore(read_bytes: int) -> None:

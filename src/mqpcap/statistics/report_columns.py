@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mqpcap.records import dataclass
 from mqpcap.wording import clock, shown
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MAX_CELL = 120
 """Characters of a value that are shown as text; JSON and CSV have all."""
 Cells = Mapping[str, object]
+KEY_ENDS = ("capture", "capture_file", "connection_id", "_offset", "_last_packet", "request_ts_ns", "reply_ts_ns")
+"""Ends of the names of columns that identify a row for programs, or say less than a column beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,29 @@ class Column:
     kind: Literal["text", "number", "ms", "us", "clock", "packet", "plain", "key", "file", "flag", "rare"] = "text"
     is_spare: bool = False
     """Left out where lines would not fit a terminal."""
+
+
+def table_columns(schema: "pa.Schema") -> list[Column]:
+    """The columns of a table of Arrow; on a terminal without room for all, keys go first, then the last one first."""
+    return [_table_column(field, is_spare=i > 0) for i, field in enumerate(schema)]
+
+
+def _table_column(field: "pa.Field", is_spare: bool) -> Column:
+    """A column as people read it: times as clock times, counts with separators, ids and ports as they are."""
+    import pyarrow as pa
+
+    name = field.name
+    title = name.removesuffix("_ns").replace("first_packet", "packet").replace("_", " ")
+    if name.endswith(KEY_ENDS):
+        return Column(name, title, "key", is_spare)
+    if name.endswith("ts_ns") or name == "window_start_ns":
+        return Column(name, title, "clock", is_spare)
+    if name.endswith("_packet"):
+        return Column(name, title, "packet", is_spare)
+    if name.endswith(("_id", "_port", "_code")):
+        return Column(name, title, "plain", is_spare)
+    is_number = any(test(field.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+    return Column(name, title, "us" if name.endswith("_us") else "number" if is_number else "text", is_spare)
 
 
 def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:

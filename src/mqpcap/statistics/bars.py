@@ -1,13 +1,13 @@
-"""Reports over time as bars on a terminal: one bar per interval and group."""
+"""Reports over time as bars: one bar per interval and group.
 
-import shutil
-import sys
+In: what `by_group` takes, and the width of a line. Out: a `StatsReport` with a column of bars. Called by: ``stats``.
+"""
+
 from collections import defaultdict
 from collections.abc import Sequence
 
-from mqpcap.cli.rows import Form, sparkline
 from mqpcap.statistics.report_columns import Cells, Column
-from mqpcap.statistics.reports import FIRST, METRICS, TITLES, StatsReport, by_group, number, order
+from mqpcap.statistics.reports import FIRST, TITLES, StatsReport, by_group, number, order
 from mqpcap.wording import clock
 
 LEAST_BARS, MOST_BARS = 10, 120
@@ -15,20 +15,15 @@ MOST_LINES = 30
 """Intervals that have a line each, with their numbers, if there are no groups; more have a bar each on one line."""
 LONG_BAR = 20
 """Characters of the longest bar beside the numbers of an interval."""
+BARS = " ▁▂▃▄▅▆▇█"
+BARS_ASCII = " .:-=+*#@"
 NUMBERS_WIDTH = 14
 """Width of a column beside the bars, about."""
 
 
-def grouped(
-    key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, form: Form | None, utc: bool
-) -> StatsReport:
-    """Metrics by group, all metrics by default; with an interval by time, too."""
-    if interval_ns is not None and form is None and sys.stdout.isatty():
-        return bars(key_names, metrics or METRICS[:1], interval_ns, utc)  # more leave bars no room
-    return by_group(key_names, metrics or METRICS, interval_ns)
-
-
-def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool) -> StatsReport:
+def bars(
+    key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc: bool, width: int, is_ascii: bool
+) -> StatsReport:  # fmt: skip
     """Metrics by group, followed by a bar for each interval."""
     groups, series = by_group(key_names, metrics), by_group(key_names, metrics, interval_ns)
     first_metric, columns = FIRST[metrics[0]], list(groups.columns)
@@ -40,11 +35,10 @@ def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc
         times = [number(row, "start_ns") for row in cells]
         begin_ns, end_ns = min(times), max(times) + interval_ns
         count = (end_ns - begin_ns) // interval_ns
-        plain = "utf" not in (sys.stdout.encoding or "").lower()
         if not key_names and count <= MOST_LINES:
             columns[:] = [*series.columns, _long_bars(cells, first_metric)]
-            return [{**row, "bars": _long_bar(row, cells, first_metric, plain)} for row in cells]
-        room = shutil.get_terminal_size().columns - NUMBERS_WIDTH * len(columns)
+            return [{**row, "bars": _long_bar(row, cells, first_metric, is_ascii)} for row in cells]
+        room = width - NUMBERS_WIDTH * len(columns)
         together = -(-count // max(LEAST_BARS, min(MOST_BARS, room)))
         step_ns = together * interval_ns
         shown = slice(8 if interval_ns % 1_000_000_000 == 0 else 12)  # the fraction only where intervals have one
@@ -57,7 +51,9 @@ def bars(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int, utc
         largest = max((max(high) for high in heights.values()), default=0)
         title = f"{_amount(first_metric, largest)} per {_span(step_ns)} at most, {ends}"
         columns.append(Column("bars", title, "plain"))
-        return [{**row, "bars": sparkline(heights[str(order(key_names, row))], plain, largest)} for row in group_rows]
+        return [
+            {**row, "bars": sparkline(heights[str(order(key_names, row))], is_ascii, largest)} for row in group_rows
+        ]
 
     return StatsReport(groups.counters + series.counters, columns, rows, groups.sums)
 
@@ -85,3 +81,15 @@ def _span(time_ns: int) -> str:
         if time_ns % size == 0:
             return f"{time_ns // size:,}{unit}"
     return f"{time_ns:,}ns"
+
+
+def sparkline(values: Sequence[int], is_ascii: bool = False, largest: int | None = None) -> str:
+    """A bar for each value, as high as the largest allows; a blank for nothing.
+
+    largest: that of a scale which several lines have in common.
+
+    >>> sparkline([0, 1, 4, 8]), sparkline([4], largest=8)
+    (' ▁▄█', '▄')
+    """
+    bars, largest = BARS_ASCII if is_ascii else BARS, max(values, default=0) if largest is None else largest
+    return "".join(bars[0 if value <= 0 else max(1, value * 8 // largest)] for value in values)
