@@ -64,11 +64,10 @@ def test_publishes_of_earlier_windows_count_and_later_ones_do_not() -> None:
     assert found(made, message("s2c", 1, 40)) == []  # now there are two
 
 
-def test_a_delivery_that_several_fit_is_counted_and_has_no_row() -> None:
+def test_a_delivery_that_several_fit_has_no_row() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
     assert found(made, message("c2s", 1, 10), message("c2s", 1, 11), message("s2c", 1, 20)) == []
-    assert made.ambiguous_count == 1
 
 
 def test_a_redelivery_has_a_row_of_its_own() -> None:
@@ -92,8 +91,7 @@ def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch
     assert found(made, *first) == []
 
     assert found(made, message("c2s", 100, 50), message("s2c", 100, 60), message("s2c", 111, 61)) == [(11, 61)]
-    assert made.evicted_count >= 4
-    assert (made.ambiguous_count, made.missed_count) == (1, 1)
+    assert made.missed_count == 1
 
 
 def test_publishes_of_one_time_are_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +180,6 @@ def test_a_client_that_began_before_the_capture_may_have_published_the_same() ->
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
 
     assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), late=True) == []
-    assert made.ambiguous_count == 1
     assert found(made, message("s2c", 1, 200)) == [(10, 200)]
 
 
@@ -201,7 +198,6 @@ def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
     made.feed(None, None, made.ends.close(closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))[2])
 
     assert found(made) == []
-    assert made.ambiguous_count == 1
 
 
 def test_a_server_has_one_doubtful_time_from_its_first_missing_byte_until_the_last_has_expired() -> None:

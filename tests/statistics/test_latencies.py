@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mqpcap.statistics import latencies
-from mqpcap.statistics.latencies import HISTOGRAM_ERROR, Latencies, rounded
+from mqpcap.statistics.latencies import STEP_BITS, Latencies, rounded
 
 PERCENTS = (50, 95, 99, 100)
 
@@ -61,7 +61,7 @@ def test_beyond_the_bound_large_groups_are_within_the_error_and_small_ones_exact
     for percent, exact in ((50, 2_500_000), (95, 4_750_000), (99, 4_950_000)):
         found = large.percentiles[percent]
         assert found is not None
-        assert abs(found - exact) <= exact * HISTOGRAM_ERROR
+        assert abs(found - exact) <= exact / 2**STEP_BITS
 
 
 @pytest.mark.usefixtures("little_room")
@@ -83,7 +83,7 @@ def test_a_bucket_is_no_wider_than_the_error() -> None:
     middles = rounded(values).tolist()
 
     for middle, value in zip(middles, values.tolist(), strict=True):
-        assert abs(middle - value) <= value * HISTOGRAM_ERROR
+        assert abs(middle - value) <= value / 2**STEP_BITS
 
 
 def test_a_reply_before_its_request_counts_as_nothing_in_the_histogram() -> None:

@@ -100,8 +100,6 @@ class Deliveries:
     protocol: str
     rule: DeliveryRule
     prints: Fingerprints
-    ambiguous_count: int = 0
-    evicted_count: int = 0
     missed_count: int = 0
     early_count: int = 0
     _unsorted: list[Published] = field(default_factory=list)
@@ -212,7 +210,6 @@ class Deliveries:
             parts[:] = [part for part in parts if len(part)]
         self._evicted.append(np.sort(np.concatenate(evicted)))
         self._count -= len(self._evicted[-1])
-        self.evicted_count += len(self._evicted[-1])
         while sum(map(len, self._evicted)) > MAX_EVICTED_KEYS:
             del self._evicted[0]
 
@@ -312,7 +309,6 @@ class Deliveries:
             count[is_gone] += 1
         count[self._may_be_missing(delivered) & (count > 0)] += 1
         certain = np.flatnonzero((count == 1) & (columns["key"] == key))
-        self.ambiguous_count += int((count > 1).sum())
         return self._rows(Published(**columns).taken(certain), delivered.taken(certain)) if len(certain) else None
 
     def _rows(self, publish: Published, delivered: Delivered) -> pa.Table:

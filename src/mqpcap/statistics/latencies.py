@@ -18,7 +18,6 @@ MAX_EXACT_VALUES = 1 << 22
 """The same limit for all groups, 16 bytes a value; beyond it groups are rounded."""
 STEP_BITS = 7
 """There are ``2 ** STEP_BITS`` buckets from a power of two to the next."""
-HISTOGRAM_ERROR = 1 / (1 << STEP_BITS)
 
 
 @dataclass(frozen=True, slots=True)
