@@ -218,7 +218,7 @@ BOUNDS: list[tuple[ModuleType, str, int, Callable[[], bytes], Callable[[Pipeline
 ]  # fmt: skip
 
 
-def whole(path: Path, seen: Callable[[Pipeline], None]) -> list[Output]:
+def largest_windows(path: Path, seen: Callable[[Pipeline], None]) -> list[Output]:
     """The capture in as few windows as there are."""
     outputs: list[Output] = []
     run = CapturePipeline(captures([str(path)]).captures[0], Options(), outputs.append)
@@ -253,7 +253,7 @@ def stream(path: Path, seen: Callable[[Pipeline], None]) -> list[Output]:
     return outputs
 
 
-@pytest.mark.parametrize("road", [whole, threads, stream])
+@pytest.mark.parametrize("road", [largest_windows, threads, stream])
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: f"{bound[0].__name__}.{bound[1]}")
 def test_no_road_passes_a_bound(bound: Any, road: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In windows of few packets no more is held than a small bound allows, and no captured byte is lost by it."""

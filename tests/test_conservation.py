@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from torture import ACK, SYN, Segment, broken_laws, flymq_message, made, pcap, read, read_bytes
+from torture import ACK, SYN, Segment, broken_laws, flymq_message, pcap, read, read_bytes, result_of
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import dissect
@@ -45,7 +45,7 @@ def test_a_file_removed_while_its_capture_is_read_costs_its_own_rows_only(tmp_pa
 
     assert "x_00002" in str(found.failure)
     assert found.table("messages").num_rows > 50
-    assert broken_laws(made(found)) == []
+    assert broken_laws(result_of(found)) == []
 
 
 def test_bytes_that_come_too_late_for_their_message_are_counted_once() -> None:

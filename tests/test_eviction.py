@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import Rows, of_dissections
-from torture import broken_laws, made
+from torture import broken_laws, result_of
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
@@ -63,13 +63,13 @@ def test_connections_that_closed_may_leave_memory_at_once(
 @pytest.mark.parametrize("name", NAMES[1::2])
 def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than two are kept; one that goes on then is another connection, and it is counted."""
-    before = made(dissect(capture_of(name)))
+    before = result_of(dissect(capture_of(name)))
     bytes_ = sum(c["bytes_c2s"] + c["bytes_s2c"] for c in before.connections)
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
     monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
     monkeypatch.setattr(pipeline, "CLOSED_DIVISOR", 4)
-    after = made(dissect(capture_of(name)))
+    after = result_of(dissect(capture_of(name)))
 
     assert broken_laws(after) == []
     assert len(after.connections) >= len(before.connections)

@@ -207,7 +207,7 @@ def test_other_libraries_take_the_tables() -> None:
 # -- packets -------------------------------------------------------------------------------------------
 
 
-def same(one: Packet, other: Packet) -> bool:
+def are_equal(one: Packet, other: Packet) -> bool:
     return one.original == other.original and one.command() == other.command() and one.mq == other.mq
 
 
@@ -221,7 +221,7 @@ def test_every_row_leads_to_its_message_and_packets(path: Path) -> None:
     assert len(rows) == len(of_session)
     for row in rows[:: max(1, len(rows) // 25)]:
         found = recording.packet(row)
-        assert same(found, of_session[tuple(row[name] for name in KEY)])
+        assert are_equal(found, of_session[tuple(row[name] for name in KEY)])
         for packet in recording.packets(row):
             payload = bytes(packet[TCP].payload)
             assert (packet[TCP].sport, packet[TCP].dport) == (row["src_port"], row["dst_port"])
@@ -313,9 +313,9 @@ def test_rows_of_all_kinds_are_rows() -> None:
     recording = mqpcap.open(QOS1)
     wanted = recording.packet(recording.messages.to_pylist()[3])
 
-    assert all(same(recording.packet(row), wanted) for row in rows_of(recording))
+    assert all(are_equal(recording.packet(row), wanted) for row in rows_of(recording))
     key = {name: recording.messages[name][3].as_py() for name in KEY}
-    assert same(recording.packet(key), wanted)  # one capture: its name need not be said
+    assert are_equal(recording.packet(key), wanted)  # one capture: its name need not be said
 
 
 def test_rows_without_a_message_in_the_capture_are_reported() -> None:
@@ -342,7 +342,7 @@ def test_compressed_captures_lead_to_packets_too(tmp_path: Path) -> None:
     plain, recording = mqpcap.open(QOS1), mqpcap.open(packed)
 
     for row, other in zip(plain.messages.to_pylist()[::20], recording.messages.to_pylist()[::20], strict=True):
-        assert same(plain.packet(row), recording.packet(other))
+        assert are_equal(plain.packet(row), recording.packet(other))
 
 
 def test_a_recording_in_several_files_leads_to_packets(tmp_path: Path) -> None:

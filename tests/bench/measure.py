@@ -102,7 +102,7 @@ def compare(contenders: Mapping[str, Contender], runs: int, unit: str = "message
 
 
 @cache
-def made(folder: Path, maker: str, *numbers: int) -> tuple[Path, int]:
+def made_capture(folder: Path, maker: str, *numbers: int) -> tuple[Path, int]:
     """A capture and its messages; by a process of its own, for what this one holds would count as their peak."""
     path = folder / f"{maker}-{'-'.join(map(str, numbers))}.pcap"
     command = (sys.executable, str(HERE / "traffic.py"), maker, str(path), *map(str, numbers))
@@ -125,7 +125,7 @@ def tshark(capture: tuple[Path, int], layer: str, columns: Sequence[str], *optio
     return Contender(("tshark", "-r", str(path), *options, "-Y", layer, "-T", "fields", *fields), count)
 
 
-def there(command: str) -> bool:
+def is_on_path(command: str) -> bool:
     """Whether a program is on PATH; says so where it is not."""
     if shutil.which(command) is None:
         print(f"there is no {command}: left out")
@@ -134,17 +134,17 @@ def there(command: str) -> bool:
 
 def bulk(folder: Path, given: argparse.Namespace) -> None:
     """Export against the floor and all opponents; the slow ones read a part of the same traffic."""
-    whole, tenth, hundredth = (made(folder, "publishes", given.messages // n) for n in (1, 10, 100))
+    whole, tenth, hundredth = (made_capture(folder, "publishes", given.messages // n) for n in (1, 10, 100))
     arrow, floor, packets = folder / "arrow", folder / "floor", folder / "packets.parquet"
     contenders = {"export": export(folder / "out", whole)}
     subprocess.run((*OPPONENT, "prepare", folder / "out", arrow), check=True)
     contenders["floor"] = Contender((*OPPONENT, "floor", str(whole[0]), str(arrow), str(floor)), whole[1], floor)
-    if there("tshark"):
-        mqtt = made(folder, "mqtt_publishes", given.messages // 10)
+    if is_on_path("tshark"):
+        mqtt = made_capture(folder, "mqtt_publishes", given.messages // 10)
         contenders["tshark, Lua"] = tshark(tenth, "blipmqbench", LUA_COLUMNS, *LUA)
         contenders["tshark, MQTT"] = tshark(mqtt, "mqtt", MQTT_COLUMNS)
     contenders["Scapy"] = Contender((*OPPONENT, "scapy", str(hundredth[0])), hundredth[1])
-    if there(given.pcaptoparquet):
+    if is_on_path(given.pcaptoparquet):
         words = (given.pcaptoparquet, "-i", str(tenth[0]), "-o", str(packets))
         contenders["pcaptoparquet"] = Contender(words, tenth[1])
     compare(contenders, given.runs)
@@ -152,13 +152,13 @@ def bulk(folder: Path, given: argparse.Namespace) -> None:
 
 def counting(folder: Path, given: argparse.Namespace) -> None:
     """Publishes counted by topic against tshark with a Lua dissector, which reads a part of the same traffic."""
-    whole, quarter = (made(folder, "publishes", given.messages // n) for n in (1, 4))
+    whole, quarter = (made_capture(folder, "publishes", given.messages // n) for n in (1, 4))
     words = (*MQPCAP, "stats", "-q", str(whole[0]), "--by", "op,topic")
     contenders = {
         "stats, count and bytes": Contender((*words, "--metric", "count,bytes"), whole[1]),
         "stats, errors and latency, too": Contender(words, whole[1]),
     }
-    if there("tshark"):
+    if is_on_path("tshark"):
         contenders["tshark, Lua, -T fields"] = tshark(quarter, "blipmqbench", LUA_COLUMNS[::3], *LUA)
         counted = f"io,stat,1,blipmqbench,COUNT({LUA_COLUMNS[3]}){LUA_COLUMNS[3]}"
         contenders["tshark, Lua, -z io,stat"] = Contender(
@@ -169,7 +169,7 @@ def counting(folder: Path, given: argparse.Namespace) -> None:
 
 def protocols(folder: Path, given: argparse.Namespace) -> None:
     """The same number of messages of every protocol."""
-    captures = {name: made(folder, maker, given.messages // 4) for name, maker in BULK.items()}
+    captures = {name: made_capture(folder, maker, given.messages // 4) for name, maker in BULK.items()}
     compare({name: export(folder / f"out-{name}", x) for name, x in captures.items()}, given.runs)
 
 
@@ -189,10 +189,10 @@ def shapes(folder: Path, given: argparse.Namespace) -> None:
     """What is hard on state and windows, against the publishes of a handful of connections."""
     count = given.megabytes * PUBLISHES_PER_MEGABYTE
     captures = {
-        "eight connections": made(folder, "publishes", count),
-        "one connection": made(folder, "publishes", count, 1),
-        f"{given.flows:,} connections": made(folder, "short", given.flows),
-        "messages of 15 MB": made(folder, "large", max(given.megabytes // 15, 2), 15 << 20),
+        "eight connections": made_capture(folder, "publishes", count),
+        "one connection": made_capture(folder, "publishes", count, 1),
+        f"{given.flows:,} connections": made_capture(folder, "short", given.flows),
+        "messages of 15 MB": made_capture(folder, "large", max(given.megabytes // 15, 2), 15 << 20),
     }
     contenders = {}
     for name, capture in captures.items():
@@ -203,7 +203,9 @@ def shapes(folder: Path, given: argparse.Namespace) -> None:
 
 def memory(folder: Path, given: argparse.Namespace) -> None:
     """Publishes of --megabytes and of --large megabytes."""
-    sizes = {f"{n} MB": made(folder, "publishes", n * PUBLISHES_PER_MEGABYTE) for n in (given.megabytes, given.large)}
+    sizes = {
+        f"{n} MB": made_capture(folder, "publishes", n * PUBLISHES_PER_MEGABYTE) for n in (given.megabytes, given.large)
+    }
     small, large = compare({name: export(folder / "out", x) for name, x in sizes.items()}, given.runs)
     print(f"peak of the large one: {large.peak_mb / small.peak_mb:.2f} x")
 
@@ -212,18 +214,18 @@ def threads(folder: Path, given: argparse.Namespace) -> None:
     """Two threads, and how much longer one takes."""
     count = given.large * PUBLISHES_PER_MEGABYTE
     # Their times overlap, so they are four captures and not one in parts.
-    many = [made(folder, "publishes", count // 4, flows) for flows in (5, 6, 7, 8)]
-    for name, captures in (("four captures", many), ("one capture", [made(folder, "publishes", count)])):
+    many = [made_capture(folder, "publishes", count // 4, flows) for flows in (5, 6, 7, 8)]
+    for name, captures in (("four captures", many), ("one capture", [made_capture(folder, "publishes", count)])):
         compare({f"{name}, jobs {j}": export(folder / f"out{j}", *captures, jobs=j) for j in (2, 1)}, given.runs)
 
 
 def start(folder: Path, given: argparse.Namespace) -> None:
     """What is there before the first message is."""
-    capture, _ = made(folder, "publishes", 1000)
+    capture, _ = made_capture(folder, "publishes", 1000)
     runs = max(given.runs, 7)
     ours = {"mqpcap --help": Contender((*MQPCAP, "--help"))}
     compare({"import click, rich": Contender((sys.executable, "-c", "import click, rich"))} | ours, runs)
-    if there("tshark"):
+    if is_on_path("tshark"):
         compare(
             {
                 "tshark, 1,000 messages": Contender(("tshark", "-r", str(capture), *LUA)),

@@ -14,7 +14,7 @@ from mqpcap.capture.sources import plain_bytes
 V4, V6 = socket.inet_aton("10.0.0.1"), socket.inet_pton(socket.AF_INET6, "2001:db8::1")
 
 
-def of(content: bytes) -> Annotations:
+def annotations_of(content: bytes) -> Annotations:
     return annotations(plain_bytes(io.BytesIO(content), len(content)))
 
 
@@ -30,13 +30,17 @@ def test_comments_are_reported_with_their_place(order: str) -> None:
     content = block(0x0A0D0D0A, head, order) + interface(order=order, options=option(1, b"eth0 is broken", order))
     content += enhanced(0, 5, b"first", order) + commented(b"look: \xff", order)
 
-    assert of(content).comments == [("file", "all"), ("interface", "eth0 is broken"), ("packet 2", "look: \ufffd")]
+    assert annotations_of(content).comments == [
+        ("file", "all"),
+        ("interface", "eth0 is broken"),
+        ("packet 2", "look: \ufffd"),
+    ]
 
 
 def test_blocks_that_wireshark_counts_are_counted() -> None:
     others = block(3, struct.pack("<I", 3) + b"abc\0") + block(5, bytes(12)) + block(9, b"journal\0")
 
-    assert of(section() + interface() + others + commented(b"x")).comments == [("packet 3", "x")]
+    assert annotations_of(section() + interface() + others + commented(b"x")).comments == [("packet 3", "x")]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -45,28 +49,31 @@ def test_an_address_has_all_its_names(order: str) -> None:
     more = option(1, V4 + b"again\0", order) + option(7, b"stranger", order) + option(1, V4, order)
     content = section(order) + block(4, records + bytes(4), order) + block(4, more + bytes(4), order)
 
-    assert of(content).names == {"10.0.0.1": ["broker", "broker.lan", "again"], "2001:db8::1": ["six"]}
+    assert annotations_of(content).names == {"10.0.0.1": ["broker", "broker.lan", "again"], "2001:db8::1": ["six"]}
 
 
 def test_a_pcap_and_an_empty_file_have_none() -> None:
-    assert of(pcap(THREE)) == of(b"") == Annotations()
+    assert annotations_of(pcap(THREE)) == annotations_of(b"") == Annotations()
 
 
 @pytest.mark.parametrize(
     "tail", [b"\x06", struct.pack("<II", 6, 8), struct.pack("<II", 6, 0xFFFFFFFF), commented(b"y")[:-1]]
 )
 def test_what_is_in_front_of_damage_is_kept(tail: bytes) -> None:
-    assert of(section() + interface() + commented(b"x") + tail).comments == [("packet 1", "x")]
+    assert annotations_of(section() + interface() + commented(b"x") + tail).comments == [("packet 1", "x")]
 
 
 def test_a_packet_block_too_short_for_its_head_ends_the_search() -> None:
     content = section() + interface() + commented(b"x") + block(6, bytes(4)) + commented(b"y")
 
-    assert of(content).comments[:1] == [("packet 1", "x")]
+    assert annotations_of(content).comments[:1] == [("packet 1", "x")]
 
 
 def test_comments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ANNOTATIONS", 2)
     monkeypatch.setattr(module, "MAX_TEXT_BYTES", 3)
 
-    assert [text for _, text in of(section() + interface() + commented(b"abcdef") * 5).comments] == ["abc", "abc"]
+    assert [text for _, text in annotations_of(section() + interface() + commented(b"abcdef") * 5).comments] == [
+        "abc",
+        "abc",
+    ]

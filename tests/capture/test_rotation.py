@@ -49,7 +49,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "LOOK_S", 0)
 
 
-def at(*numbers: int) -> list[int]:
+def at_seconds(*numbers: int) -> list[int]:
     """The same seconds as ``times`` gives them: the first packet of `seconds` comes at 4."""
     return [4 + number for number in numbers]
 
@@ -59,7 +59,7 @@ def test_what_is_written_later_is_read(tmp_path: Path) -> None:
     add(path, 0)
     story = Story(lambda: add(path, 1), None, lambda: add(path, 2, 3), None)
 
-    assert times(story.follow(path)) == at(0, 1, 2, 3)
+    assert times(story.follow(path)) == at_seconds(0, 1, 2, 3)
     assert story.told == []
 
 
@@ -69,7 +69,7 @@ def test_the_next_file_of_a_rotation_goes_on(tmp_path: Path) -> None:
     story = Story(lambda: (add(one, 1), add(two, 2)), None, lambda: add(two, 3), None)
     capture = story.follow(one)
 
-    assert times(capture) == at(0, 1, 2, 3)
+    assert times(capture) == at_seconds(0, 1, 2, 3)
     assert capture.files == (str(one), str(two))
     assert story.told == [f"{one}: goes on in {two}"]
 
@@ -84,7 +84,7 @@ def test_a_file_that_was_moved_away_begins_anew_under_its_name(tmp_path: Path) -
 
     story = Story(rotate, None, None)
 
-    assert times(story.follow(path)) == at(0, 5)
+    assert times(story.follow(path)) == at_seconds(0, 5)
     assert story.told == [f"{path}: begun anew"]
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_was_cut_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     add(path, 0, 1)
 
-    assert times(Story(lambda: path.write_bytes(seconds(7)), None, None).follow(path)) == at(0, 1, 7)
+    assert times(Story(lambda: path.write_bytes(seconds(7)), None, None).follow(path)) == at_seconds(0, 1, 7)
 
 
 @pytest.mark.parametrize("other", [("y.pcap1", 2), ("x.pcap1", -2)], ids=["another name", "earlier times"])
@@ -101,7 +101,7 @@ def test_a_file_of_another_recording_does_not_go_on(other: tuple[str, int], tmp_
     add(path, 0, 1)
     story = Story(lambda: add(tmp_path / other[0], other[1]), None, None)
 
-    assert times(story.follow(path)) == at(0, 1)
+    assert times(story.follow(path)) == at_seconds(0, 1)
     assert story.told == []
 
 
@@ -112,7 +112,7 @@ def test_of_a_directory_the_file_that_was_written_last_is_followed(tmp_path: Pat
     capture = Story(None).follow(tmp_path)
 
     assert capture.files == (str(tmp_path / "b.pcap"),)
-    assert times(capture) == at(2)
+    assert times(capture) == at_seconds(2)
 
 
 def test_an_input_that_cannot_be_followed_is_reported(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def ended(show: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
     return show.returncode, stdout.decode(), stderr.decode()
 
 
-def told(line: str) -> str:
+def without_exchange(line: str) -> str:
     """A line without what is known of its exchange when it is shown."""
     return re.sub(r"  (=>|<=) .*$", "", line)
 
@@ -104,7 +104,7 @@ def test_a_line_comes_while_the_pipe_is_silent() -> None:
     said = [first, second, *rest.splitlines()]
     assert "HELLO" in first and "=>" not in first
     assert re.search(r"  <= #4 in 0\.051 ms$", second), "the reply's line tells packet and latency of its request"
-    assert sorted(map(told, said)) == sorted(map(told, wanted))
+    assert sorted(map(without_exchange, said)) == sorted(map(without_exchange, wanted))
 
 
 @pytest.mark.parametrize("ends", [8, 40])
@@ -120,7 +120,7 @@ def test_a_line_of_a_connection_that_began_before_is_not_late(ends: int) -> None
         code, rest, _ = ended(show)
 
     assert (code, rest) == (0, "")
-    assert sorted(map(told, said)) == sorted(map(told, wanted))
+    assert sorted(map(without_exchange, said)) == sorted(map(without_exchange, wanted))
 
 
 def test_a_line_does_not_wait_until_the_dialect_is_certain() -> None:
@@ -186,7 +186,9 @@ def test_a_growing_file_is_followed_until_ctrl_c(tmp_path: Path) -> None:
         code, rest, stderr = ended(show)
 
     assert (code, rest) == (0, "")
-    assert sorted(map(told, seen)) == sorted(map(told, run("show", "-q", "-u", QOS1).stdout.splitlines()))
+    assert sorted(map(without_exchange, seen)) == sorted(
+        map(without_exchange, run("show", "-q", "-u", QOS1).stdout.splitlines())
+    )
     assert stderr.splitlines()[-1].startswith("242 messages: 242 blipmq; flaws: none; 382 packets")
 
 
@@ -199,7 +201,9 @@ def test_a_file_is_followed_through_rotation(rotation: str, tmp_path: Path) -> N
         one, two = ("a.pcap1", "a.pcap2") if rotation == "counted" else ("a-20251123.pcap", "a-20251124.pcap")
         (tmp_path / "a.pcap9").write_bytes(header + packets[0])  # of the last round, and no successor
     (tmp_path / one).write_bytes(header + b"".join(packets[:100]))
-    wanted = [re.sub(r"#\d+ +", "", told(said)) for said in run("show", "-q", "-u", QOS1).stdout.splitlines()]
+    wanted = [
+        re.sub(r"#\d+ +", "", without_exchange(said)) for said in run("show", "-q", "-u", QOS1).stdout.splitlines()
+    ]
 
     with shown("--follow", tmp_path if rotation == "in a folder" else tmp_path / one, stdin=None) as show:
         seen = [line(show)]
@@ -215,7 +219,7 @@ def test_a_file_is_followed_through_rotation(rotation: str, tmp_path: Path) -> N
         code, rest, stderr = ended(show)
 
     assert (code, rest) == (0, "")
-    assert sorted(re.sub(r"#\d+ +", "", told(said)) for said in seen) == sorted(wanted)
+    assert sorted(re.sub(r"#\d+ +", "", without_exchange(said)) for said in seen) == sorted(wanted)
     assert note == f"note: {tmp_path / one}: {'begun anew' if one == two else f'goes on in {tmp_path / two}'}\n"
     assert (stderr.count("\n"), stderr[:14]) == (1, "242 messages: ")
 

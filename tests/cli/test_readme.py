@@ -37,7 +37,7 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
         yield command, shown
 
 
-def said(command: str, folder: Path) -> str:
+def comparable_output(command: str, folder: Path) -> str:
     """What comes out, without what differs between machines: compiled loops."""
     ended = run(*shlex.split(command), cwd=folder)
     assert ended.exit_code == 0, ended.stderr
@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.partition("\n")[0])
 def test_commands_say_what_the_pages_show(block: str, place: Path) -> None:
     for command, shown in commands(block):
-        assert steady(said(command, place)) == steady(shown)
+        assert steady(comparable_output(command, place)) == steady(shown)
 
 
 def test_every_console_block_is_tried() -> None:
@@ -84,7 +84,7 @@ def test_the_shell_example_exports(place: Path) -> None:
     (shell,) = re.findall(r"^```sh\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (command,) = re.findall(r"\.venv/bin/mqpcap ([^&\n]*)", shell)
 
-    assert "rows in" in said(command, place)
+    assert "rows in" in comparable_output(command, place)
     assert any((place / "tables" / "messages").iterdir())
 
 
@@ -135,7 +135,9 @@ if __name__ == "__main__":
     def written(found: re.Match[str]) -> str:
         with TemporaryDirectory() as folder:
             (Path(folder) / "pcaps").symlink_to(ROOT / "pcaps")
-            out = [PROMPT + command + "\n" + said(command, Path(folder)) for command, _ in commands(found[1])]
+            out = [
+                PROMPT + command + "\n" + comparable_output(command, Path(folder)) for command, _ in commands(found[1])
+            ]
         return "```console\n" + "".join(out) + "```"
 
     for page in PAGES:

@@ -31,7 +31,7 @@ def run(*arguments: str | Path) -> Ended:
     return running.run("report", *arguments)
 
 
-def made(folder: Path, *arguments: str | Path) -> str:
+def report_text(folder: Path, *arguments: str | Path) -> str:
     """The text of a report that is written now."""
     said = run("-q", *arguments, "--out", folder / "report.html")
     assert (said.exit_code, said.stdout, said.stderr) == (0, "", "")
@@ -51,7 +51,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     captures = {"session": SESSION, "errors": ERRORS, "login": "pcaps/flymq/login.pcap", "hostile": hostile(folder)}
     for name, capture in captures.items():
         (folder / name).mkdir()
-        made(folder / name, capture)
+        report_text(folder / name, capture)
     return {name: folder / name / "report.html" for name in captures}
 
 
@@ -103,14 +103,14 @@ def test_errors_are_those_that_the_client_logged(reports: dict[str, Path]) -> No
 
 
 def test_a_lossy_capture_is_not_called_whole(tmp_path: Path) -> None:
-    text = Elements(made(tmp_path, "pcaps/faults/blipmq_lost.pcap")).text
+    text = Elements(report_text(tmp_path, "pcaps/faults/blipmq_lost.pcap")).text
 
     assert "with care: 21 B were never captured" in text
 
 
 @pytest.mark.parametrize("name", ["strangers/tls_9092", "kokaq/go1_midstream", "msgq/json_session"])
 def test_every_kind_of_capture_has_a_report(name: str, tmp_path: Path) -> None:
-    assert made(tmp_path, f"pcaps/{name}.pcap").endswith("</html>\n")
+    assert report_text(tmp_path, f"pcaps/{name}.pcap").endswith("</html>\n")
 
 
 # -- what it must not do ---------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def listed(folder: Path) -> list[str]:
 def test_an_earlier_report_is_replaced_and_nothing_else_is_left(reports: dict[str, Path], tmp_path: Path) -> None:
     shutil.copy(reports["session"], tmp_path)
 
-    page = made(tmp_path, ERRORS)
+    page = report_text(tmp_path, ERRORS)
 
     assert ERRORS in page
     assert page.startswith(MARK)

@@ -13,7 +13,7 @@ from mqpcap.correlate.batch import Batch, sorted_rows
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["c2s", "s2c"]), st.integers(0, 9)), max_size=20)
 
 
-def made(rows: list[tuple[int, str, int]]) -> Batch:
+def batch_of(rows: list[tuple[int, str, int]]) -> Batch:
     return batch(placed([{"connection": c, "direction": d, "op": "m", "ts_ns": ts} for c, d, ts in rows]), {}, {})
 
 
@@ -37,12 +37,12 @@ def test_no_row_came_before_those_in_front_of_it_on_its_side(rows: list[tuple[in
         latest[side] = max(latest.get(side, 0), ts_ns)
         expected.append(latest[side])
 
-    assert made(rows).monotonic_ts_ns.tolist() == expected
+    assert batch_of(rows).monotonic_ts_ns.tolist() == expected
 
 
 @given(ROWS, st.integers(0, 20))
 def test_parts_that_are_joined_are_the_whole(rows: list[tuple[int, str, int]], at: int) -> None:
-    whole = made(rows)
+    whole = batch_of(rows)
     halves = [whole.taken(np.arange(at)[: len(rows)]), whole.taken(np.arange(at, max(len(rows), at)))]
     coded = [half.table.set_column(0, "op", half.table["op"].combine_chunks().dictionary_encode()) for half in halves]
     again = Batch.joined([replace(half, table=table) for half, table in zip(halves, coded, strict=True)])
@@ -53,7 +53,7 @@ def test_parts_that_are_joined_are_the_whole(rows: list[tuple[int, str, int]], a
 
 
 def test_all_rows_as_they_stand_are_the_same_object() -> None:
-    whole = made([(1, "c2s", 1), (2, "c2s", 2)])
+    whole = batch_of([(1, "c2s", 1), (2, "c2s", 2)])
 
     assert whole.taken(np.arange(2)) is whole
     assert whole.taken(np.array([1, 0])).flow.tolist() == [2, 1]

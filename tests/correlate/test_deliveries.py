@@ -41,7 +41,9 @@ def message(direction: str, key: int, ts_ns: int, **more: object) -> Row:
 WHOLE = Watermarks()
 
 
-def found(made: Deliveries, *rows: Row, behind: Watermarks = WHOLE, late: bool = False) -> list[tuple[int, int]]:
+def deliveries_by_time(
+    made: Deliveries, *rows: Row, behind: Watermarks = WHOLE, late: bool = False
+) -> list[tuple[int, int]]:
     """(publish, delivery) by time."""
     if rows:
         fed = batch(placed(rows), {"key": pa.int64()}, {1: not late})
@@ -53,27 +55,30 @@ def found(made: Deliveries, *rows: Row, behind: Watermarks = WHOLE, late: bool =
 def test_the_only_earlier_publish_is_it() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10), message("c2s", 2, 11), message("s2c", 1, 20)) == [(10, 20)]
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("c2s", 2, 11), message("s2c", 1, 20)) == [(10, 20)]
 
 
 def test_publishes_of_earlier_windows_count_and_later_ones_do_not() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10)) == []
-    assert found(made, message("s2c", 1, 20), message("c2s", 1, 30)) == [(10, 20)]
-    assert found(made, message("s2c", 1, 40)) == []  # now there are two
+    assert deliveries_by_time(made, message("c2s", 1, 10)) == []
+    assert deliveries_by_time(made, message("s2c", 1, 20), message("c2s", 1, 30)) == [(10, 20)]
+    assert deliveries_by_time(made, message("s2c", 1, 40)) == []  # now there are two
 
 
 def test_a_delivery_that_several_fit_has_no_row() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10), message("c2s", 1, 11), message("s2c", 1, 20)) == []
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("c2s", 1, 11), message("s2c", 1, 20)) == []
 
 
 def test_a_redelivery_has_a_row_of_its_own() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), message("s2c", 1, 30)) == [(10, 20), (10, 30)]
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 20), message("s2c", 1, 30)) == [
+        (10, 20),
+        (10, 30),
+    ]
 
 
 @pytest.mark.parametrize("across", [False, True])
@@ -81,16 +86,18 @@ def test_publishes_to_another_server_count_where_the_rule_says_so(across: bool) 
     made = Deliveries("test", rule(across), PRINTS)
     rows = message("c2s", 1, 10, server_port=1), message("s2c", 1, 20, server_port=2)
 
-    assert found(made, *rows) == [(10, 20)] * across
+    assert deliveries_by_time(made, *rows) == [(10, 20)] * across
 
 
 def test_keys_that_were_pushed_out_stay_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PUBLISHES", 8)
     made = Deliveries("test", rule(), PRINTS)
     first = [message("c2s", 100 + k, k) for k in range(12)]  # 100 to 103 go
-    assert found(made, *first) == []
+    assert deliveries_by_time(made, *first) == []
 
-    assert found(made, message("c2s", 100, 50), message("s2c", 100, 60), message("s2c", 111, 61)) == [(11, 61)]
+    assert deliveries_by_time(made, message("c2s", 100, 50), message("s2c", 100, 60), message("s2c", 111, 61)) == [
+        (11, 61)
+    ]
     assert made.missed_count == 1
 
 
@@ -98,7 +105,7 @@ def test_publishes_of_one_time_are_no_more_than_fit(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "MAX_PUBLISHES", 8)
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, *(message("c2s", k, 5) for k in range(12)), message("s2c", 3, 6)) == []
+    assert deliveries_by_time(made, *(message("c2s", k, 5) for k in range(12)), message("s2c", 3, 6)) == []
     assert made.missed_count == 1
 
 
@@ -106,31 +113,33 @@ def test_a_publish_that_is_read_late_is_waited_for() -> None:
     """Its connection waits for its dialect, or for bytes in front."""
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("s2c", 1, 20), behind=Watermarks(lagging_since_ns={SERVER: 10})) == []
-    assert found(made, message("c2s", 1, 10)) == [(10, 20)]
+    assert deliveries_by_time(made, message("s2c", 1, 20), behind=Watermarks(lagging_since_ns={SERVER: 10})) == []
+    assert deliveries_by_time(made, message("c2s", 1, 10)) == [(10, 20)]
 
 
 def test_a_delivery_waits_for_a_client_whose_missing_bytes_show_later() -> None:
     """They were sent before the packet that shows that they are missing."""
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Watermarks({SERVER: 25})) == []
-    assert found(made) == [(10, 20)]
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Watermarks({SERVER: 25})) == []
+    assert deliveries_by_time(made) == [(10, 20)]
 
 
 def test_only_the_server_of_a_late_publisher_waits() -> None:
     made = Deliveries("test", rule(), PRINTS)
     late = Watermarks(lagging_since_ns={("10.0.0.7", 9): 10})
 
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=late) == [(10, 20)]
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=late) == [(10, 20)]
 
 
 def test_a_delivery_is_looked_up_a_little_later() -> None:
     made = Deliveries("test", rule(), PRINTS)
     now = 20 + MAX_DELAY_NS
 
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Watermarks(newest_ns=now)) == []
-    assert found(made, behind=Watermarks(newest_ns=now + 1)) == [(10, 20)]
+    assert (
+        deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 20), behind=Watermarks(newest_ns=now)) == []
+    )
+    assert deliveries_by_time(made, behind=Watermarks(newest_ns=now + 1)) == [(10, 20)]
 
 
 @pytest.mark.parametrize("bound", ["MAX_WAITING_DELIVERIES", "MAX_WAITING_BYTES"])
@@ -141,14 +150,14 @@ def test_deliveries_that_are_too_many_to_wait_are_looked_up_and_counted(
     made = Deliveries("test", rule(), PRINTS)
     rows = [message("c2s", 1, 10), *(message("s2c", 1, 20 + k) for k in range(4))]
 
-    assert found(made, *rows, behind=Watermarks(lagging_since_ns={SERVER: 5})) == [(10, 20), (10, 21)]
+    assert deliveries_by_time(made, *rows, behind=Watermarks(lagging_since_ns={SERVER: 5})) == [(10, 20), (10, 21)]
     assert made.early_count == 2
 
 
 def test_a_publish_that_was_not_whole_when_the_delivery_began_is_not_its() -> None:
     made = Deliveries("test", rule(), PRINTS)
 
-    assert found(made, message("c2s", 1, 10, end_ts_ns=30), message("s2c", 1, 20)) == []
+    assert deliveries_by_time(made, message("c2s", 1, 10, end_ts_ns=30), message("s2c", 1, 20)) == []
 
 
 # Keys that say nothing of which message it is: publishes may have equal ones
@@ -164,7 +173,7 @@ def gap(start: int, length: int, ts_ns: int) -> list[Row]:
 def test_an_equal_publish_may_be_in_a_gap_of_any_length(length: int) -> None:
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
 
-    assert found(made, *gap(LENGTH, length, 40), message("s2c", 1, 50)) == []
+    assert deliveries_by_time(made, *gap(LENGTH, length, 40), message("s2c", 1, 50)) == []
 
 
 @pytest.mark.parametrize(("ts_ns", "pairs"), [(10, [(10, 10)]), (20, []), (140, []), (141, [(10, 141)])])
@@ -173,31 +182,31 @@ def test_a_gap_counts_for_as_long_as_a_message_lives(ts_ns: int, pairs: list[tup
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
     first, second = gap(20, LENGTH, 40)
 
-    assert found(made, first, second, message("s2c", 1, ts_ns)) == pairs
+    assert deliveries_by_time(made, first, second, message("s2c", 1, ts_ns)) == pairs
 
 
 def test_a_client_that_began_before_the_capture_may_have_published_the_same() -> None:
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
 
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 20), late=True) == []
-    assert found(made, message("s2c", 1, 200)) == [(10, 200)]
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 20), late=True) == []
+    assert deliveries_by_time(made, message("s2c", 1, 200)) == [(10, 200)]
 
 
 def test_gaps_of_clients_of_other_servers_do_not_count() -> None:
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
     elsewhere = [row | {"server_port": 8, "connection": 2} for row in gap(LENGTH, LENGTH, 40)]
 
-    assert found(made, *elsewhere, message("c2s", 1, 45), message("s2c", 1, 50)) == [(45, 50)]
+    assert deliveries_by_time(made, *elsewhere, message("c2s", 1, 45), message("s2c", 1, 50)) == [(45, 50)]
 
 
 def test_bytes_that_are_missing_at_the_end_of_a_connection_count() -> None:
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
     late = Watermarks(lagging_since_ns={SERVER: 11})
-    assert found(made, message("c2s", 1, 10), message("s2c", 1, 50), behind=late) == []
+    assert deliveries_by_time(made, message("c2s", 1, 10), message("s2c", 1, 50), behind=late) == []
 
     made.feed(None, None, made.ends.close(closing({1: End(requests_missing_at=LENGTH, last_ns=60)}))[2])
 
-    assert found(made) == []
+    assert deliveries_by_time(made) == []
 
 
 def test_a_server_has_one_doubtful_time_from_its_first_missing_byte_until_the_last_has_expired() -> None:
@@ -205,7 +214,7 @@ def test_a_server_has_one_doubtful_time_from_its_first_missing_byte_until_the_la
     rows = [message("c2s", k, 100 * k, stream_offset=200 * k, broken=k > 0) for k in range(9)]
     times = (50, 850, 900, 901)
 
-    assert found(made, *rows, *(message("s2c", 0, ns) for ns in times)) == [(0, 901)]
+    assert deliveries_by_time(made, *rows, *(message("s2c", 0, ns) for ns in times)) == [(0, 901)]
     assert list(made._doubtful.values()) == [[(0, 800)]]
 
 
@@ -215,7 +224,7 @@ def test_a_delivery_between_two_doubtful_times_is_certain() -> None:
     rows += [message("c2s", 4, 6000, stream_offset=900, broken=True), message("s2c", 3, 5500), message("s2c", 1, 4000)]
     rows.append(message("s2c", 1, 50))
 
-    assert found(made, *sorted(rows, key=lambda row: row["ts_ns"])) == [(0, 4000)]
+    assert deliveries_by_time(made, *sorted(rows, key=lambda row: row["ts_ns"])) == [(0, 4000)]
 
 
 def test_many_doubtful_times_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +232,7 @@ def test_many_doubtful_times_become_fewer(monkeypatch: pytest.MonkeyPatch) -> No
     made = Deliveries("test", rule(lifetime_ns=1), PRINTS)
     rows = [message("c2s", k, 100 * k, stream_offset=200 * (k // 2) + 20 * k, broken=k % 2 == 0) for k in range(1, 9)]
 
-    assert found(made, *rows, message("s2c", 3, 350)) == []
+    assert deliveries_by_time(made, *rows, message("s2c", 3, 350)) == []
     assert [len(times) for times in made._doubtful.values()] == [2]
 
 
@@ -232,11 +241,11 @@ def test_servers_beyond_the_bound_share_a_doubtful_time(monkeypatch: pytest.Monk
     made = Deliveries("test", rule(lifetime_ns=100), PRINTS)
     for port in range(1, 6):
         rows = [row | {"server_port": port, "connection": port} for row in gap(LENGTH, LENGTH, 40)]
-        assert found(made, *rows, message("s2c", 1, 50, server_port=port, connection=port)) == []
+        assert deliveries_by_time(made, *rows, message("s2c", 1, 50, server_port=port, connection=port)) == []
     others = [message("c2s", 1, 60), message("s2c", 1, 70)]
 
     assert len(made._doubtful) <= 3
-    assert found(made, *(row | {"server_port": 9, "connection": 9} for row in others)) == []
+    assert deliveries_by_time(made, *(row | {"server_port": 9, "connection": 9} for row in others)) == []
 
 
 class Counted(np.ndarray):  # type: ignore[type-arg]
@@ -257,14 +266,16 @@ def compared_elements(server_count: int, lifetime_ns: int | None, lagging: bool)
     for port in ports:
         rows = gap(LENGTH, LENGTH, 40) if lifetime_ns is not None else []
         rows = [row | {"server_port": port, "connection": port} for row in rows]
-        found(
+        deliveries_by_time(
             deliveries, *rows, message("s2c", 1, 50, server_port=port, connection=port), behind=Watermarks(newest_ns=0)
         )
     held = module.Delivered.joined(deliveries._waiting)
     counted = {name: getattr(held, name).view(Counted) for name in ("server", "ts_ns")}
     deliveries._waiting = [dataclasses.replace(held, **counted)]
     Counted.elements = 0
-    found(deliveries, behind=Watermarks(lagging_since_ns={(SERVER[0], port): 0 for port in ports} if lagging else {}))
+    deliveries_by_time(
+        deliveries, behind=Watermarks(lagging_since_ns={(SERVER[0], port): 0 for port in ports} if lagging else {})
+    )
     return Counted.elements
 
 

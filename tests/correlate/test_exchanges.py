@@ -30,7 +30,7 @@ FOLDERS = [(ROOT / "pcaps", ROOT / "tests" / "truth"), *([(SHARED, SHARED)] if S
 ALL = [pair for folders in FOLDERS for pair in pairs(*folders)]
 
 
-def of(protocol: str, *names: str) -> pytest.MarkDecorator:
+def captures_of(protocol: str, *names: str) -> pytest.MarkDecorator:
     """The captures of a protocol as parameters, the small ones of the repository first."""
     found = [(p, t) for p, t in ALL if p.parent.name == protocol and (not names or p.stem in names)]
     return pytest.mark.parametrize(("pcap", "truth"), found, ids=[f"{p.stem}-{i}" for i, (p, _) in enumerate(found)])
@@ -51,7 +51,9 @@ def states(found: Export, protocol: str, **wanted: object) -> Counter[str]:
 # Truth files
 
 
-@of("kokaq", "doc_session", "doc_split", "go1_session", "go1_sizes", "go1_pipelined", "go1_midstream", "lean_session")
+@captures_of(
+    "kokaq", "doc_session", "doc_split", "go1_session", "go1_sizes", "go1_pipelined", "go1_midstream", "lean_session"
+)
 def test_kokaq_pairs_are_those_of_the_truth(pcap: Path, truth: Path) -> None:
     said, found = json.loads(truth.read_text()), export(pcap)
     exchanges, seen = by_connection(found, "kokaq"), Counter[tuple[int, int]]()
@@ -76,7 +78,7 @@ def test_kokaq_pairs_are_those_of_the_truth(pcap: Path, truth: Path) -> None:
         assert left == {o: "not_expected" if e["request_type"] == 3 else "unanswered" for o, e in without.items()}
 
 
-@of("flymq")
+@captures_of("flymq")
 def test_flymq_replies_come_in_the_order_of_the_requests(pcap: Path, truth: Path) -> None:
     said, found = json.loads(truth.read_text()), export(pcap)
     exchanges, seen = by_connection(found, "flymq"), Counter[tuple[int, int]]()
@@ -111,7 +113,7 @@ def test_flymq_replies_come_in_the_order_of_the_requests(pcap: Path, truth: Path
         assert answered == said["pairs"]["request_reply_pairs"]
 
 
-@of("flymq")
+@captures_of("flymq")
 def test_flymq_deliveries_carry_the_value_that_was_produced(pcap: Path, truth: Path) -> None:
     found = export(pcap)
     by_key = {(r["connection_id"], r["direction"], r["stream_offset"]): r for r in found.messages}
@@ -131,7 +133,7 @@ def test_flymq_deliveries_carry_the_value_that_was_produced(pcap: Path, truth: P
         assert d["latency_ns"] == d["deliver_ts_ns"] - d["publish_ts_ns"] >= 0
 
 
-@of("fq", "session", "node_client", "peers", "burst_small")
+@captures_of("fq", "session", "node_client", "peers", "burst_small")
 def test_fq_commands_are_answered_as_the_broker_logged(pcap: Path, truth: Path) -> None:
     said, found = json.loads(truth.read_text()), export(pcap)
     sent, got = said["commands"]["client_to_server"], said["commands"]["server_to_client"]
@@ -148,7 +150,7 @@ def test_fq_commands_are_answered_as_the_broker_logged(pcap: Path, truth: Path) 
         assert states(found, "fq", op=quiet) == +Counter(not_expected=count)
 
 
-@of("fq", "errors")
+@captures_of("fq", "errors")
 def test_fq_refusals_answer_the_login(pcap: Path, truth: Path) -> None:
     said, found = json.loads(truth.read_text()), export(pcap)
     errors = said["error_frames_from_server"]
@@ -184,7 +186,7 @@ def test_fq_burst_has_all_its_deliveries() -> None:
 MSGQ = ("flat_session", "flat_typed", "split_session", "split_cpp", "json_session", "by_document", "split_bulk")
 
 
-@of("msgq", *MSGQ)
+@captures_of("msgq", *MSGQ)
 def test_msgq_requests_get_the_replies_that_clients_saw(pcap: Path, truth: Path) -> None:
     """By the document of each message: a reply on a connection names the number of a send of that connection."""
     said, found = json.loads(truth.read_text()), export(pcap)

@@ -43,7 +43,7 @@ def filled(*flows: Sequence[int]) -> WaitingRows:
     return rows
 
 
-def found(rows: WaitingRows, numbers: Sequence[int]) -> list[int]:
+def rows_left(rows: WaitingRows, numbers: Sequence[int]) -> list[int]:
     """Which of these rows are still there."""
     return sorted(numbers[k] for _, _, which in rows.by_block(np.array(numbers, np.int64)) for k in which)
 
@@ -87,7 +87,7 @@ def test_rows_are_those_of_a_dictionary(room: int, monkeypatch: pytest.MonkeyPat
                 rows = pickle.loads(pickle.dumps(rows))
         list(rows.blocks_with(()))
 
-        assert found(rows, range(rows.row_count)) == sorted(known)
+        assert rows_left(rows, range(rows.row_count)) == sorted(known)
 
     check()
 
@@ -114,7 +114,7 @@ def test_rows_go_to_the_file_again_after_pickling(is_copy: bool, monkeypatch: py
     list(rows.blocks_with(()))
 
     assert in_memory(rows) == 0
-    assert found(rows, [0, 1, 2]) == [0, 1, 2]
+    assert rows_left(rows, [0, 1, 2]) == [0, 1, 2]
 
 
 def test_a_state_that_a_row_has_stays() -> None:
@@ -138,7 +138,7 @@ def test_rows_that_left_are_found_no_more() -> None:
     for one in rows.blocks_with([1]):
         one.settle(one.column("flow") == 1, SETTLED)
 
-    assert found(rows, [0, 1, 2, 3]) == [1]
+    assert rows_left(rows, [0, 1, 2, 3]) == [1]
     assert rows.take(np.array([1]), TAKEN)["offset"].to_pylist() == [1]
     assert list(WaitingRows().by_block(np.array([0, 5]))) == []
 

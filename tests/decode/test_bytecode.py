@@ -84,7 +84,7 @@ def decoded(
     return flaw.tolist(), chosen.tolist(), tape
 
 
-def one(rows: Sequence[list[int]], data: bytes, consts: Sequence[int] = (0,)) -> list[Entry] | int:
+def tape_of(rows: Sequence[list[int]], data: bytes, consts: Sequence[int] = (0,)) -> list[Entry] | int:
     """The tape of one message, or its flaw."""
     (flaw,), _, tape = decoded(rows, data, consts)
     assert flaw == COMPLETE or tape == []  # wholly or not at all
@@ -98,7 +98,7 @@ def test_integers_are_those_of_python(size: int, is_little: bool, is_signed: boo
     flags = LITTLE * is_little | SIGNED * is_signed
     value = int.from_bytes(data, "little" if is_little else "big", signed=is_signed or size == 8)
 
-    assert one([op(OP_INT, 3, x=size, flags=flags), END], data) == [(3, 0, value, 0)]
+    assert tape_of([op(OP_INT, 3, x=size, flags=flags), END], data) == [(3, 0, value, 0)]
 
 
 @given(st.binary(max_size=6) | st.text(max_size=4).map(str.encode))
@@ -116,7 +116,7 @@ def test_text_is_what_python_reads_as_text(data: bytes) -> None:
     except UnicodeDecodeError:
         expected = MALFORMED
 
-    assert one([op(OP_SPAN, 0, x=BY_REST, flags=UTF8), END], data) == expected
+    assert tape_of([op(OP_SPAN, 0, x=BY_REST, flags=UTF8), END], data) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,16 +150,16 @@ def test_numbers_and_lengths_stay_within_their_bounds(value: int, flaw: int) -> 
     ],
 )
 def test_lengths_are_learned_in_five_ways(by: list[int], data: bytes, expected: list[Entry] | int) -> None:
-    assert one([by, op(OP_SPAN, 1, x=BY_REST), END], data) == expected
+    assert tape_of([by, op(OP_SPAN, 1, x=BY_REST), END], data) == expected
 
 
 def test_bits_truths_and_lengths_come_from_registers() -> None:
     rows = [op(OP_INT, 0, x=1, reg=2), op(OP_BITS, 1, x=2, y=4, z=0b111, reg=3), op(OP_INT, 2, x=1, flags=TRUTH)]
     rows += [op(OP_SPAN, 3, x=BY_REGISTER, y=3), END]
 
-    assert one(rows, b"\xb5\x02abc") == [(0, 0, 0xB5, 0), (1, 0, 3, 0), (2, 0, 0, 0), (3, 0, 2, 3)]
+    assert tape_of(rows, b"\xb5\x02abc") == [(0, 0, 0xB5, 0), (1, 0, 3, 0), (2, 0, 0, 0), (3, 0, 2, 3)]
     negative = [op(OP_INT, x=1, reg=2, flags=SIGNED), op(OP_SPAN, 3, x=BY_REGISTER, y=2), END]
-    assert one(negative, b"\xffabc") == MALFORMED
+    assert tape_of(negative, b"\xffabc") == MALFORMED
 
 
 def listed(by: list[int]) -> list[list[int]]:
@@ -186,7 +186,7 @@ def test_lists_have_items_in_the_order_of_the_wire(
 ) -> None:
     wanted = [(1, k, item, 0) for k, item in enumerate(items)]
 
-    assert one(listed(by), data) == [*wanted, (0, 0, 0, len(items)), (2, 0, *rest)]
+    assert tape_of(listed(by), data) == [*wanted, (0, 0, 0, len(items)), (2, 0, *rest)]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_lists_have_items_in_the_order_of_the_wire(
     ids=["more than the bytes left", "half an item", "no zero", "none where one must be", "our limit", "the wire's"],
 )
 def test_lists_that_do_not_fit_are_flaws(by: list[int], data: bytes, flaw: int) -> None:
-    assert one(listed(by), data) == flaw
+    assert tape_of(listed(by), data) == flaw
 
 
 def test_items_of_later_messages_are_counted_on() -> None:
@@ -221,7 +221,7 @@ def test_items_of_later_messages_are_counted_on() -> None:
     ("data", "expected"), [(b"\2\0\7", [(0, 0, 7, 0)]), (b"\3\0\7x", MALFORMED), (b"\1\0", MALFORMED)]
 )
 def test_a_region_is_read_to_its_last_byte(data: bytes, expected: list[Entry] | int) -> None:
-    assert one([op(OP_NESTED, x=BY_PREFIX, y=1, jump=3), op(OP_INT, 0, x=2), END, END], data) == expected
+    assert tape_of([op(OP_NESTED, x=BY_PREFIX, y=1, jump=3), op(OP_INT, 0, x=2), END, END], data) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def origin(port: int = 7878, a_is_client: bool = True) -> FlowOrigin:
     return FlowOrigin(1, 0, a_is_client, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (a_is_client, a_is_client))
 
 
-def said(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
+def detected(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
     cells = np.array([[0], [len(data)], [ts_ns], [1], [0], [0], [0]], np.int64)
     packets = ChunkPackets(PacketIndex(cells), 0, 1)
     return StreamChunk(side, memoryview(data), 0, len(data), 0, packets, False, False)
@@ -33,7 +33,7 @@ def detector(*decode_as: DecodeAs, of: Mapping[str, MessageQueue] | None = None)
 
 
 def test_the_first_packet_decides_nearly_always() -> None:
-    choice, packet = detector().detect_first(origin(), [said(HELLO)])
+    choice, packet = detector().detect_first(origin(), [detected(HELLO)])
 
     assert isinstance(choice, Detection)
     assert (choice.protocol, choice.client, choice.identified_by, packet) == (BLIPMQ, 0, "content", (5, 1, 0))
@@ -48,27 +48,29 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
         return BLIPMQ.claims(opening)
 
     asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
-    assert asked.detect_first(origin(), [said(HELLO)]) == asked.detect_first(origin(7879), [said(HELLO, ts_ns=5)])
+    assert asked.detect_first(origin(), [detected(HELLO)]) == asked.detect_first(
+        origin(7879), [detected(HELLO, ts_ns=5)]
+    )
     assert [(x.c2s, x.on_port, x.c2s_start) for x in shown] == [(HELLO, False, True)]
 
-    asked.detect_first(origin(5555), [said(HELLO)])
+    asked.detect_first(origin(5555), [detected(HELLO)])
     assert (shown[-1].on_port, shown[-1].c2s_start) == (True, True)
-    asked.detect_first(origin(5555, a_is_client=False), [said(HELLO)])
+    asked.detect_first(origin(5555, a_is_client=False), [detected(HELLO)])
     assert not shown[-1].c2s_start
-    asked.detect_first(origin(5555), [said(HELLO, side=1)])
+    asked.detect_first(origin(5555), [detected(HELLO, side=1)])
     assert (shown[-1].c2s, shown[-1].s2c) == (b"", HELLO)
 
     asked_before = len(shown)
-    one, two = (asked.detect_first(origin(5555), [said(HELLO[:9])]) for _ in range(2))
+    one, two = (asked.detect_first(origin(5555), [detected(HELLO[:9])]) for _ in range(2))
     assert isinstance(one, PendingDetection) and isinstance(two, PendingDetection) and one is not two
     assert len(shown) == asked_before + 1
 
 
 def test_unclaimed_bytes_are_buffered_and_then_foreign() -> None:
     asked = detector()
-    hold = asked.detect_first(origin(443), [said(b"\x16\x03\x01")])
+    hold = asked.detect_first(origin(443), [detected(b"\x16\x03\x01")])
     assert isinstance(hold, PendingDetection)
-    assert asked.detect(hold, origin(443), [said(b"\x16\x03\x01")]) is None
+    assert asked.detect(hold, origin(443), [detected(b"\x16\x03\x01")]) is None
 
     choice = asked.detect_buffered(hold, origin(443))
 
@@ -107,6 +109,6 @@ def test_servers_are_bounded_and_the_oldest_forgotten(monkeypatch: pytest.Monkey
 def test_decode_as_asks_that_protocol_alone() -> None:
     asked = detector(DecodeAs(7878, "flymq"))
 
-    hold = asked.detect_first(origin(), [said(HELLO)])
+    hold = asked.detect_first(origin(), [detected(HELLO)])
 
     assert isinstance(hold, PendingDetection) or hold[0].protocol is not BLIPMQ

@@ -104,7 +104,7 @@ def timed(header: bytes, packets: list[bytes]) -> bytes:
     return header + b"".join(time + packet[8:] for time, packet in zip(times, packets, strict=True))
 
 
-def said(result: Result, lone_port: int, n: int) -> list[tuple[Any, ...]]:
+def lone_packet_rows(result: Result, lone_port: int, n: int) -> list[tuple[Any, ...]]:
     """What rows say of the lone packets, in their order."""
     known = {c["client_port"]: (c["protocol"], c["identified_by"]) for c in result.connections}
     rows: dict[int, list[Any]] = {}
@@ -126,8 +126,8 @@ def test_one_whole_frame_is_enough_at_a_known_server(name: str, lone_port: int) 
 
     told = {c["server_ip"]: c for c in before.connections if c["identified_by"] == "content" and c["syn_seen"]}
     assert lone and told and broken_laws(before) == broken_laws(after) == []
-    found = said(before, lone_port, len(lone))
-    assert found == said(after, lone_port, len(lone))
+    found = lone_packet_rows(before, lone_port, len(lone))
+    assert found == lone_packet_rows(after, lone_port, len(lone))
     wanted = [(m["protocol"], [(m["direction"], m["op"], m["frame_len"], None)]) for m in expected]
     assert [(protocol, rows) for protocol, _, rows in found] == wanted
 

@@ -7,7 +7,7 @@ from mqpcap.decode.shared_facts import SharedFacts
 from mqpcap.schema.protocol import Evidence
 
 
-def at(port: int, connection_id: int = 1) -> Evidence:
+def evidence_at(port: int, connection_id: int = 1) -> Evidence:
     return Evidence(connection_id, "10.0.0.1", port, 0)
 
 
@@ -20,17 +20,22 @@ def value(shared: SharedFacts, key: bytes, evidence: Evidence, ts_ns: int) -> ob
 def test_the_last_earlier_fact_of_the_own_server_counts() -> None:
     shared = SharedFacts()
     for port, ts_ns, what in ((1, 100, "one"), (2, 200, "two"), (1, 300, "three")):
-        shared.add_fact(b"key", at(port), ts_ns, what)
+        shared.add_fact(b"key", evidence_at(port), ts_ns, what)
 
-    assert [value(shared, b"key", at(1), ts_ns) for ts_ns in (99, 100, 299, 300)] == [None, "one", "one", "three"]
-    assert value(shared, b"key", at(3), 250) == "two"  # nobody told it there: the last anywhere
-    assert value(shared, b"other", at(1), 400) is None
+    assert [value(shared, b"key", evidence_at(1), ts_ns) for ts_ns in (99, 100, 299, 300)] == [
+        None,
+        "one",
+        "one",
+        "three",
+    ]
+    assert value(shared, b"key", evidence_at(3), 250) == "two"  # nobody told it there: the last anywhere
+    assert value(shared, b"other", evidence_at(1), 400) is None
 
 
 def test_keys_are_not_kept_as_they_are() -> None:
     shared = SharedFacts()
-    shared.add_fact(b"a secret", at(1), 1, "what")
-    shared.lookup_fact(b"another one", at(1), 1)
+    shared.add_fact(b"a secret", evidence_at(1), 1, "what")
+    shared.lookup_fact(b"another one", evidence_at(1), 1)
 
     assert not any("secret" in str(fact) for fact in shared.facts())
     assert len(shared.lookups) == 1 and "another one" not in shared.lookups
@@ -44,7 +49,7 @@ def test_each_limit_lets_the_oldest_go(monkeypatch: pytest.MonkeyPatch, limit: s
     monkeypatch.setattr(shared_facts, limit, 3)
     shared = SharedFacts()
     for k in range(5):
-        shared.add_fact(b"%d" % (k % keys), at(k % ports), k, k)
+        shared.add_fact(b"%d" % (k % keys), evidence_at(k % ports), k, k)
 
     assert [fact[4] for fact in shared.facts()] == [2, 3, 4]
 
@@ -52,7 +57,7 @@ def test_each_limit_lets_the_oldest_go(monkeypatch: pytest.MonkeyPatch, limit: s
 def test_a_repeated_fact_does_not_replace_the_first() -> None:
     shared = SharedFacts()
     for k in range(2 * shared_facts.MAX_SHARED_TIMES):
-        shared.add_fact(b"key", at(1), 100 + k, "login")
+        shared.add_fact(b"key", evidence_at(1), 100 + k, "login")
 
-    assert value(shared, b"key", at(1), 100) == "login"
-    assert value(shared, b"key", at(1), 99) is None
+    assert value(shared, b"key", evidence_at(1), 100) == "login"
+    assert value(shared, b"key", evidence_at(1), 99) is None

@@ -38,7 +38,7 @@ def parts(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def whole(parts: list[Path], tmp_path: Path) -> Rows:
+def whole_export(parts: list[Path], tmp_path: Path) -> Rows:
     """The rows of one export of the whole recording."""
     return export_of(parts[0].parent, out=tmp_path / "whole")
 

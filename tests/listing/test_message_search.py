@@ -48,7 +48,7 @@ def test_explain_names_the_foreign_protocol_of_a_packet(capture: str, said: str)
     assert explained.stderr == f"mqpcap: pcaps/{capture}.pcap: packet 4 is of a connection that {said}\n"
 
 
-def found(search: PlaceSearch | PacketSearch, name: Path | str) -> list[tuple[object, object]]:
+def places_of_messages(search: PlaceSearch | PacketSearch, name: Path | str) -> list[tuple[object, object]]:
     """Direction and offset of the messages that are found."""
     search.run(capture_of(name), Outcome(Choices()), lambda count: None)
     return sorted((row.message["direction"], row.message["stream_offset"]) for row in search.rows())
@@ -73,7 +73,9 @@ def session(folder: Path) -> Path:
 
 @pytest.mark.parametrize(("packet", "numbers"), [(1, []), (2, [0, 1]), (3, [1, 2]), (4, []), (5, [3]), (6, [])])
 def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, numbers: list[int], tmp_path: Path) -> None:
-    assert found(PacketSearch(0, packet, ["session.pcap"]), session(tmp_path)) == [("c2s", BEGINS[i]) for i in numbers]
+    assert places_of_messages(PacketSearch(0, packet, ["session.pcap"]), session(tmp_path)) == [
+        ("c2s", BEGINS[i]) for i in numbers
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_the_messages_of_a_packet_are_those_with_bytes_of_it(packet: int, number
 def test_a_packet_without_a_message_gives_the_reason(packet: int, said: str, tmp_path: Path) -> None:
     search = PacketSearch(0, packet, ["session.pcap"])
 
-    assert (found(search, session(tmp_path)), search.miss) == ([], said)
+    assert (places_of_messages(search, session(tmp_path)), search.miss) == ([], said)
 
 
 def test_a_packet_of_a_rotated_capture_is_named_with_its_file(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_a_packet_of_each_file_is_compared_with_few_messages(tmp_path: Path, mon
         (folder / "all").unlink()
         comparisons.clear()
 
-        messages = found(PacketSearch(0, 2, [str(part) for part in parts]), folder)
+        messages = places_of_messages(PacketSearch(0, 2, [str(part) for part in parts]), folder)
 
         assert messages == [("c2s", begin) for begin in begins[::2]]
         counts.append(len(comparisons))
@@ -140,14 +142,16 @@ def test_a_message_is_found_by_each_of_its_bytes(tmp_path: Path) -> None:
     end = BEGINS[3] + len(MESSAGES[3])
     for offset in (0, BEGINS[1] - 1, BEGINS[1], BEGINS[2] - 1, BEGINS[3], end - 1):
         begin = max(x for x in BEGINS if x <= offset)
-        assert found(PlaceSearch(0, " c1", "c2s", offset), path) == [("c2s", begin)]
+        assert places_of_messages(PlaceSearch(0, " c1", "c2s", offset), path) == [("c2s", begin)]
 
     behind, other_side = PlaceSearch(0, "c1", "c2s", end), PlaceSearch(0, "c1", "s2c", 0)
-    assert found(behind, path) == found(other_side, path) == []
+    assert places_of_messages(behind, path) == places_of_messages(other_side, path) == []
     assert behind.miss == f"no message of connection c1 c2s holds offset {end}"
 
 
 def test_every_message_is_found_by_its_first_packet() -> None:
     for row in merged("flymq/core")[:20]:
         place = row.message["direction"], row.message["stream_offset"]
-        assert place in found(PacketSearch(0, int(str(row.message["first_packet"])), ["core.pcap"]), "flymq/core")
+        assert place in places_of_messages(
+            PacketSearch(0, int(str(row.message["first_packet"])), ["core.pcap"]), "flymq/core"
+        )

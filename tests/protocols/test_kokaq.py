@@ -28,9 +28,9 @@ from kokaq_frames import (
     TABLE,
     UNKNOWN,
     UNSET,
-    at,
     columns,
     h,
+    split_at,
 )
 from reading import observe, row, scapy_row
 from scapy.layers.inet import IP, TCP
@@ -189,7 +189,7 @@ def connection(*frames: tuple[str, bytes]) -> Evidence:
     evidence = Evidence(1, "10.0.0.1", 9944, 0)
     assert PROTOCOL.evidence is not None
     for direction, frame in frames:
-        found = at(frame, direction=direction)
+        found = split_at(frame, direction=direction)
         if found.layout in (PROTOCOL.evidence.layouts or ()):
             observe(PROTOCOL, evidence, direction, found.layout, frame, found.op)
     return evidence
@@ -411,7 +411,7 @@ def search(data: bytes, ended: bool, direction: Any, layout: str, n: int) -> int
     assert layout == f"{direction}_doc"
     for begin in range(len(data)):
         where, k = begin, 0
-        while (found := at(data, where, ended, direction)).verdict == "message":
+        while (found := split_at(data, where, ended, direction)).verdict == "message":
             where, k = found.end, k + 1
             if k == n or (ended and where == len(data)):
                 return begin
@@ -525,7 +525,7 @@ def expected_name(event: Row, name: str, dialect: str) -> str | None:
     return str(event[f"{name}_number"]) if f"{name}_number" in event else str(event[f"{name}_hex"])
 
 
-def said(event: Row, dialect: str) -> Row:
+def event_columns(event: Row, dialect: str) -> Row:
     """The columns that a truth event speaks of."""
     renamed = {"message_type": "message_type", "request_type": "rq", "opaque": "opaque", "opcode": "opcode"}
     renamed |= {"client_id": "client", "status": "status", "reason": "reason", "tag": "tag", "opaque2": "op_opaque"}
@@ -556,7 +556,7 @@ def test_captures_give_what_their_programs_said(pcaps: Path, truth: Path, captur
             message, fields = by_place[*ports[direction], direction, offsets[direction]]
             offsets[direction] += event["frame_len"]
             got = fields | {"body": None if fields["body"] is None else hashlib.sha256(fields["body"]).hexdigest()}
-            expected = said(event, told["dialect"])
+            expected = event_columns(event, told["dialect"])
             assert message["frame_len"] == event["frame_len"]
             assert (message["dialect"], message["flaw"]) == (told["dialect"], None)
             assert {name: got[name] for name in expected} == expected

@@ -24,7 +24,7 @@ def keys(*arguments: object) -> list[tuple[object, ...]]:
     return [(row["capture"], row["connection_id"], row["direction"], row["stream_offset"]) for row in rows]
 
 
-def whole(*inputs: object) -> list[dict[str, object]]:
+def tally_of(*inputs: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in run("show", "-q", "--json", *inputs).stdout.splitlines()]
 
 
@@ -53,7 +53,7 @@ def test_shortcuts_are_filters(shortcut: tuple[str, ...], text: str) -> None:
 
 
 def test_filters_select_what_the_json_says() -> None:
-    rows = whole(QOS1, CORE, SESSION)
+    rows = tally_of(QOS1, CORE, SESSION)
     for text, is_wanted in {
         "op == PUBLISH and body_len >= 5": lambda r: r["op"] == "PUBLISH" and r.get("body_len", 0) >= 5,
         "latency > 1ms": lambda r: r.get("exchange", {}).get("latency_ns", 0) > 1_000_000,
@@ -169,7 +169,7 @@ def test_times_of_day_are_local_without_u() -> None:
 
 def test_strict_counts_flaws_of_all_messages() -> None:
     flawed = "pcaps/blipmq/errors.pcap"
-    clean = next(row for row in whole(flawed) if "flaw" not in row)
+    clean = next(row for row in tally_of(flawed) if "flaw" not in row)
 
     result = run("show", "-q", "--strict", "--client", f"{clean['src_ip']}:{clean['src_port']}", flawed)
 

@@ -94,7 +94,7 @@ def packet(payload: bytes, dport: int, sport: int = 40000, seq: int = 1000, flag
     )
 
 
-def seen(payload: bytes, dport: int, sport: int = 40000) -> Packet:
+def dissected(payload: bytes, dport: int, sport: int = 40000) -> Packet:
     """The packet as Scapy reads it from the wire."""
     return Ether(bytes(packet(payload, dport, sport)))
 
@@ -338,7 +338,7 @@ def test_stacked_messages_have_lengths_of_their_own(message: Packet, raw: bytes)
 
 
 def test_first_message_of_a_segment_is_edited_alone() -> None:
-    first = seen(PUBLISH + PING, 5555)[BlipMQ]
+    first = dissected(PUBLISH + PING, 5555)[BlipMQ]
 
     first.payload.body = b"hello"
     del first.length
@@ -350,7 +350,7 @@ def test_first_message_of_a_segment_is_edited_alone() -> None:
 def test_bytes_after_the_last_message_of_a_segment_stay_there() -> None:
     produce = FlyMQ(flags=3) / FlyMQProduce(topic="t", value="hi")
     packed = bytes(produce)
-    found = seen(packed + b"tail", 9092)
+    found = dissected(packed + b"tail", 9092)
     assert bytes(found[FlyMQ]) == packed + b"tail"
 
     found[FlyMQProduce].value = "ho"
@@ -582,7 +582,7 @@ def test_any_bytes_build_as_they_came(data: st.DataObject) -> None:
 
 
 def test_message_in_a_packet_is_found_by_its_class() -> None:
-    found = seen(PUBLISH, 5555)
+    found = dissected(PUBLISH, 5555)
 
     assert found[BlipMQ].correlation_id == 7
     assert found[BlipMQPublish].topic == b"t"
@@ -590,7 +590,7 @@ def test_message_in_a_packet_is_found_by_its_class() -> None:
 
 
 def test_messages_in_a_packet_follow_each_other_as_layers() -> None:
-    found = seen(PUBLISH + PING + PUBLISH, 5555)
+    found = dissected(PUBLISH + PING + PUBLISH, 5555)
 
     assert [type(x).__name__ for x in found[TCP].payload.iterpayloads()] == [
         "BlipMQ", "BlipMQPublishV2", "BlipMQ", "BlipMQPing", "BlipMQ", "BlipMQPublishV2",
@@ -600,7 +600,7 @@ def test_messages_in_a_packet_follow_each_other_as_layers() -> None:
 
 
 def test_message_that_the_packet_does_not_end_keeps_its_header() -> None:
-    found = seen(PING + PUBLISH[:-1], 5555)
+    found = dissected(PING + PUBLISH[:-1], 5555)
 
     assert found[BlipMQ:2].length == 15
     assert found[Raw].load == PUBLISH[13:-1]
@@ -610,13 +610,13 @@ def test_direction_is_that_of_the_ports() -> None:
     # A first octet of 8 is 'success' plus seven unread bytes for a request's layout; a reply is 8 bytes of offset.
     reply = bytes.fromhex("af 01 05 01 00000008 0000000000000011".replace(" ", ""))
 
-    assert type(seen(reply, 40000, 9092)[FlyMQ].payload).__name__ == "FlyMQSubscribeReply"
+    assert type(dissected(reply, 40000, 9092)[FlyMQ].payload).__name__ == "FlyMQSubscribeReply"
 
 
 def test_layout_changes_after_the_first_word_of_a_connection() -> None:
     login = bytes.fromhex("cc50cafe aaaa 0000 0001 75 0002 7100 0001 70".replace(" ", ""))
 
-    found = seen(login, 8765)
+    found = dissected(login, 8765)
 
     assert [type(x).__name__ for x in found[TCP].payload.iterpayloads()] == [
         "FqConnect", "FqConnectCommand", "FqCommand", "FqAuth",
@@ -636,8 +636,8 @@ STRANGERS = {
 
 @pytest.mark.parametrize(("port", "payload"), STRANGERS.values(), ids=STRANGERS.keys())
 def test_foreign_content_on_a_supported_port_stays_raw(port: int, payload: bytes) -> None:
-    assert type(seen(payload, port)[TCP].payload) is Raw
-    assert type(seen(payload, 40000, port)[TCP].payload) is Raw
+    assert type(dissected(payload, port)[TCP].payload) is Raw
+    assert type(dissected(payload, 40000, port)[TCP].payload) is Raw
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "pcaps" / "strangers").glob("*.pcap")), ids=lambda p: p.stem)
@@ -654,7 +654,7 @@ def test_foreign_content_goes_to_what_else_is_bound_to_the_port() -> None:
 
     bind_bottom_up(TCP, Kafka, dport=9092)
     try:
-        found = seen(STRANGERS["kafka"][1], 9092)
+        found = dissected(STRANGERS["kafka"][1], 9092)
     finally:
         split_bottom_up(TCP, Kafka, dport=9092)
 

@@ -69,7 +69,7 @@ class Known:
     schemas: dict[str, pa.Schema]
 
 
-def known(path: Path, folder: Path) -> Known:
+def known_files(path: Path, folder: Path) -> Known:
     found = captures([str(path)]).captures
     out = local(found, folder)
     return Known(found, of_export(out), schemas(out))
@@ -77,12 +77,12 @@ def known(path: Path, folder: Path) -> Known:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return known(PCAPS, tmp_path_factory.mktemp("samples") / "local")
+    return known_files(PCAPS, tmp_path_factory.mktemp("samples") / "local")
 
 
 @pytest.fixture(scope="module")
 def of_twenty(twenty: Path, tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return known(twenty, tmp_path_factory.mktemp("of_twenty") / "local")
+    return known_files(twenty, tmp_path_factory.mktemp("of_twenty") / "local")
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_foreign_directory_is_refused_before_work(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
 
 
-def two(folder: Path) -> list[Capture]:
+def two_captures(folder: Path) -> list[Capture]:
     """Two captures, found by names that hold only in the folder."""
     for name in ("flymq/core", "blipmq/qos1"):
         shutil.copy(PCAPS / f"{name}.pcap", folder)
@@ -199,7 +199,7 @@ def test_tasks_find_inputs_wherever_they_run(tmp_path: Path, monkeypatch: pytest
     """Names stay as given in the rows."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    found = two(tmp_path)
+    found = two_captures(tmp_path)
     local(found, tmp_path / "local")
     monkeypatch.chdir(tmp_path / "elsewhere")
 
@@ -231,7 +231,7 @@ def test_nothing_is_published_where_every_input_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int, allow_missing: bool, is_earlier: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = two(tmp_path)
+    found = two_captures(tmp_path)
     if is_earlier:
         local(found, tmp_path / "tables")
     for capture in found:
@@ -250,7 +250,7 @@ def test_earlier_export_stays_where_an_input_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = two(tmp_path)
+    found = two_captures(tmp_path)
     expected = of_export(local(found, tmp_path / "local"))
     local(found[1:], tmp_path / "tables")
     before = everything(tmp_path / "tables")
@@ -275,7 +275,7 @@ def test_earlier_export_stays_where_an_input_failed(
 def test_input_that_is_none_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told before any work; where no export was, what can be read is published."""
     monkeypatch.chdir(tmp_path)
-    found = two(tmp_path)
+    found = two_captures(tmp_path)
 
     first = job.export(SPARK, found, "tables", Options(), is_missing=True)
     before = everything(tmp_path)

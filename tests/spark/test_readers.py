@@ -62,7 +62,7 @@ def sums(schema: pa.Schema, words: dict[str, str]) -> list[str]:
     return made
 
 
-def told(schema: pa.Schema, row: Sequence[int | Decimal]) -> Told:
+def printed(schema: pa.Schema, row: Sequence[int | Decimal]) -> Told:
     numbers = [int(x) for x in row]
     return {name: (numbers[2 * i], numbers[2 * i + 1]) for i, name in enumerate(schema.names)}
 
@@ -82,7 +82,7 @@ def polars_sums(schema: pa.Schema, frame: "pl.LazyFrame") -> Told:
             what = column.list.len()
         wide = what if pa.types.is_decimal(field.type) else what.cast(pl.Int128)
         asked += [column.count().alias(f"{field.name} count"), wide.sum().alias(f"{field.name} sum")]
-    return told(schema, frame.select(asked).collect().row(0))
+    return printed(schema, frame.select(asked).collect().row(0))
 
 
 def test_spark_duckdb_and_polars_read_the_same(spark: "SparkSession", exported: Path) -> None:
@@ -92,12 +92,12 @@ def test_spark_duckdb_and_polars_read_the_same(spark: "SparkSession", exported: 
     for folder in folders:
         schema, files = schemas.table_schema(folder.name), f"{folder}/**/*.parquet"
         by_spark = spark.read.parquet(str(folder)).drop("date")
-        of_spark = told(schema, by_spark.selectExpr(*sums(schema, SPARK)).collect()[0])
+        of_spark = printed(schema, by_spark.selectExpr(*sums(schema, SPARK)).collect()[0])
         connection = duckdb.connect()
         connection.execute(f"CREATE VIEW files AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
         connection.register("empty", schema.empty_table())
         (row,) = connection.execute(f"SELECT {', '.join(sums(schema, DUCKDB))} FROM files").fetchall()
-        of_duckdb = told(schema, row)
+        of_duckdb = printed(schema, row)
         by_polars = pl.scan_parquet(files, hive_partitioning=False)
 
         # What each engine makes of the Arrow schema is what it finds in the files.

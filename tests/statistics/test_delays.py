@@ -25,7 +25,7 @@ def told(made: Delays) -> dict[str, list[int | None]]:
     }
 
 
-def of(*packets: Packet, at_once: int = 9) -> Delays:
+def delays_of(*packets: Packet, at_once: int = 9) -> Delays:
     made = Delays()
     for i in range(0, len(packets), at_once):
         made.take_segments(segments(packets[i : i + at_once], first=i))
@@ -36,7 +36,7 @@ def of(*packets: Packet, at_once: int = 9) -> Delays:
 def test_a_handshake_shows_both_round_trips(at_once: int) -> None:
     """3 ms to the server and back, 2 ms to the client and back; what comes later says nothing."""
     later = a(101, b"hello", ack=501, ts_ns=90 * MS), b(501, ack=106, ts_ns=95 * MS)
-    made = of(*HANDSHAKE, *later, at_once=at_once)
+    made = delays_of(*HANDSHAKE, *later, at_once=at_once)
 
     assert told(made) == {"to_server": [3 * MS], "to_client": [2 * MS]}
     assert made.summaries()["to_client"][0].count == 1
@@ -46,7 +46,7 @@ def test_a_handshake_shows_both_round_trips(at_once: int) -> None:
 def test_server_bytes_before_the_client_answers_show_no_round_trip() -> None:
     syn, answer, ack = HANDSHAKE
 
-    made = of(syn, answer, b(501, b"hi", ack=101, ts_ns=4 * MS), ack)
+    made = delays_of(syn, answer, b(501, b"hi", ack=101, ts_ns=4 * MS), ack)
 
     assert told(made)["to_client"] == [2 * MS]
 
@@ -61,7 +61,7 @@ def test_server_bytes_before_the_client_answers_show_no_round_trip() -> None:
     ],
 )
 def test_other_handshakes_show_no_round_trip(packets: tuple[Packet, ...]) -> None:
-    assert told(of(*packets)) == {}
+    assert told(delays_of(*packets)) == {}
 
 
 @pytest.mark.parametrize("at_once", [1, 6, 9])
@@ -69,7 +69,7 @@ def test_a_port_used_again_is_another_handshake(at_once: int) -> None:
     """What the client sent on the connection before does not answer the server; later, 40 ms is no round trip."""
     again = [packet.but(seq=packet.seq + 7000, ts_ns=packet.ts_ns + 50 * MS) for packet in HANDSHAKE]
     again[1] = again[1].but(ack=again[0].seq + 1)
-    made = of(*HANDSHAKE, *again, again[2].but(ts_ns=95 * MS), at_once=at_once)
+    made = delays_of(*HANDSHAKE, *again, again[2].but(ts_ns=95 * MS), at_once=at_once)
 
     assert made.sums.sums() == {("10.0.0.1", "10.0.0.2:5555"): {"connections": 2}}
     (back,) = made.summaries()["to_client"]
@@ -90,7 +90,7 @@ def test_only_the_newest_handshakes_are_remembered(monkeypatch: pytest.MonkeyPat
     syns = [HANDSHAKE[0].but(src=("10.0.0.1", port)) for port in (1, 2, 3)]
     answers = [HANDSHAKE[1].but(dst=("10.0.0.1", port)) for port in (1, 2, 3)]
 
-    assert of(*syns, *answers).sums.sums() == {("10.0.0.1", "10.0.0.2:5555"): {"connections": 2}}
+    assert delays_of(*syns, *answers).sums.sums() == {("10.0.0.1", "10.0.0.2:5555"): {"connections": 2}}
 
 
 def exchange(asked_ns: int, replied_ns: int | None, connection: int = 1) -> dict[str, object]:

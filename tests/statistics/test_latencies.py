@@ -9,7 +9,7 @@ from mqpcap.statistics.latencies import STEP_BITS, Latencies, rounded
 PERCENTS = (50, 95, 99, 100)
 
 
-def of(*groups: list[int]) -> Latencies:
+def latencies_of(*groups: list[int]) -> Latencies:
     made = Latencies()
     for number, values in enumerate(groups):
         made.add(np.full(len(values), number), np.array(values, np.int64))
@@ -18,13 +18,13 @@ def of(*groups: list[int]) -> Latencies:
 
 def test_a_percentile_is_the_nearest_rank() -> None:
     """Of 1 to 20 the places are ceil(20 * 0.5) = 10, 19, ceil(19.8) = 20 and 20."""
-    (found,) = of([*range(20, 0, -1)]).summaries(PERCENTS, 1)
+    (found,) = latencies_of([*range(20, 0, -1)]).summaries(PERCENTS, 1)
 
     assert (found.count, found.percentiles) == (20, {50: 10, 95: 19, 99: 20, 100: 20})
 
 
 def test_groups_are_kept_apart_and_an_empty_one_has_no_percentile() -> None:
-    one, none, other = of([5], [], [7, 9]).summaries(PERCENTS, 3)
+    one, none, other = latencies_of([5], [], [7, 9]).summaries(PERCENTS, 3)
 
     assert one.percentiles == dict.fromkeys(PERCENTS, 5)
     assert none.percentiles == dict.fromkeys(PERCENTS)
@@ -32,7 +32,7 @@ def test_groups_are_kept_apart_and_an_empty_one_has_no_percentile() -> None:
 
 
 def test_values_given_a_few_at_a_time_are_one_group() -> None:
-    made = of([3])
+    made = latencies_of([3])
     made.add(np.array([0, 0]), np.array([1, 2]))
 
     (found,) = made.summaries(PERCENTS, 1)
@@ -49,7 +49,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("little_room")
 def test_beyond_the_bound_large_groups_are_within_the_error_and_small_ones_exact() -> None:
     values = [1000 * n for n in range(1, 5001)]
-    made = of([], [11, 12, 13])
+    made = latencies_of([], [11, 12, 13])
     for at in range(0, 5000, 250):
         made.add(np.zeros(250, np.int64), np.array(values[at : at + 250], np.int64))
 

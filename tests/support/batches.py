@@ -94,7 +94,7 @@ def closing(ends: Mapping[int, End]) -> ConnectionEnds:
     return ConnectionEnds(np.array(list(ends), np.int64), **columns)
 
 
-def behind(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Watermarks:
+def watermarks_after(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Watermarks:
     """How far a capture was read behind a part. ``lost``: connection and time of what clients sent and the server
     acknowledged, and was not captured: a connection waits for it until its next message comes."""
     start, now = part[0]["ts_ns"], max(row["ts_ns"] for row in part)
@@ -119,7 +119,7 @@ def correlated(
         if part:
             in_time = sorted(part, key=lambda r: r["ts_ns"])
             fed += in_time
-            for name, table in made.feed(batch(in_time, types, started or {}), behind(in_time, fed, lost)):
+            for name, table in made.feed(batch(in_time, types, started or {}), watermarks_after(in_time, fed, lost)):
                 found[name] += table.to_pylist()
     for name, table in [*made.close(closing(ends)), *made.finish()]:
         found[name] += table.to_pylist()

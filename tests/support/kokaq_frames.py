@@ -70,7 +70,9 @@ class Split(NamedTuple):
     flaw: int
 
 
-def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s", limit: int | None = None) -> Split:
+def split_at(
+    data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s", limit: int | None = None
+) -> Split:
     frames = split_frames(data, len(data) if limit is None else limit, ended)
     verdict, end, known_end, form, *more = frames.one(where)
     layout = SPLITS[direction][form] if form >= 0 else ""  # type: ignore[index]
@@ -80,7 +82,7 @@ def at(data: bytes, where: int = 0, ended: bool = True, direction: str = "c2s", 
 def lengths(data: bytes, direction: str = "c2s") -> list[int]:
     found, where = [], 0
     while where < len(data):
-        one = at(data, where, direction=direction)
+        one = split_at(data, where, direction=direction)
         assert one.verdict == "message", one
         found.append(one.end - where)
         where = one.end
@@ -89,7 +91,7 @@ def lengths(data: bytes, direction: str = "c2s") -> list[int]:
 
 def columns(frame: bytes, direction: str = "c2s", numbering: Any = "open", order: Any = "open") -> dict[str, Any]:
     """The columns of a frame; what its connection's evidence says, the bits' order too."""
-    found = at(frame, direction=direction)
+    found = split_at(frame, direction=direction)
     assert (found.verdict, found.end) == ("message", len(frame))
     facts = ConnectionFacts(own=kokaq.Meaning(numbering, order))
     values, flaw, _ = row(PROTOCOL, found.layout + "_lsb" * (order == "lsb"), frame, facts)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torture import broken_laws, made
+from torture import broken_laws, result_of
 
 from mqpcap.capture import captures, windows
 from mqpcap.pipeline import dissect
@@ -129,7 +129,7 @@ def differences(path: Path, packets: int = 1) -> dict[str, list[str]]:
     whole = _dissected(path)
     with one_packet_windows(packets):
         packet_by_packet = _dissected(path)
-    wrong = {"laws": broken_laws(made(whole)) + broken_laws(made(packet_by_packet))}
+    wrong = {"laws": broken_laws(result_of(whole)) + broken_laws(result_of(packet_by_packet))}
     one, two = tables(whole), tables(packet_by_packet)
     for name in one:
         wrong[name] = [f"- {row}" for row in one[name] - two[name]] + [f"+ {row}" for row in two[name] - one[name]]

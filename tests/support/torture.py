@@ -102,10 +102,10 @@ def read(path: Path | str, options: Options | None = None) -> Result:
 
 def rows_of(capture: Capture, options: Options | None = None) -> Result:
     """The rows of a capture."""
-    return made(dissect(capture, options))
+    return result_of(dissect(capture, options))
 
 
-def made(found: Dissection) -> Result:
+def result_of(found: Dissection) -> Result:
     """The rows of a dissection."""
     messages = [
         m | {"fields": f}

@@ -180,7 +180,7 @@ def _by_protocol(rows: Sequence[Row], time: str) -> dict[str, list[Row]]:
     return out
 
 
-def whole(rows: Sequence[Row]) -> list[Row]:
+def whole_frames(rows: Sequence[Row]) -> list[Row]:
     """The rows that truth files count: whole frames."""
     return [row for row in rows if row["flaw"] != "truncated"]
 
@@ -188,7 +188,7 @@ def whole(rows: Sequence[Row]) -> list[Row]:
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str | None]]:
     """Whole frames by direction and operation."""
     out: dict[str, Counter[str | None]] = {"c2s": Counter(), "s2c": Counter()}
-    for row in whole(rows):
+    for row in whole_frames(rows):
         out[row["direction"]][row["op"]] += 1
     return out
 
@@ -237,16 +237,16 @@ def kokaq(found: Export, said: Row, verdict: Verdict) -> None:
             rows = found.rows(connection, d)
             if c.get("answer_may_be_cut") and d == "s2c":
                 rows = _cut(rows, events)
-            verdict.equal(f"{where} {d} frames", len(whole(rows)), len(events))
+            verdict.equal(f"{where} {d} frames", len(whole_frames(rows)), len(events))
             raw = found.raw(connection)[d]
-            for i, (row, event) in enumerate(zip(whole(rows), events, strict=False)):
+            for i, (row, event) in enumerate(zip(whole_frames(rows), events, strict=False)):
                 _kokaq_frame(f"{where} {d} {i}", row, event, raw, said["dialect"], verdict)
     if said["dialect"] is None:
         verdict.equal("messages", len(found.messages), 0)
         return
     totals = said["counts"]
     by_op: dict[str, Counter[str]] = {"c2s": Counter(), "s2c": Counter()}
-    for row in whole(found.messages):
+    for row in whole_frames(found.messages):
         by_op[row["direction"]][f"{row['op_code']} {row['op']}"] += 1
     for d in ("c2s", "s2c"):
         if not any(c.get("answer_may_be_cut") for c in said["connections"]):
@@ -363,7 +363,7 @@ def flymq(found: Export, said: Row, verdict: Verdict) -> None:
         raw = found.raw(connection)
         for d in ("c2s", "s2c"):
             events = [e for e in c["events"] if e["dir"] == d and "op" in e]
-            rows = whole(found.rows(connection, d))
+            rows = whole_frames(found.rows(connection, d))
             if f"{d}_bytes" in c:
                 verdict.equal(f"{where} {d} own reassembly", sha256(raw[d]), c[f"{d}_sha256"])
             verdict.equal(f"{where} {d} frames", len(rows), len(events))
@@ -375,7 +375,7 @@ def flymq(found: Export, said: Row, verdict: Verdict) -> None:
     if any(c.get("tls") for c in said["connections"]):
         return
     for d in ("c2s", "s2c"):
-        by_op = Counter(f"0x{r['op_code']:02X}" for r in whole(found.messages) if r["direction"] == d)
+        by_op = Counter(f"0x{r['op_code']:02X}" for r in whole_frames(found.messages) if r["direction"] == d)
         verdict.equal(f"counts {d}", dict(by_op), {k: v for k, v in said["counts"][d].items() if v})
         verdict.equal(f"total {d}", sum(by_op.values()), said["counts"][f"{d}_total"])
 
@@ -433,7 +433,7 @@ def _flymq_frame(where: str, row: Row, event: Row, raw: bytes, said: Row, verdic
     elif event["dir"] == "c2s":
         verdict.equal(f"{where} status", row["status"], None)
     if "value_as_produced" in event:
-        _same(f"{where} inner_value", own["inner_value"], event["value_as_produced"], verdict)
+        _is_equal(f"{where} inner_value", own["inner_value"], event["value_as_produced"], verdict)
 
 
 def _older(event: Row) -> bool:
@@ -471,7 +471,7 @@ def _flymq_fields(where: str, event: Row, own: Row, verdict: Verdict) -> None:
             continue
         if own[name] is None and name in _ZEROES and value == _ZEROES[name]:
             continue
-        _same(f"{where} {name}", own[name], value, verdict)
+        _is_equal(f"{where} {name}", own[name], value, verdict)
     ignored = {
         "capture", "connection_id", "direction", "stream_offset", "ts", "ts_ns", "op", "flaw", "flags", "extra",
         "inner_value",
@@ -486,7 +486,7 @@ def _column(name: str, own: Mapping[str, object]) -> str:
     return next((x for x in (name, f"{name}_ms", f"{name}_s") if x in own), name)
 
 
-def _same(where: str, found: Any, said: Any, verdict: Verdict) -> None:
+def _is_equal(where: str, found: Any, said: Any, verdict: Verdict) -> None:
     """A value of a row against a value of the truth, where long or binary ones are given by length and hash."""
     if isinstance(said, dict) and "len" in said and set(said) <= {"len", "text", "hex", "sha256", "kind"}:
         raw = found.encode() if isinstance(found, str) else found
@@ -509,13 +509,13 @@ def _same(where: str, found: Any, said: Any, verdict: Verdict) -> None:
             if name in _NOT_ON_THE_WIRE and (not isinstance(found, dict) or _column(name, found) not in found):
                 continue
             if isinstance(found, dict):
-                _same(f"{where}.{name}", found.get(_column(name, found)), value, verdict)
+                _is_equal(f"{where}.{name}", found.get(_column(name, found)), value, verdict)
             else:
                 verdict.equal(where, found, said)
     elif isinstance(said, list):
         verdict.equal(f"{where} count", len(found) if found is not None else None, len(said))
         for i, (one, two) in enumerate(zip(found or [], said, strict=False)):
-            _same(f"{where}[{i}]", one, two, verdict)
+            _is_equal(f"{where}[{i}]", one, two, verdict)
     else:
         verdict.equal(where, int(found) if type(found).__name__ == "Decimal" else found, said)
 
@@ -542,14 +542,14 @@ def blipmq(found: Export, said: Row, verdict: Verdict) -> None:
             continue
         for d in ("c2s", "s2c"):
             events = [e for e in c["events"] if e["dir"] == d and "type" in e]
-            rows = whole(found.rows(connection, d))
+            rows = whole_frames(found.rows(connection, d))
             verdict.equal(f"{where} {d} frames", len(rows), len(events))
             raw = found.raw(connection)[d]
             for i, (row, event) in enumerate(zip(rows, events, strict=False)):
                 _blipmq_frame(f"{where} {d} {i} {event.get('type_name')}", row, event, raw, verdict)
     for d in ("c2s", "s2c"):
         said_counts = said["counts"][d]
-        by_op = Counter(r["op"] or f"type_{r['op_code']}" for r in whole(found.messages) if r["direction"] == d)
+        by_op = Counter(r["op"] or f"type_{r['op_code']}" for r in whole_frames(found.messages) if r["direction"] == d)
         for op, count in said_counts.items():
             if isinstance(count, int) and op != "not_a_frame":
                 verdict.equal(f"counts {d} {op}", by_op[op], count)
@@ -827,7 +827,7 @@ def msgq(found: Export, said: Row, verdict: Verdict) -> None:
             verdict.equal(f"connection {name}", None, "a connection")
             continue
         for way, d in (("sent", "c2s"), ("received", "s2c")):
-            rows = whole(found.rows(connection, d))
+            rows = whole_frames(found.rows(connection, d))
             told = said["counts_by_connection"][name]
             if way in told and not any("raw_hex" in e for e in said["events"]):
                 verdict.equal(f"{name} {way}", len(rows), told[way])
@@ -882,7 +882,7 @@ def _msgq_by_hand(where: str, found: Export, connection: Row, d: str, events: Se
             break
         spans.append((at, 4 + size))
         at += 4 + size
-    rows = whole(found.rows(connection, d))
+    rows = whole_frames(found.rows(connection, d))
     verdict.equal(f"{where} spans", [(r["stream_offset"], r["frame_len"]) for r in rows], spans)
     for row in rows:
         start = row["stream_offset"]

@@ -24,7 +24,7 @@ def ends(packets: list[Packet], window: int = 1000) -> Reassembler:
     return reassembler
 
 
-def told(ranges: list[StreamRange]) -> list[tuple[int, int, int, int]]:
+def places_of(ranges: list[StreamRange]) -> list[tuple[int, int, int, int]]:
     """Side, offset, length and packet of each."""
     return [(row.side, row.offset, row.length, row.packet) for row in ranges]
 
@@ -37,59 +37,59 @@ def window(request: pytest.FixtureRequest) -> int:
 def test_a_gap_names_the_packet_before_it(window: int) -> None:
     reassembler = ends([*HANDSHAKE, a(1000, b"abc"), a(1003, b"de"), a(1010, b"f")], window)
 
-    assert told(reassembler.gaps()) == [(0, 5, 5, 5)]
+    assert places_of(reassembler.gaps()) == [(0, 5, 5, 5)]
 
 
 def test_a_gap_after_the_handshake_names_the_syn(window: int) -> None:
-    assert told(ends([*HANDSHAKE, a(1010, b"f")], window).gaps()) == [(0, 0, 10, 1)]
+    assert places_of(ends([*HANDSHAKE, a(1010, b"f")], window).gaps()) == [(0, 0, 10, 1)]
 
 
 def test_a_gap_with_nothing_before_it_names_the_first_packet_after_it(window: int) -> None:
     """A keep-alive shows that the stream is older than its first bytes."""
     packets = [b(5000, ack=1000), a(1000), a(1020, b"cd"), a(1010, b"ab")]
 
-    assert told(ends(packets, window).gaps()) == [(1, 0, 10, 4), (1, 12, 8, 4)]
+    assert places_of(ends(packets, window).gaps()) == [(1, 0, 10, 4), (1, 12, 8, 4)]
 
 
 def test_a_side_never_captured_names_the_first_packet_of_its_connection(window: int) -> None:
     packets = [a(1000, b"x", ack=5000), a(1001, b"y", ack=5007)]
 
-    assert told(ends(packets, window).gaps()) == [(1, 0, 7, 1)]
+    assert places_of(ends(packets, window).gaps()) == [(1, 0, 7, 1)]
 
 
 def test_a_gap_at_the_end_names_the_last_bytes(window: int) -> None:
     packets = [*HANDSHAKE, a(1000, b"abc"), b(5000, ack=1013), b(5000, ack=1013)]
 
-    assert told(ends(packets, window).gaps()) == [(0, 3, 10, 4)]
+    assert places_of(ends(packets, window).gaps()) == [(0, 3, 10, 4)]
 
 
 def test_what_a_late_packet_leaves_of_a_gap_names_that_packet(window: int) -> None:
     acks = [b(5000, ack=1011)] * 40
     reassembler = ends([*HANDSHAKE, a(1000, b"a"), a(1010, b"f"), *acks, a(1004, b"xy")], window)
 
-    assert told(reassembler.gaps()) == [(0, 1, 3, 4), (0, 6, 4, 46)]
-    assert told(reassembler.late()) == [(0, 4, 2, 46)]
+    assert places_of(reassembler.gaps()) == [(0, 1, 3, 4), (0, 6, 4, 46)]
+    assert places_of(reassembler.late()) == [(0, 4, 2, 46)]
 
 
 def test_bytes_below_a_released_start_name_their_packet(window: int) -> None:
     packets = [a(1000 + i, b"x", ack=5000) for i in range(100)] + [a(980, b"early", ack=5000)]
     reassembler = ends(packets, window)
 
-    assert told(reassembler.late()) == [(0, -20, 5, 101)]
-    assert told(reassembler.gaps()) == [(0, -15, 15, 101)]
+    assert places_of(reassembler.late()) == [(0, -20, 5, 101)]
+    assert places_of(reassembler.gaps()) == [(0, -15, 15, 101)]
 
 
 def test_a_conflict_names_the_second_copy(window: int) -> None:
     reassembler = ends([*HANDSHAKE, a(1000, b"abcd"), a(1000, b"aXYd")], window)
 
-    assert told(reassembler.conflicts()) == [(0, 1, 2, 5)]
+    assert places_of(reassembler.conflicts()) == [(0, 1, 2, 5)]
 
 
 def test_a_gap_of_the_snap_length_names_the_packet_that_was_cut(window: int) -> None:
     packets = [*HANDSHAKE, a(1000, b"abc", wire_length=8), a(1008, b"f")]
     reassembler = ends(packets, window)
 
-    assert told(reassembler.gaps()) == [(0, 3, 5, 4)]
+    assert places_of(reassembler.gaps()) == [(0, 3, 5, 4)]
     assert [row.snapped for row in reassembler.gaps()] == [True]
 
 

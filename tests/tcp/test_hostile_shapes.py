@@ -54,7 +54,7 @@ def test_made_up_addresses_have_one_key() -> None:
     assert len(set(endpoints(hi, lo, 1024 + np.arange(50)).tolist())) == 1
 
 
-def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+def table_layout(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     """Flows, and the pickled state, where this places flows in the table."""
     monkeypatch.setattr(flow_table, "HASH_KEY", secret)
     dice = random.Random(5)
@@ -69,7 +69,7 @@ def told(secret: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[object, .
 
 def test_rows_and_state_do_not_depend_on_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = np.random.default_rng(1).integers(0, 1 << 64, (3, len(flow_table.HASH_KEY)), np.uint64)
-    one, *others = [told(secret, monkeypatch) for secret in secrets]
+    one, *others = [table_layout(secret, monkeypatch) for secret in secrets]
 
     assert all(other == one for other in others)
 

@@ -109,7 +109,7 @@ class Case:
     again: tuple[int, int] = (0, 0)
 
 
-def now(case: Case) -> str:
+def words_of_case(case: Case) -> str:
     """What a case gives, in the words of the table in README.md."""
     words = [f"{case.connections} connections"] if case.connections > 1 else []
     words += [f"{sum(case.copies)} copies"] if sum(case.copies) else []
@@ -321,7 +321,7 @@ def test_rows_are_those_that_the_two_ends_would_swear_to(name: str, packets_per_
 def test_each_case_has_a_row_with_what_it_gives() -> None:
     table = [(case, reported, is_now) for case, reported, _, is_now in case_rows("Whose bytes these are")]
 
-    assert table == [(name, case.reported or "retransmission", now(case)) for name, case in CASES.items()]
+    assert table == [(name, case.reported or "retransmission", words_of_case(case)) for name, case in CASES.items()]
 
 
 @pytest.mark.parametrize("packets_per_window", [1, 1000])

@@ -21,10 +21,10 @@ from kokaq_frames import (
     PUSH,
     SHORT_NAME,
     UNKNOWN,
-    at,
     columns,
     h,
     lengths,
+    split_at,
 )
 
 from mqpcap.decode import bytecode
@@ -34,7 +34,7 @@ from mqpcap.schema.flaws import Flaw
 
 @pytest.mark.parametrize(("direction", "layout", "frame"), EXAMPLES)
 def test_example_is_one_frame(direction: str, layout: str, frame: bytes) -> None:
-    found = at(frame, direction=direction)
+    found = split_at(frame, direction=direction)
 
     assert (found.verdict, found.end, found.layout, found.flaw) == ("message", len(frame), layout, 0)
 
@@ -58,33 +58,33 @@ def test_frame_cut_anywhere_waits_and_is_then_truncated(direction: str, layout: 
     for cut in range(1, tail):
         if frame is SHORT_NAME and cut == 30:
             continue  # there a namespace of one byte would end the frame
-        found = at(frame[:cut], ended=False, direction=direction)
+        found = split_at(frame[:cut], ended=False, direction=direction)
         assert found.verdict == "more"
         assert bool(found.layout) == (cut >= 12)
         if layout.endswith("lean") and 12 <= cut < 14:
             continue  # so far it is a Nop
-        assert at(frame[:cut], direction=direction).verdict == "more"
+        assert split_at(frame[:cut], direction=direction).verdict == "more"
 
 
 @pytest.mark.parametrize("missing", range(1, 13))
 def test_go1_tail_cut_by_a_reset_is_no_flaw(missing: int) -> None:
     frame = GO1_PUSH[: len(GO1_PUSH) - missing]
 
-    assert at(frame, ended=False).verdict == "more"
-    assert at(frame).end == len(frame)
+    assert split_at(frame, ended=False).verdict == "more"
+    assert split_at(frame).end == len(frame)
     assert columns(frame)["namespace"] == "42"
     assert columns(frame).get("trailer", b"") == bytes(12 - missing)
 
 
 def test_answer_cut_by_a_reset_says_where_it_would_end() -> None:
-    found = at(GO1_PUSH[:30])
+    found = split_at(GO1_PUSH[:30])
 
     assert (found.verdict, found.known_end, found.layout, found.op) == ("more", 45, "c2s_go1", 6)
 
 
 def test_a_simple_frame_does_not_wait() -> None:
-    assert at(NOP, ended=False).end == 12
-    assert at(GO1_ANSWER, ended=False, direction="s2c").end == 12
+    assert split_at(NOP, ended=False).end == 12
+    assert split_at(GO1_ANSWER, ended=False, direction="s2c").end == 12
 
 
 def test_missing_tail_means_lengths_count_bytes() -> None:
@@ -92,7 +92,7 @@ def test_missing_tail_means_lengths_count_bytes() -> None:
     frame = h("20040105 03000000 06030002 02200400 06040500") + b"ordersfasthello"
 
     assert lengths(frame + GO1_ANSWER) == [35, 12]
-    assert at(frame + GO1_ANSWER).layout == "c2s_go1_plain"
+    assert split_at(frame + GO1_ANSWER).layout == "c2s_go1_plain"
     assert columns(frame) | {"namespace": "orders", "queue": "fast", "body": b"hello"} == columns(frame)
 
 
@@ -108,8 +108,8 @@ def test_oversize_go1_payload_leaves_bytes_unaccounted() -> None:
     """2.11: 70 000 bytes give a length of 4464."""
     frame = h("20040105 03000000 06030002 02200400 04047011 2a00000007000000") + b"x" * 70000 + bytes(12)
 
-    assert at(frame).end == 28 + 4464
-    assert at(frame, 28 + 4464).verdict == "bad"
+    assert split_at(frame).end == 28 + 4464
+    assert split_at(frame, 28 + 4464).verdict == "bad"
 
 
 @pytest.mark.parametrize("behind", [b"", NOP])
@@ -118,8 +118,8 @@ def test_zeros_after_a_big_endian_component(behind: bytes) -> None:
     assert lengths(PUSH + b"\0" + behind)[0] == 36
     assert lengths(PUSH + bytes(12) + behind)[0] == 47
     assert columns(PUSH + b"\0")["trailer"] == b"\0"
-    assert at(PUSH + bytes(2) + behind).end == 35
-    assert at(PUSH + bytes(5) + behind).end == 35
+    assert split_at(PUSH + bytes(2) + behind).end == 35
+    assert split_at(PUSH + bytes(5) + behind).end == 35
     assert "trailer" not in columns(PUSH)
 
 
@@ -128,11 +128,11 @@ def test_simple16_where_no_component_follows() -> None:
     odd = h("04200106 00000001 00020709")
     two = h("04200106 00000001 00020702")
 
-    assert at(odd + NOP).layout == "c2s_doc_simple16"
+    assert split_at(odd + NOP).layout == "c2s_doc_simple16"
     assert lengths(odd + NOP + odd) == [12, 12, 12]
-    assert (at(two + NOP).end, at(two + NOP).layout) == (12, "c2s_doc_simple16")
-    assert at(two).verdict == "more"
-    assert at(two + b"\x07\x07\x07\x07").verdict == "bad"
+    assert (split_at(two + NOP).end, split_at(two + NOP).layout) == (12, "c2s_doc_simple16")
+    assert split_at(two).verdict == "more"
+    assert split_at(two + b"\x07\x07\x07\x07").verdict == "bad"
     assert columns(odd)["op_opaque"] == 0x0709
     assert "tag" not in columns(odd)
     little = h("20040105 01000000 03030738")
@@ -141,16 +141,16 @@ def test_simple16_where_no_component_follows() -> None:
 
 def test_unknown_component_goes_to_the_next_head() -> None:
     for behind, end in ((b"", 20), (GO1_ANSWER, 20), (b"abc" + GO1_ANSWER, 23), (b"abc", 23)):
-        found = at(UNKNOWN + behind)
+        found = split_at(UNKNOWN + behind)
         assert (found.verdict, found.end, found.flaw) == ("message", end, Flaw.UNKNOWN)
-    assert at(UNKNOWN, ended=False).verdict == "more"
-    assert at(UNKNOWN[:19]).verdict == "more"
+    assert split_at(UNKNOWN, ended=False).verdict == "more"
+    assert split_at(UNKNOWN[:19]).verdict == "more"
 
 
 def test_admin_message_of_another_shape_goes_to_the_next_head() -> None:
     admin = h("0420010a 00000001 00020701") + b"anything"
 
-    assert (at(admin + NOP).end, at(admin + NOP).flaw) == (20, Flaw.UNKNOWN)
+    assert (split_at(admin + NOP).end, split_at(admin + NOP).flaw) == (20, Flaw.UNKNOWN)
 
 
 def test_swapped_component_tags_are_read_where_the_legend_fails() -> None:
@@ -158,8 +158,8 @@ def test_swapped_component_tags_are_read_where_the_legend_fails() -> None:
     payload = PUSH[:11] + b"\x01\x01" + PUSH[13:]
     metadata = GET[:11] + b"\x02\x02" + GET[13:]
     for behind in (b"", NOP):
-        assert (at(payload + behind).end, at(payload + behind).layout) == (35, "c2s_doc_swapped")
-        assert (at(metadata + behind).end, at(metadata + behind).layout) == (44, "c2s_doc_swapped")
+        assert (split_at(payload + behind).end, split_at(payload + behind).layout) == (35, "c2s_doc_swapped")
+        assert (split_at(metadata + behind).end, split_at(metadata + behind).layout) == (44, "c2s_doc_swapped")
     assert columns(payload)["body"] == b"hello"
     assert [e["tag"] for e in columns(metadata)["metadata"]] == [1, 5]
 
@@ -168,28 +168,28 @@ def test_count_may_be_a_length_in_bytes() -> None:
     """2.12, big-endian only."""
     frame = GET[:16] + h("00000018") + GET[20:]
     for behind in (b"", NOP):
-        assert (at(frame + behind).end, at(frame + behind).layout) == (44, "c2s_doc_bytes")
+        assert (split_at(frame + behind).end, split_at(frame + behind).layout) == (44, "c2s_doc_bytes")
     assert columns(frame)["metadata"] == columns(GET)["metadata"]
     assert "field_count" in columns(frame)["ambiguities"]
 
 
 def test_more_entries_than_the_cap_are_not_waited_for() -> None:
-    assert at(GET[:16] + h("00001001") + GET[20:] + b"\xff", ended=False).verdict == "more"  # may be swapped
-    assert at(GET[:16] + h("ffffffff") + bytes(8)).verdict == "bad"
+    assert split_at(GET[:16] + h("00001001") + GET[20:] + b"\xff", ended=False).verdict == "more"  # may be swapped
+    assert split_at(GET[:16] + h("ffffffff") + bytes(8)).verdict == "bad"
     little = h("20040105 03000000 03030001 01200400 ffffffff")
-    assert at(little, ended=False).verdict == "bad"
+    assert split_at(little, ended=False).verdict == "bad"
 
 
 def test_lean_needs_its_zeros_a_low_opcode_and_a_length_that_fits() -> None:
     quiet = h("04200106 00000001 00000000")
 
     assert lengths(quiet + quiet) == [12, 12]
-    assert at(quiet).layout == "c2s_doc"
-    assert at(quiet, ended=False).verdict == "more"
-    assert at(quiet + h("04"), ended=False).verdict == "more"
-    assert at(quiet + h("0909") + bytes(20)).layout == "c2s_doc"
-    assert at(LEAN_CREATE[:24] + h("01000001")).layout == "c2s_doc"
-    assert at(LEAN_CREATE[:24] + h("01000000")).known_end == 28 + (1 << 24)
+    assert split_at(quiet).layout == "c2s_doc"
+    assert split_at(quiet, ended=False).verdict == "more"
+    assert split_at(quiet + h("04"), ended=False).verdict == "more"
+    assert split_at(quiet + h("0909") + bytes(20)).layout == "c2s_doc"
+    assert split_at(LEAN_CREATE[:24] + h("01000001")).layout == "c2s_doc"
+    assert split_at(LEAN_CREATE[:24] + h("01000000")).known_end == 28 + (1 << 24)
 
 
 BEGINNINGS = ["", "0420", "2004", "042001060000000100020702", "20040105"]
@@ -198,7 +198,7 @@ BEGINNINGS = ["", "0420", "2004", "042001060000000100020702", "20040105"]
 @given(st.binary(max_size=80), st.sampled_from(BEGINNINGS), st.booleans())
 def test_splitter_advances_or_stops(tail: bytes, begins: str, ended: bool) -> None:
     data = h(begins) + tail
-    found = at(data, ended=ended)
+    found = split_at(data, ended=ended)
 
     assert found.verdict != "message" or 0 < found.end <= len(data)
     if found.verdict == "message":
@@ -211,9 +211,9 @@ def test_ends_do_not_depend_on_how_the_stream_arrives(picked: list[int], data: s
     stream = b"".join(EXAMPLES[i][2] for i in picked) + data.draw(st.binary(max_size=30))
     where = 0
     while where < len(stream):
-        whole = at(stream, where)
+        whole = split_at(stream, where)
         for limit in sorted({data.draw(st.integers(where, len(stream))) for _ in range(4)}):
-            early = at(stream, where, ended=False, limit=limit)
+            early = split_at(stream, where, ended=False, limit=limit)
             if early.verdict == "message":
                 assert (early.end, early.layout, early.flaw) == (whole.end, whole.layout, whole.flaw)
             elif early.verdict == "bad":
@@ -238,7 +238,7 @@ def test_many_frames_are_those_found_one_by_one(picked: list[int], tail: bytes, 
         stopped = code, known_end, layouts[form + 1]
     alone, place = [], 0
     while place < len(stream):
-        split = at(stream, place, ended)
+        split = split_at(stream, place, ended)
         if split.verdict != "message":
             code = bytecode.SCAN_MORE if split.verdict == "more" else bytecode.SCAN_BAD
             assert stopped == (code, split.known_end, split.layout)
