@@ -10,7 +10,7 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import metered, print_note
 from mqpcap.cli.lake import lake_extra
-from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
+from mqpcap.cli.live import EndOfInput, check_sources, input_options, listening
 from mqpcap.cli.options import PERIOD, allow_missing, common, filter_options, utc_option
 from mqpcap.cli.process import configure_process
 from mqpcap.cli.reading import exit_code, found, print_summary, tell_of_speed
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 @command(epilog="Example: mqpcap export pcaps --out tables")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
-@interface_options
+@input_options
 @click.option("--rotate", type=PERIOD, metavar="TIME",
               help="With -i: start a new folder every TIME, as 1h.")  # fmt: skip
 @click.option("--out", "out_dir", metavar="DIR", shell_complete=folders,

@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import metered
-from mqpcap.cli.live import EndOfInput, check_sources, interface_options, listening
+from mqpcap.cli.live import EndOfInput, check_sources, input_options, listening
 from mqpcap.cli.options import Parsed, byte_count, common_without_bodies, filter_options, utc_option
 from mqpcap.cli.reading import finish, found, print_remark, print_summary
 from mqpcap.errors import OutputError
@@ -43,8 +43,7 @@ def _ring(word: str) -> tuple[int, int]:
 
 
 @command(epilog="Example: mqpcap extract pcaps/blipmq/qos1.pcap --op PING --out ping.pcapng")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
-@interface_options
+@input_options
 @click.option("--ring", type=Parsed(_ring), metavar="NxSIZE", help="With -i: keep the newest, as 10x100MB.")
 @click.option("--out", "out_path", required=True, metavar="FILE", type=click.Path(readable=False),
               help="Write the new capture here, as pcapng; - is stdout.")  # fmt: skip

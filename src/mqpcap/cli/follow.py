@@ -15,9 +15,8 @@ from mqpcap.cli.options import (
     field_lines,
     field_options,
     filter_options,
-    time_option,
-    utc_option,
-)  # fmt: skip
+    time_options,
+)
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
               help="Trace the message in this packet, as 12 or '#12'.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write an object per message, as show --json does.")
 @field_options
-@time_option
-@utc_option
+@time_options
 @filter_options
 @common
 def follow(

@@ -62,12 +62,13 @@ class EndOfInput:
         return self.heard_s is not None and (self.at_once or time.monotonic() - self.heard_s > DRAIN_S)
 
 
-def interface_options(command: Callable[P, R]) -> Callable[P, R]:
-    """The command with ``-i`` and ``-f``, given to it as ``interface`` and ``bpf``."""
+def input_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with INPUT, ``-i`` and ``-f``, given to it as ``inputs``, ``interface`` and ``bpf``."""
+    inputs = click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
     listen = click.option("-i", "--interface", metavar="IFACE", shell_complete=interfaces,
                           help="Listen to a network interface until Ctrl-C.")  # fmt: skip
     packets = click.option("-f", "--bpf", metavar="BPF", help="With -i: capture only what tcpdump's BPF selects.")
-    return listen(packets(command))
+    return inputs(listen(packets(command)))
 
 
 def check_sources(inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool = False) -> None:
@@ -138,7 +139,7 @@ def open_captures(
 class Renewal:
     """Writes counts again and again while packets come: on a terminal over the last ones, else after their time."""
 
-    def __init__(self, every_s: int | None, form: str, write: Callable[[], None]) -> None:
+    def __init__(self, every_s: int | None, form: str, write: Callable[[], object]) -> None:
         self._every_s, self._form, self._write = every_s, form, write
         self._next_s = time.monotonic() + (every_s or 0)
         self._is_terminal = sys.stdout.isatty()

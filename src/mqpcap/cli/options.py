@@ -160,6 +160,13 @@ time_option = click.option(
     "-t", "time_form", type=click.Choice(["a", "ad", "r", "d", "e", "u", "ud"]), default="a", metavar="FORM",
     help="Write times as tshark's -t: a of day, ad with date, r relative, d delta, e epoch, u and ud in UTC.",
 )  # fmt: skip
+
+
+def time_options(command: Callable[P, R]) -> Callable[P, R]:
+    """The command with ``-t`` and ``-u``, for commands that print a line per message."""
+    return time_option(utc_option(command))
+
+
 exit_option = click.option("-e", "--exit-status", "must_match", is_flag=True, help="Exit 1 if no message matches.")
 color_option = click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,

@@ -11,7 +11,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, metered, print_note, width_of
-from mqpcap.cli.live import EndOfInput, check_sources, comes_live, interface_options, open_captures, summary
+from mqpcap.cli.live import EndOfInput, check_sources, comes_live, input_options, open_captures, summary
 from mqpcap.cli.options import (
     color_option,
     common,
@@ -19,9 +19,8 @@ from mqpcap.cli.options import (
     field_lines,
     field_options,
     filter_options,
-    time_option,
-    utc_option,
-)  # fmt: skip
+    time_options,
+)
 from mqpcap.cli.reading import finish
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 from mqpcap.records import dataclass
@@ -99,8 +98,7 @@ class _Form:
 
 
 @command(epilog="Example: mqpcap show -u --slower-than 40ms --op POLL pcaps/blipmq/qos1.pcap")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
-@interface_options
+@input_options
 @click.option("--follow", is_flag=True, help="Follow a file that grows, and its successors.")
 @click.option("--json", "as_json", is_flag=True, help="Write an object per message, with all fields.")
 @click.option("-v", "--verbose", is_flag=True, help="Add the fields of each message below its line.")
@@ -110,8 +108,7 @@ class _Form:
 @click.option("--body-encoding", type=click.Choice(["text", "base64"]),
               help="With --json: write bodies alone, encoded like this.")  # fmt: skip
 @field_options
-@time_option
-@utc_option
+@time_options
 @exit_option
 @color_option
 @click.option("-c", "--count", type=click.IntRange(min=0), metavar="N", help="Stop after N messages.")

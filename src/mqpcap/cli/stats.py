@@ -10,7 +10,7 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import width_of
-from mqpcap.cli.live import EndOfInput, Renewal, check_sources, interface_options, open_captures
+from mqpcap.cli.live import EndOfInput, Renewal, check_sources, input_options, open_captures
 from mqpcap.cli.options import (
     PERIOD,
     Parsed,
@@ -78,8 +78,7 @@ def _interval_ns(word: str) -> int:
 
 
 @command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
-@click.argument("inputs", nargs=-1, metavar="INPUT...", type=click.Path(readable=False))
-@interface_options
+@input_options
 @click.option("--every", "every_s", type=PERIOD, metavar="TIME", help="With -i: write counts again every 5s.")
 @click.option("--by", "key_names", type=Parsed(_key_names), metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
@@ -137,25 +136,23 @@ def stats(
     outcome = Outcome(choices, needs_match=must_match)
     form = form or ("tsv" if field_names else "text")
 
-    def counted() -> Sequence[Cells]:
-        return chosen(report.columns, report.rows(), having, sort, reverse)
-
-    def write_rows(rows: Sequence[Cells]) -> None:
+    def write_rows() -> Sequence[Cells]:
+        rows = chosen(report.columns, report.rows(), having, sort, reverse)
         columns = chosen_columns(report.columns, field_names)  # making rows may add a column of bars
         write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
+        return rows
 
     if interface is None:
         with reading(inputs, outcome) as (captures, meter):
             count_captures(captures, outcome, report.counters, meter, wanted)
     else:
         end = EndOfInput(signal.SIGINT, signal.SIGTERM)
-        renewal = Renewal(every_s, form, lambda: write_rows(counted()))
+        renewal = Renewal(every_s, form, write_rows)
         with end, open_captures((), interface, bpf, False, end, outcome) as listened:
             listened[0].wait = InputWait(renewal.tick, end.is_over)
             count_captures(listened, outcome, report.counters, _ignore, wanted, renewal.tick)
         renewal.finish()
-    rows = counted()
-    write_rows(rows)
+    rows = write_rows()
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *report.notes()]

@@ -141,7 +141,7 @@ def fingerprints(
     half: cython.Py_ssize_t = len(keys) // 2
     if 4 * half <= _BLOCK:
         raise IndexError(f"{half} keys are fewer than a block has words")
-    with cython.nogil:
+    with cython.nogil:  # one loop: a block is hashed in registers
         for i in range(n):
             k = offsets[i]
             end = offsets[i + 1]

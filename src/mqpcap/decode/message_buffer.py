@@ -197,7 +197,7 @@ class MessageBuffer:
             raise IndexError(f"{n} messages came in no packet")
         if self.count + n > self.capacity:
             self._grow(max(2 * self.capacity, self.count + n))
-        with cython.nogil:
+        with cython.nogil:  # one loop without calls: it runs for each message
             i = self.count
             first_column = packets.first_column + packets.packet_at(hits.cells[0, 0] - base) if n > 0 else 0
             for k in range(n):

@@ -633,7 +633,7 @@ def _walk_packets(
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
     walk.proto = 0  # uncompiled code reads it even after a malformed IP header
-    with cython.nogil:
+    with cython.nogil:  # columns are written where the loop has their addresses
         for i in range(spans.shape[1]):
             walk.position = spans[0, i]
             walk.end = walk.position + spans[1, i]

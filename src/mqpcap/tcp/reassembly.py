@@ -52,6 +52,9 @@ SWEEP_PACKETS = 1 << 20
 
 _Value = TypeVar("_Value")
 
+PIECE_COLUMNS = ("offset", "length", "ts_ns", "packet_number", "file", "ack")
+"""Columns of pieces that chunks have, too."""
+
 
 class Reassembler:
     """Ordered streams of the segments of one capture.
@@ -185,13 +188,7 @@ class Reassembler:
         is_stray = side == STRAY
         side = newest if is_stray else side
         packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
-        flow: FlowRecord = table.flows[side >> 1]
-        idle_ns = packet.ts_ns - flow.last_ts_ns
-        if idle_ns > (CLOSED_TIMEOUT_NS if flow.is_closed else STALE_NS):
-            # As in a sweep: a result must not depend on how many packets other flows had.
-            if idle_ns > STALE_NS:
-                table.stop_comparing(side >> 1)
-            out_of_order.give_up_flow(side >> 1)
+        self._give_up_if_idle(side >> 1, packet.ts_ns)
         if packet.flags & RST:
             self._apply_reset(packet, side)
             return True
@@ -221,6 +218,15 @@ class Reassembler:
             table.close(side >> 1)
         out_of_order.update(side >> 1)
         return True
+
+    def _give_up_if_idle(self, flow: int, ts_ns: int) -> None:
+        """Give up the holes of a flow that was idle, as a sweep does: packets of other flows must not count."""
+        record: FlowRecord = self._table.flows[flow]
+        idle_ns = ts_ns - record.last_ts_ns
+        if idle_ns > (CLOSED_TIMEOUT_NS if record.is_closed else STALE_NS):
+            if idle_ns > STALE_NS:
+                self._table.stop_comparing(flow)
+            self._out_of_order.give_up_flow(flow)
 
     def _apply_reset(self, packet: Segment, side: int) -> None:
         """Process a RST; it ends the connection only if the other side accepts its sequence number."""
@@ -458,13 +464,8 @@ class Reassembler:
             ended=is_last & (sides["ended"][side] != 0),
             start_known=sides["base_known"][side] != 0,
             piece_first=bounds,
-            piece_offset=rows["offset"],
-            piece_length=rows["length"],
-            piece_ts_ns=rows["ts_ns"],
-            piece_packet_number=rows["packet_number"],
-            piece_file=rows["file"],
-            piece_ack=rows["ack"],
             piece_order=emit_order,
+            **{f"piece_{name}": rows[name] for name in PIECE_COLUMNS},
         )
 
     def retain(self, chunks: StreamChunks, consumed: Int64Array, needed: Int64Array | None = None) -> None:
