@@ -142,7 +142,7 @@ def _without_words(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wanted(filter: str | Query | None, options: Mapping[str, Any], captures: Sequence[Capture]) -> Query | None:
-    """What a filter and the words among the options select."""
+    """The query of a filter and of the words among the options; None without either."""
     queries = shortcut_queries({name: value for name, value in options.items() if name in WORDS})
     queries += [] if filter is None else [query(filter) if isinstance(filter, str) else filter]
     return with_end(reduce(and_, queries), captures) if queries else None

@@ -71,7 +71,7 @@ class Choices:
         return self.jobs or os.cpu_count() or 1
 
     def dissection(self, side_by_side_count: int = 1, only: frozenset[str] | None = None) -> "Options":
-        """Options of a dissection that shares the memory with others; ``only``: the optional tables to make."""
+        """Options of one of several dissections that share the memory; ``only``: the optional tables to make."""
         from mqpcap.options import OPTIONAL_TABLES, Options
         from mqpcap.tables.messages import RowPolicy
         from mqpcap.tcp.reassembly import MAX_BYTES

@@ -4,10 +4,10 @@ In: batches of messages, and ended connections. Out: the ends of both sides, and
 Called by: `Correlation`.
 
 A publish may lie in bytes of a client that were not captured. With ``early_ns`` each range of such bytes gives a row:
-the client sent it between ``since_ns`` and ``until_ns``: after its message before, and at most ``early_ns`` before a
-packet showed that bytes are missing. So deliveries that were decided before that packet need no second look. The bytes
-before a late start count, too, from ``early_ns`` before the first message of the connection: before that nothing is
-known of the client.
+the client sent it between ``since_ns`` and ``until_ns``. That is after its previous message, and at most ``early_ns``
+before a packet showed that bytes are missing. So deliveries that were decided before that packet need no second look.
+The bytes before a late start count, too, from ``early_ns`` before the first message of the connection: before that
+nothing is known of the client.
 """
 
 import numpy as np

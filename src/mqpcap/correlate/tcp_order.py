@@ -52,8 +52,8 @@ _NOT_A_REQUEST = cython.declare(cython.int, int(RequestKind.NOT_A_REQUEST))
 class TcpOrder:
     """One connection: how far both sides were read, and messages that wait for bytes of the other side.
 
-    ``client_read``, ``server_read``: stream offsets up to which messages were read, or holes given up.
-    ``resume_at``: ``client_read`` at which a reply that waits goes on.
+    ``client_read``, ``server_read``: messages below this stream offset were read, or were in a hole.
+    ``resume_at``: the first waiting reply goes on when ``client_read`` reaches this offset.
     ``has_waiting``: a request or a reply waits. Else there are no queues: an empty queue takes 700 bytes.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
     ``is_after_hole``: bytes of the client are missing after its last message.
@@ -345,7 +345,7 @@ class _MessageColumns:
         q: Request
         if offset > m.client_read:
             if m.client_read == _NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
-                m.client_read = offset  # the start of what was captured, or a header of the stream in front
+                m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
                 m._client_hole(offset)
         if end > m.client_read:

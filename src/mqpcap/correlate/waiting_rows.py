@@ -21,8 +21,10 @@ PENDING = -1
 LONG_ROW_BYTES = 256
 """Blocks whose rows are longer are compressed in the file: bodies that were compressed on the wire are long again."""
 BLOCK_COLUMNS = ("row_offset", "flow", "silence", "from_client")
-"""Columns of a block beside those of ``exchanges``: how many rows after the block's first row it came, its flow, the
-state of a request that was handled without a reply, and whether the client sent it."""
+"""Columns of a block beside those of ``exchanges``.
+
+``row_offset``: number of the row minus that of the block's first row. ``silence``: the state of a request that was
+handled without a reply."""
 
 
 @dataclass(slots=True)
