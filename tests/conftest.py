@@ -96,7 +96,7 @@ SLOW = frozenset(
 SESSION = "spark session"
 IN_SESSION = frozenset(
     f"spark/test_{name}.py"
-    for name in ("job", "questions", "readers", "readme", "rich_protocol", "source", "storage", "streaming")
+    for name in ("job", "notebook", "questions", "readers", "readme", "rich_protocol", "source", "storage", "streaming")
 )
 """Files whose tests ask for the Spark session: one worker runs them all, so that there is one session to start."""
 

@@ -1,106 +1,33 @@
 """Every notebook runs from top to bottom, and is kept without outputs."""
 
-import html
 import json
 import math
 import os
 import re
 import sys
-from collections import Counter
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
-from rows import quick_spark
+from notebook_outputs import ROOT, TRUTH, Frame, calls_of, shown, text_of_html
 from scapy.layers.inet import TCP
 from scapy.packet import Packet
 from scapy.utils import rdpcap
-
-from mqpcap import queries
 
 nbformat = pytest.importorskip("nbformat", reason="nbformat is in the test extra")
 pandas = pytest.importorskip("pandas", reason="pandas is in the test extra")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is in the test extra")
 
-FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-ROOT = FOLDER.parent
-TRUTH = ROOT / "tests" / "truth"
-
-
-class Frame(NamedTuple):
-    """A message of FlyMQ as its client logged it, and where the capture has its bytes."""
-
-    port: int
-    direction: str
-    op: str | None
-    fields: dict[str, Any]
-    payload: bytes
-    length: int
-    ts_us: int
-    packet: int
-
-    @property
-    def status(self) -> str:
-        """As the table of messages has it for a reply."""
-        return "error" if self.op == "ERROR" or self.fields.get("success") is False else "ok"
-
-
-def frames_of(name: str) -> list[list[Frame]]:
-    """Requests and replies of each connection of a capture, by the truth file; its packets say when and where."""
-    truth = json.loads((TRUTH / "flymq" / f"{name}.truth.json").read_text())
-    packets = rdpcap(str(ROOT / "pcaps" / "flymq" / f"{name}.pcap"))
-    found = []
-    for connection in truth["connections"]:
-        port = connection["client_port"]
-        for direction in ("c2s", "s2c"):
-            sent = [
-                (number, p) for number, p in enumerate(packets, 1)
-                if len(p[TCP].payload) and port == (p[TCP].sport if direction == "c2s" else p[TCP].dport)
-            ]  # fmt: skip
-            by_seq = {p[TCP].seq: bytes(p[TCP].payload) for _, p in reversed(sent)}
-            base, stream = min(by_seq), b"".join(by_seq[seq] for seq in sorted(by_seq))
-            found.append([])
-            at = 0
-            for event in connection["events"]:
-                if event["dir"] != direction:
-                    continue
-                number, first = next(
-                    (n, p) for n, p in sent if p[TCP].seq - base <= at < p[TCP].seq - base + len(p[TCP].payload)
-                )
-                op = None if event["op"] == "0xEE" else event["op_name"]
-                length = 8 + event["payload_len"]
-                payload = stream[at + 8 : at + length]
-                assert sha256(payload).hexdigest() == event["payload_sha256"]
-                us = int(first.time * 1_000_000)
-                found[-1].append(Frame(port, direction, op, event.get("fields", {}), payload, length, us, number))
-                at += length
-    return found
-
-
-def calls_of(*names: str) -> list[tuple[Frame, Frame]]:
-    """Requests with their replies, paired by order, as the truth files ask for."""
-    found = [frames_of(name) for name in names]
-    return [
-        pair
-        for x in found
-        for asked, said in zip(x[::2], x[1::2], strict=True)
-        for pair in zip(asked, said, strict=True)
-    ]
 
 
 def value_of(frame: Frame) -> bytes:
     """What was produced, behind the topic, the key and their lengths of two and four bytes."""
     at = 2 + len(frame.fields["topic"].encode()) + 4 + frame.fields["key"]["len"] + 4
     return frame.payload[at : at + frame.fields["value"]["len"]]
-
-
-def shown(rows: Any, **how: Any) -> str:
-    """What a notebook says of a table with these rows."""
-    return text_of_html(pandas.DataFrame(rows, **how)._repr_html_())
 
 
 def first_look() -> list[str]:
@@ -192,50 +119,6 @@ def follow_a_message() -> list[str]:
 
 
 # Of FlyMQ's operations those by which a client produces and consumes.
-PRODUCES = {"PRODUCE", "PRODUCE_WITH_SCHEMA", "PRODUCE_DELAYED", "PRODUCE_WITH_TTL", "TXN_PRODUCE"}
-CONSUMES = {"CONSUME", "CONSUME_ZERO_COPY", "FETCH", "FETCH_BINARY", "SUBSCRIBE", "COMMIT"}
-
-
-def at_scale() -> list[str]:
-    """Who talks, latencies and the slowest requests, all answered; percentiles are interpolated."""
-    calls = calls_of("pipelining", "groups", "fetch")
-    talks: dict[tuple[str, str], list[Frame]] = {}
-    for asked, _ in calls:
-        if asked.op in PRODUCES | CONSUMES:
-            role = "producer" if asked.op in PRODUCES else "consumer"
-            talks.setdefault((asked.fields["topic"], role), []).append(asked)
-    groups = {
-        key: min((f.fields["group_id"] for f in found if f.fields.get("group_id")), default=None)
-        for key, found in talks.items()
-    }
-    latencies: dict[str | None, list[float]] = {}
-    for asked, said in calls:
-        latencies.setdefault(asked.op, []).append(said.ts_us - asked.ts_us)
-    errors = Counter(asked.op for asked, said in calls if said.status == "error")
-    by_op = [
-        ("flymq", op, len(us), len(us), 0, 0, 0, 0, 0, 0, errors[op],
-         *(round(float(np.percentile(us, share)), 6) for share in (50, 95, 99, 99.9)), float(max(us)))
-        for op, us in sorted(latencies.items(), key=lambda x: x[0] or "")
-    ]  # fmt: skip
-    slow = [
-        (a.op, a.fields.get("topic"), float(b.ts_us - a.ts_us), b.status, a.length, b.length, a.packet, b.packet)
-        for a, b in sorted(calls, key=lambda pair: pair[0].ts_us - pair[1].ts_us)[:5]
-    ]
-    return [
-        shown([(role, topic, groups[topic, role], len(talks[topic, role])) for topic, role in sorted(talks)[:8]],
-              columns=["role", "destination", "group_name", "requests"]),
-        shown(by_op[:8], columns=[
-            "protocol", "op", "requests", "answered", "likely", "silent", "not_expected", "unanswered", "lost",
-            "unknown", "errors", "p50_us", "p95_us", "p99_us", "p999_us", "max_us",
-        ]),
-        " ".join(queries.statement("slowest").split()),
-        shown(slow, columns=[
-            "op", "destination", "latency_us", "status", "request_len", "reply_len", "request_first_packet",
-            "reply_first_packet",
-        ]),
-    ]  # fmt: skip
-
-
 def add_a_protocol() -> list[str]:
     """Kafka's sizes and ids, as the packets have them: one message each, the last byte of the session in one."""
     packets = [p for p in rdpcap(str(ROOT / "pcaps" / "strangers" / "kafka_9092.pcap")) if len(p[TCP].payload)]
@@ -270,10 +153,11 @@ def add_a_protocol() -> list[str]:
 TOLD = {
     "first_look": first_look,
     "follow_a_message": follow_a_message,
-    "at_scale": at_scale,
     "add_a_protocol": add_a_protocol,
 }
-"""All that each one prints, from what the clients logged and the packets of the captures, or by arithmetic."""
+"""All that each one prints, from what the clients logged and the packets of the captures, or by arithmetic.
+
+``at_scale`` runs in the session of `spark/test_notebook.py`."""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -285,13 +169,11 @@ def test_notebook_is_kept_without_outputs(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem in TOLD], ids=lambda path: path.stem)
+def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the interpreter of the tests, whose commands come first on the path."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    for name, value in quick_spark(tmp_path).items():
-        monkeypatch.setenv(name, value)
     notebook = nbformat.read(path, as_version=4)
 
     where = {"metadata": {"path": str(FOLDER)}}
@@ -315,11 +197,6 @@ def words(out: Any) -> str:
     if "text/html" in found:
         return text_of_html(found["text/html"])
     return " ".join((out.get("text") or found.get("text/plain", "")).split())
-
-
-def text_of_html(source: str) -> str:
-    """The words between the tags."""
-    return " ".join(html.unescape(re.sub(r"<style.*?</style>|<[^>]*>", " ", source, flags=re.DOTALL)).split())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

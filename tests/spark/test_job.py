@@ -19,6 +19,7 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 import in_process_spark
 from click.testing import CliRunner, Result
+from examples import one_in
 from in_process_spark import InProcessSpark
 from rows import Rows, importable, merged, moved, of_export, rotated, schemas
 
@@ -69,20 +70,20 @@ class Known:
     schemas: dict[str, pa.Schema]
 
 
-def known_files(path: Path, folder: Path) -> Known:
-    found = captures([str(path)]).captures
+def known_files(found: list[Capture], folder: Path) -> Known:
     out = local(found, folder)
     return Known(found, of_export(out), schemas(out))
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return known_files(PCAPS, tmp_path_factory.mktemp("samples") / "local")
+    found = [*one_in(3, captures([str(PCAPS)]).captures)]
+    return known_files(found, tmp_path_factory.mktemp("samples") / "local")
 
 
 @pytest.fixture(scope="module")
 def of_twenty(twenty: Path, tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return known_files(twenty, tmp_path_factory.mktemp("of_twenty") / "local")
+    return known_files(captures([str(twenty)]).captures, tmp_path_factory.mktemp("of_twenty") / "local")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_samples_in_packs_are_the_local_export(spark: "SparkSession", samples: K
 
 
 def test_samples_in_shares_are_the_local_export(samples: Known, tmp_path: Path) -> None:
-    """The job's tasks and stages for every sample, in this process: Spark only hands them out."""
+    """The job's tasks and stages for each of these samples, in this process: Spark only hands them out."""
     job.export(SPARK, samples.captures, str(tmp_path / "tables"), Options(), share_count=2)
 
     assert of_export(tmp_path / "tables") == samples.rows

@@ -21,6 +21,7 @@ from mqpcap.spark import session, tasks
 
 pytestmark = pytest.mark.spark
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
+FAULT, KOKAQ = PCAPS / "faults" / "flymq_lost.pcap", PCAPS / "kokaq" / "go1_session.pcap"
 
 
 @pytest.fixture(autouse=True)
@@ -68,20 +69,20 @@ def test_recording_has_the_rows_of_the_local_export(parts: list[Path], tmp_path:
 def test_lake_grows_by_either_command(parts: list[Path], tmp_path: Path) -> None:
     """What Spark added is not open; what is open goes on by the local command."""
     lake = tmp_path / "lake"
-    add(lake, PCAPS / "faults", finish=True)
+    add(lake, FAULT, finish=True)
     add(lake, *parts[:2])
     before = of_lake(lake)
 
-    refused = run(*parts, PCAPS / "kokaq", "--append", lake)
+    refused = run(*parts, KOKAQ, "--append", lake)
 
     assert refused.exit_code == 1
     told = [line for line in refused.stderr.splitlines() if "takes it" in line]
     reason = f"continues {parts[0]}, which is open; mqpcap export --append {lake} takes it"
     assert told == [f"mqpcap: {path}: {reason}" for path in parts[2:]]
     assert of_lake(lake)["kokaq"] and of_lake(lake)["flymq"] == before["flymq"]
-    outcome = add(lake, *parts, PCAPS / "kokaq", finish=True)
+    outcome = add(lake, *parts, KOKAQ, finish=True)
     assert outcome.unreadable == []
-    inputs = [parts[0].parent, PCAPS / "kokaq", PCAPS / "faults"]
+    inputs = [parts[0].parent, KOKAQ, FAULT]
     assert of_lake(lake) == export_of(*inputs, out=tmp_path / "out")
     assert not any(recording.is_open for recording in lake_contents(lake).recordings)
 
@@ -114,7 +115,7 @@ def test_input_that_cannot_be_read_to_its_end_adds_nothing(
     parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, read = tmp_path / "lake", tasks.RangeReader
-    add(lake, PCAPS / "faults", finish=True)
+    add(lake, FAULT, finish=True)
     before = of_lake(lake)
 
     def of_a_file_that_is_gone(*arguments: object) -> object:
@@ -122,7 +123,7 @@ def test_input_that_cannot_be_read_to_its_end_adds_nothing(
         return read(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(tasks, "RangeReader", of_a_file_that_is_gone)
-    done = run(parts[0].parent, PCAPS / "kokaq", "--append", lake, "--shares", 2)
+    done = run(parts[0].parent, KOKAQ, "--append", lake, "--shares", 2)
 
     assert done.exit_code == 1
     assert f"{lake} stays as it was" in done.stderr

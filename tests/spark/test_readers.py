@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from mqpcap.spark import schemas
 from mqpcap.spark.source import spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -85,14 +86,24 @@ def polars_sums(schema: pa.Schema, frame: "pl.LazyFrame") -> Told:
     return printed(schema, frame.select(asked).collect().row(0))
 
 
+def spark_sums(frames: "dict[str, DataFrame]") -> dict[str, Told]:
+    """Those of all tables by one job."""
+    asked = [
+        frame.selectExpr(f"'{name}' AS name", f"array({', '.join(sums(schemas.table_schema(name), SPARK))}) AS sums")
+        for name, frame in frames.items()
+    ]
+    rows = reduce(lambda one, other: one.union(other), asked).collect()
+    return {row["name"]: printed(schemas.table_schema(row["name"]), row["sums"]) for row in rows}
+
+
 def test_spark_duckdb_and_polars_read_the_same(spark: "SparkSession", exported: Path) -> None:
     folders = [folder for folder in sorted(exported.iterdir()) if folder.is_dir()]
 
     assert {folder.name for folder in folders} == {*schemas.table_names()}
+    frames = {folder.name: spark.read.parquet(str(folder)).drop("date") for folder in folders}
+    in_spark = spark_sums(frames)
     for folder in folders:
         schema, files = schemas.table_schema(folder.name), f"{folder}/**/*.parquet"
-        by_spark = spark.read.parquet(str(folder)).drop("date")
-        of_spark = printed(schema, by_spark.selectExpr(*sums(schema, SPARK)).collect()[0])
         connection = duckdb.connect()
         connection.execute(f"CREATE VIEW files AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
         connection.register("empty", schema.empty_table())
@@ -102,9 +113,9 @@ def test_spark_duckdb_and_polars_read_the_same(spark: "SparkSession", exported: 
 
         # What each engine makes of the Arrow schema is what it finds in the files.
         may_be_null = pa.schema([field.with_nullable(True) for field in schema])  # as Spark reads any file
-        assert by_spark.schema == spark_schema(may_be_null), folder.name
+        assert frames[folder.name].schema == spark_schema(may_be_null), folder.name
         assert dict(by_polars.collect_schema()) == dict(pl.from_arrow(schema.empty_table()).schema), folder.name
         found, wanted = (connection.execute(f"DESCRIBE SELECT * FROM {x}").fetchall() for x in ("files", "empty"))
         assert [row[:2] for row in found] == [row[:2] for row in wanted], folder.name
-        assert of_spark == of_duckdb == polars_sums(schema, by_polars), folder.name
-        assert max(count for count, _ in of_spark.values()) > 0
+        assert in_spark[folder.name] == of_duckdb == polars_sums(schema, by_polars), folder.name
+        assert max(count for count, _ in of_duckdb.values()) > 0

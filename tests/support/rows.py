@@ -150,12 +150,6 @@ QUICK_SPARK = {
 """Settings for small tables; `test_first_lines_of_both_pages_are_whole_scripts` has those of users."""
 
 
-def quick_spark(folder: Path) -> dict[str, str]:
-    """The environment in which a Spark that a process starts has these settings, unless they are named."""
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in QUICK_SPARK.items()))
-    return {"SPARK_CONF_DIR": str(folder)}
-
-
 def importable(environment: dict[str, str]) -> dict[str, str]:
     """The environment in which a worker finds what this process imports."""
     paths = [p for p in sys.path if p and Path(p).is_dir() and "site-packages" not in p and "lib/python" not in p]
