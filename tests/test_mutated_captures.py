@@ -253,3 +253,21 @@ def test_bytes_that_are_missing_were_sent_at_most_a_delayed_acknowledgement_befo
     assert differences(capture) == {}
     deliveries = dissect(captures([str(capture)]).captures[0]).deliveries
     assert len(deliveries) == (not is_acknowledged)
+
+
+def test_a_frame_of_another_layout_renames_no_frame_before_it_in_any_windows(tmp_path: Path) -> None:
+    """The document's answer shows whose numbers its layout has in this connection; the lean NoOp has its own."""
+    no_op = bytes.fromhex("042001050000002000000000000309a0000000010000000200000000")
+    answer = bytes.fromhex("04203291f2be8bf4487867f8")
+    segments = [
+        Segment(seq=0, flags=SYN),
+        Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True),
+        Segment(no_op, 1, 1),
+        Segment(answer, 1, 1 + len(no_op), from_server=True),
+    ]
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(pcap(segments, 4242))
+
+    assert differences(capture) == {}
+    rows = read(capture).messages
+    assert [(row["dialect"], row["op"]) for row in rows] == [("lean", "NoOp"), ("doc", None)]

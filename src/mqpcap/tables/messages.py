@@ -154,7 +154,7 @@ def message_rows(
     if policy.columns is None:
         shown = _field_columns(protocol, program, records.table, policy)
         columns |= {f"f.{name}": array for name, array in shown.items()}
-    columns |= _connection_columns(columns, connections.facts, index)
+    columns |= _connection_columns(columns, *_facts_by_row(protocol, program, frames, connections))
     if not policy.show_secrets:
         columns |= _without_misread_secrets(protocol, columns, records.table)
     for name in REPEATING & columns.keys():
@@ -476,6 +476,20 @@ def truncate_bodies(array: pa.Array, keep: int | None) -> pa.Array:
         cut = pc.binary_slice(array.cast(pa.binary()), 0, keep)
         return pa.array([None if x is None else x.decode("utf-8", "ignore") for x in cut.to_pylist()], pa.string())
     return pc.binary_slice(array, 0, keep)
+
+
+def _facts_by_row(
+    protocol: MessageQueue, program: Program, frames: Frames, connections: BatchConnections
+) -> tuple[Sequence[ConnectionFacts], NDArray[np.int64]]:
+    """Facts of connections, and the index of each row's facts.
+
+    Messages in layouts that are no evidence have none: they do not wait for it.
+    """
+    rule, index = protocol.evidence, connections.index
+    if rule is None or rule.layouts is None:
+        return connections.facts, index
+    depends = np.array([layout.name in rule.layouts for layout in program.layouts], np.bool_)[frames.layout]
+    return [*connections.facts, ConnectionFacts()], np.where(depends, index, len(connections.facts))
 
 
 def _connection_columns(
