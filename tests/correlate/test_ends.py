@@ -45,6 +45,13 @@ def test_missing_bytes_were_sent_at_most_a_delay_before_they_showed() -> None:
     assert ranges(Ends(100).feed(batch([rows[0], rows[1] | {"missing_ns": 90}], {}, {}))) == [(10, 900)]
 
 
+def test_an_unfinished_message_at_the_end_of_a_stream_was_sent_at_most_a_delay_before_its_first_byte() -> None:
+    """Without a gap nothing showed earlier that bytes are missing: deliveries decided before it stay as they are."""
+    rows = placed([CLIENT | {"ts_ns": 10}, CLIENT | {"ts_ns": 900, "end_ts_ns": 950, "flaw": "truncated"}])
+
+    assert ranges(Ends(100).feed(batch(rows, {}, {}))) == [(800, 950)]
+
+
 def test_a_message_after_a_truncated_one_without_a_gap_is_no_sign_of_missing_bytes() -> None:
     rows = placed([CLIENT | {"ts_ns": 10, "flaw": "truncated"}, CLIENT | {"ts_ns": 900, "stream_offset": 35}])
 

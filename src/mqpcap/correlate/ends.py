@@ -77,8 +77,11 @@ class Ends:
             is_missing = (start > previous_end) & batch.after_gap.take(order) | batch.truncated.take(order)
             is_missing &= of_client
             missing = np.flatnonzero(is_missing)
-            # The server acknowledges bytes within this time: then they were not sent long before they showed.
-            sent_ns = batch.missing_ns[order[missing]] - self._early_ns
+            # The server acknowledges bytes within this time: then they were not sent long before they showed. Without a
+            # gap before it a truncated message ends with its stream, and no later than itself.
+            is_unfinished = batch.truncated & ~batch.after_gap & (batch.missing_ns == 0)
+            shown_ns = np.where(is_unfinished, batch.ts_ns, batch.missing_ns)[order[missing]]
+            sent_ns = shown_ns - self._early_ns
             since_ns = np.maximum(previous_ns[missing], sent_ns)
             ranges.append(_missing_ranges(batch.table, order[missing], since_ns, end_ns[missing]))
         return pa.concat_tables([x for x in ranges if x.num_rows] or [_NO_RANGES])
