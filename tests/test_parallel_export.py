@@ -103,7 +103,7 @@ def test_captures_are_grouped_by_size_alone(tmp_path: Path, monkeypatch: pytest.
 def test_a_capture_is_written_the_same_with_and_without_a_background_thread(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "WINDOW_BYTES", 512)  # so that many pieces are given while others are read
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 2000)  # so that many pieces are given while others are read
     files = []
     for jobs in (1, 3):
         with Export(tmp_path / str(jobs), threads=jobs) as tables:

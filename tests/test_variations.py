@@ -23,7 +23,7 @@ from mqpcap.decode import columns
 from mqpcap.pipeline import Options, Pipeline, dissect
 from mqpcap.tables.output import Dissection
 
-FIRST_PACKETS = 30
+FIRST_PACKETS = 24
 """Packets of a capture that are read."""
 CAPTURES = [
     pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in one_in(2, sorted(PCAPS.glob("*/*.pcap")))

@@ -322,14 +322,14 @@ def shapes(output: bytes) -> bytes:
 
 def leaks(output: bytes, secrets: Sequence[bytes]) -> list[bytes]:
     """The secrets an output has a piece of."""
-    said, wanted = pieces(shapes(output)), pieces(b"\0".join(secrets))
+    shown = shapes(output)
+    said, wanted = pieces(shown), pieces(b"\0".join(secrets))
     begins = np.zeros(1 << 20, bool)  # by the top 20 bits, which few of what is no piece have, too
     begins[wanted >> np.uint64(44)] = True
     found = {*np.intersect1d(said[begins[said >> np.uint64(44)]], wanted).tolist()}
     out = [secret for secret in secrets if found.intersection(pieces(secret).tolist())] if found else []
     short = [secret for secret in secrets if len(secret) < PIECE]
-    text_ = shapes(output) if short else b""
-    return out + [secret for secret in short if secret in text_]
+    return out + [secret for secret in short if secret in shown]
 
 
 def test_the_finder_finds_each_shape() -> None:

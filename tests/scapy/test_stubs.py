@@ -14,6 +14,7 @@ import mqpcap
 PACKAGES = Path(mqpcap.__file__).parent.parent
 MYPY_PATH = {} if PACKAGES.name == "site-packages" else {"MYPYPATH": str(PACKAGES)}
 """An installed package is found without it, and mypy refuses site-packages there."""
+MYPY_CACHE = Path(__file__).resolve().parents[2] / ".mypy_cache" / "program"
 PROGRAM = """
 from mqpcap.scapy import *
 import mqpcap.scapy
@@ -37,7 +38,7 @@ def test_a_program_is_checked(tmp_path: Path) -> None:
         pytest.skip("mypy is not installed")
     (tmp_path / "program.py").write_text(PROGRAM)
     said = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "program.py"],
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", MYPY_CACHE, "program.py"],
         cwd=tmp_path, env=environment(**MYPY_PATH), capture_output=True, text=True, check=False,
     ).stdout.splitlines()  # fmt: skip
 
