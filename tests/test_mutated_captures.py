@@ -23,7 +23,7 @@ from mqpcap.tcp.out_of_order import SETTLE_PACKETS
 CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")
 
 
-@examples(10, shrink=False)
+@examples(8, shrink=False)
 @given(st.sampled_from(CAPTURES), st.sampled_from((1, 1, 2, 7)), st.sampled_from((0.0, 0.05)), st.integers(0, 1 << 32))
 def test_any_packets_give_the_same_rows_in_any_windows_and_lose_no_byte(
     path: Path, window_packets: int, loss: float, seed: int

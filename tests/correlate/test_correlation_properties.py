@@ -131,7 +131,7 @@ def requests_of(rule: CorrelationRule, batch: Batch) -> tuple[set[tuple[int, int
     return every, some
 
 
-@examples(30, shrink=False)
+@examples(24, shrink=False)
 @given(st.sampled_from(sorted(CAPTURES)), st.integers(0, 1 << 32))
 def test_each_message_has_its_rows_once_whatever_the_batches(name: str, seed: int) -> None:
     dice = Random(seed)

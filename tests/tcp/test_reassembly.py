@@ -408,7 +408,7 @@ def test_every_captured_byte_comes_out_once_with_its_first_value(tight: bool, sm
     if tight:
         small_bounds()
 
-    @examples(80)
+    @examples(50)
     @given(packets=conversations())
     def check(packets: list[Packet]) -> None:
         first = first_copies(packets)
@@ -437,7 +437,7 @@ def test_windows_do_not_matter(tight: bool, small_bounds: Callable[[], None]) ->
     if tight:
         small_bounds()
 
-    @examples(60)
+    @examples(25)
     @given(packets=conversations(), left_over=st.integers(0, 30), wanted=st.sampled_from([0, 20]))
     def check(packets: list[Packet], left_over: int, wanted: int) -> None:
         results = []
