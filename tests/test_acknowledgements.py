@@ -181,7 +181,7 @@ FINS = [client(24, 24, b"", FIN | ACK), server(24, 25, b"", FIN | ACK)]
         ([*END, FINS[0], server(24, 24, b"", FIN | ACK)], (False, 24, 24)),
         ([*END, server(24, 24, b"", FIN | ACK), client(24, 25, b"", FIN | ACK)], (False, 24, 24)),
         ([*END, *FINS, server(25, 25, b"", RST)], (False, 24, 24)),
-        # The client's second message was not captured, but acknowledged by a FIN behind the third reply.
+        # The client's second message was not captured, but acknowledged by a FIN after the third reply.
         ([*END, client(48, 72, b"", FIN | ACK), server(72, 49, b"", FIN | ACK)], (True, 48, 72)),
         # No end: what was acknowledged, sent or not captured.
         ([*END, server(48, 72), client(24, 24, b"")], (False, 72, 72)),

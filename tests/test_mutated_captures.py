@@ -81,7 +81,7 @@ def test_a_login_of_fq_captured_after_its_reply_names_the_connection_in_any_wind
 
 @pytest.mark.parametrize("is_on_time", [True, False])
 def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp_path: Path, is_on_time: bool) -> None:
-    """The packet with the key comes behind the data connection that uses it, with its own time or a late one.
+    """The packet with the key comes after the data connection that uses it, with its own time or a late one.
 
     Its connection has later packets in front of it, so that it waits for bytes. The times do not matter: the grant has
     that of its first byte.
@@ -103,7 +103,7 @@ def test_a_key_that_is_granted_late_names_its_data_connection_in_any_windows(tmp
 def test_messages_beyond_the_limit_are_no_evidence_in_any_windows(
     before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A BlipMQ connection whose begin is missing names its version behind so many messages, of which 10 may wait."""
+    """A BlipMQ connection whose begin is missing names its version after so many messages, of which 10 may wait."""
     monkeypatch.setattr(evidence, "MAX_UNRESOLVED_MESSAGES", 10)
     publish = struct.pack(">IBQ", 9 + 9, 3, 7) + b"\0\0\x06orders"
     hello, ack = struct.pack(">IBQ", 11, 1, 1) + b"\0\2", struct.pack(">IBQ", 17, 5, 1) + bytes(8)

@@ -25,7 +25,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def value_of(frame: Frame) -> bytes:
-    """What was produced, behind the topic, the key and their lengths of two and four bytes."""
+    """What was produced, after the topic, the key and their lengths of two and four bytes."""
     at = 2 + len(frame.fields["topic"].encode()) + 4 + frame.fields["key"]["len"] + 4
     return frame.payload[at : at + frame.fields["value"]["len"]]
 

@@ -163,7 +163,7 @@ def acknowledged_holes(capture: Capture, n: int) -> None:
 
 
 def snapped(capture: Capture, n: int) -> None:
-    """Segments of which the snap length cut the half, behind a hole."""
+    """Segments of which the snap length cut the half, after a hole."""
     capture.opened(CLIENT, SERVER)
     for k in range(n):
         capture.tcp(CLIENT, SERVER, 11 + 4 * k, 1, ACK, b"x", uncaptured=1)
@@ -426,7 +426,7 @@ def kokaq_one_way(capture: Capture, n: int) -> None:
 
 
 def garbage(capture: Capture, n: int) -> None:
-    """Each protocol's port: heads of messages that do not hold what they claim, behind a hole."""
+    """Each protocol's port: heads of messages that do not hold what they claim, after a hole."""
     heads = {
         5555: struct.pack(">IBQ", 9 + 100_000, 3, 1) + b"\0\0\1a",
         9092: struct.pack(">BBBBI", 0xAF, 1, 1, 1, 100_000) + b"\0\1a",
@@ -565,7 +565,7 @@ def separate_files(capture: Capture, n: int) -> None:
 
 
 def kokaq_heads(capture: Capture, n: int) -> None:
-    """Kokaq, begun late: heads that a search finds everywhere, and nothing behind them."""
+    """Kokaq, begun late: heads that a search finds everywhere, and nothing after them."""
     body = b"\x04\x20\x01\xff" * 350
     for k in range(n // 350):
         capture.tcp(CLIENT, KOKAQ, 1 + len(body) * k, 1, ACK, body)

@@ -42,7 +42,7 @@ def ports() -> Iterator[tuple[int, int]]:
 
 
 def bodies(interface: Interface) -> list[bytes]:
-    """The payloads of the datagrams that are captured: behind Ethernet, IP and UDP (14 + 20 + 8 bytes)."""
+    """The payloads of the datagrams that are captured: after Ethernet, IP and UDP (14 + 20 + 8 bytes)."""
     capture = interface.capture()
     return [data[42:] for _, data, *_ in packets(list(capture.windows()))]
 

@@ -60,7 +60,7 @@ def test_fields_are_completed() -> None:
 
 
 def test_bash_completes_rules_and_closed_sets(tmp_path: Path) -> None:
-    """Bash cuts words at = before it asks, and puts what is offered behind the last one."""
+    """Bash cuts words at = before it asks, and puts what is offered after the last one."""
     script = tmp_path / "mqpcap"
     script.write_text(f"#!{sys.executable}\nfrom mqpcap.cli import main\nmain(prog_name='mqpcap')\n")
     script.chmod(0o755)

@@ -164,7 +164,7 @@ def test_a_publish_that_was_not_whole_when_the_delivery_began_is_not_its() -> No
 
 
 def gap(start: int, length: int, ts_ns: int) -> list[Row]:
-    """Messages of a client before and behind bytes that were not captured, and a delivery of the first one."""
+    """Messages of a client before and after bytes that were not captured, and a delivery of the first one."""
     behind = message("c2s", 2, ts_ns, broken=True, stream_offset=start + length)
     return [message("c2s", 1, 10, stream_offset=start - LENGTH), behind]
 

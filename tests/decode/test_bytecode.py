@@ -106,7 +106,7 @@ def test_integers_are_those_of_python(size: int, is_little: bool, is_signed: boo
 @example(b"\xe0\x9f\xbf")
 @example(b"\xf0\x8f\xbf\xbf")
 @example(b"\xed\xa0\x80")  # a surrogate
-@example(b"\xf4\x90\x80\x80")  # behind the last
+@example(b"\xf4\x90\x80\x80")  # after the last
 @example("\U0010ffff\ud7ff\ue000".encode())
 @example(b"\xe2\x82")
 def test_text_is_what_python_reads_as_text(data: bytes) -> None:

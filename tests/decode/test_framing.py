@@ -36,7 +36,7 @@ OPEN = [
 
 
 def sent(*parts: bytes, at: int = 0) -> list[Segment]:
-    """Client segments one behind the other."""
+    """Client segments one after the other."""
     out = []
     for part in parts:
         out.append(Segment(part, START + at, 5001))
@@ -45,7 +45,7 @@ def sent(*parts: bytes, at: int = 0) -> list[Segment]:
 
 
 def answered(*parts: bytes, at: int = 0) -> list[Segment]:
-    """Server segments one behind the other."""
+    """Server segments one after the other."""
     out = []
     for part in parts:
         out.append(Segment(part, 5001 + at, START, from_server=True))
@@ -183,7 +183,7 @@ def test_after_bad_framing_the_rest_of_a_blipmq_direction_is_undecoded() -> None
 
 
 def test_after_bad_framing_flymq_requests_stop_and_replies_are_searched_for() -> None:
-    """An error reply (op FF) is text; two whole replies behind the bad bytes are found again."""
+    """An error reply (op FF) is text; two whole replies after the bad bytes are found again."""
     request = flymq_message(0)
     reply = struct.pack(">BBBBI", 0xAF, 1, 0xFF, 1, 4) + b"oops"
     segments = [*OPEN, *sent(request, b"junk" * 3, request, request), *answered(reply, b"junk" * 3, reply, reply)]
@@ -315,7 +315,7 @@ def test_without_a_syn_the_port_shows_the_client(server_first: bool) -> None:
 
 
 def test_rows_of_blipmq_before_the_version_is_agreed_are_read_by_it() -> None:
-    """Pipelined behind HELLO 1, a qos byte of 0x80 is a qos, not version 2's flag."""
+    """Pipelined after HELLO 1, a qos byte of 0x80 is a qos, not version 2's flag."""
     publish = struct.pack(">IBQ", 9 + 9, 3, 2) + b"\x80\0\4abcdhi"
     ack = struct.pack(">IBQQ", 17, 5, 1, 0)
     segments = [*OPEN, *sent(blipmq_message(0) + publish), *answered(ack)]

@@ -200,7 +200,7 @@ def short_opening(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def recordings_of(protocol: str) -> list[tuple[bytes, Result]]:
-    """The server is told before and behind the bytes that are held: in packets of 1,400 bytes the sixth is the last."""
+    """The server is told before and after the bytes that are held: in packets of 1,400 bytes the sixth is the last."""
     late = long_one(protocol, MANY)
     found = [pcap(late[:k] + proof_of(protocol) + late[k:], PORT) for k in (3, 5, 6, 8)]
     return [(data, read_bytes(data)) for data in found]
@@ -232,7 +232,7 @@ def test_a_long_late_connection_is_identified_by_a_server_proved_earlier(protoco
 def test_windows_do_not_change_which_connections_a_server_identifies(
     protocol: str, window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server is told behind the bytes that are looked at, or before: whichever, in one window as in many."""
+    """The server is told after the bytes that are looked at, or before: whichever, in one window as in many."""
     recordings = recordings_of(protocol)
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", window_bytes)

@@ -73,7 +73,7 @@ def test_what_is_no_header_has_none_and_is_waited_for_no_longer(data: bytes) -> 
 
 
 def connection(protocol: str, header: bytes, size: int, with_syn: bool = True, count: int = 4) -> list[Segment]:
-    """Messages of a client behind a header, in segments of so many bytes; the server says nothing."""
+    """Messages of a client after a header, in segments of so many bytes; the server says nothing."""
     stream = header + b"".join(MAKERS[protocol][1](i) for i in range(count))
     syn = [Segment(seq=1000, flags=SYN), Segment(seq=5000, ack=1001, flags=SYN | ACK, from_server=True)]
     return [

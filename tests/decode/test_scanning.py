@@ -4,7 +4,7 @@ from mqpcap.decode import bytecode
 from mqpcap.decode.scanning import LayoutScanner, Scanners
 from mqpcap.protocols import protocols
 
-# blipmq: a four-byte length, then type, correlation id and body; POLL is 17 bytes behind the length.
+# blipmq: a four-byte length, then type, correlation id and body; POLL is 17 bytes after the length.
 POLL = bytes.fromhex("00000011 09 0000000000000009 00000000 00000003")
 
 
@@ -35,7 +35,7 @@ def test_search_skips_what_is_no_message() -> None:
 
 
 def test_last_message_of_a_search_may_be_truncated_after_its_length() -> None:
-    """The gap behind the second POLL begins in its header: its length was captured, its correlation id not wholly."""
+    """The gap after the second POLL begins in its header: its length was captured, its correlation id not wholly."""
     view = memoryview(b"\x09\0\0" + POLL + POLL[:12])
 
     assert scanner("blipmq", "c2s").search(view, 0, len(view), True, 2) == (3, True)

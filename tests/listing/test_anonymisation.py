@@ -178,7 +178,7 @@ def test_compressed_bodies_are_compressed_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_proxy_header_names_no_client_any_more(header: bytes, tmp_path: Path) -> None:
-    """HELLO and its ACK behind a header of version 1 or 2: 203.0.113.9 is cb 00 71 09."""
+    """HELLO and its ACK after a header of version 1 or 2: 203.0.113.9 is cb 00 71 09."""
     hello, ack = bytes.fromhex("0000000b0100000000000000010001"), bytes.fromhex("00000011050000000000000001" + 16 * "0")
     segments = [Segment(b"", 99, 0, SYN), Segment(b"", 499, 100, SYN | ACK, True), Segment(header + hello, 100, 500)]
     segments += [Segment(ack, 500, 100 + len(header + hello), from_server=True)]

@@ -194,7 +194,7 @@ def test_a_misfit_is_masked_after_its_header() -> None:
 
 
 def test_bits_of_a_hidden_number_are_hidden() -> None:
-    """They have no bytes of their own; what is empty behind a secret hides nothing."""
+    """They have no bytes of their own; what is empty after a secret hides nothing."""
     plain = message("plain", U8("n"), Bits("low", of="n", mask=3), Bytes("none", prefix=1), U8("z"))
     other = message("other", Bytes("key", size=1, secret=True), Bytes("empty", size=0), GreedyBytes("rest"))
     toy = protocol_of(Layout("toy", "c2s", {ANY: (plain, other)}))

@@ -28,7 +28,7 @@ CHANGES = frozenset({"capture", "capture_file", "first_packet", "last_packet", "
 
 
 def blipmq(frame_type: int, correlation_id: int, payload: bytes = b"") -> bytes:
-    """A frame of BlipMQ version 1 (frame.rs): length behind itself, type, id, payload."""
+    """A frame of BlipMQ version 1 (frame.rs): length of all that follows, type, id, payload."""
     return (9 + len(payload)).to_bytes(4, "big") + bytes([frame_type]) + correlation_id.to_bytes(8, "big") + payload
 
 

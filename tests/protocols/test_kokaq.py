@@ -569,7 +569,7 @@ def test_grpc_is_not_claimed(pcaps: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["lost", "snapped", "reordered", "conflict"])
 def test_whole_frames_of_a_damaged_capture_are_frames_of_the_whole_one(pcaps: Path, fault: str) -> None:
-    """What was held when a gap showed used to be joined with the bytes behind the gap."""
+    """What was held when a gap showed used to be joined with the bytes after the gap."""
     rows = dissected(pcaps / "kokaq" / "doc_session.pcap")
     whole = {place(m): (m["frame_len"], f["opcode"]) for m, f in rows}
     damaged = dissected(pcaps / "faults" / f"kokaq_{fault}.pcap")

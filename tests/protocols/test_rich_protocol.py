@@ -104,7 +104,7 @@ def test_the_text_for_people_has_the_body(folder: Path) -> None:
 
 
 def test_explain_knows_the_fields_and_keeps_the_secret(folder: Path) -> None:
-    login = mqpcap(folder, "explain", "depot.pcap", "--at", "5")  # behind four packets of the handshakes
+    login = mqpcap(folder, "explain", "depot.pcap", "--at", "5")  # after four packets of the handshakes
     wide = mqpcap(folder, "explain", "depot.pcap", "--at", "9")
 
     assert "Depot / Depot LOGIN" in login and 'user = "ann"' in login

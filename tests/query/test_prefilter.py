@@ -85,7 +85,7 @@ def ends(path: str) -> list[str]:
 
 @pytest.mark.parametrize("path", SAMPLES)
 def test_rows_are_the_same_with_and_without(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # So that there are windows behind the one that tells.
+    # So that there are windows after the one that tells.
     monkeypatch.setattr(windows, "WINDOW_BYTES", max((ROOT / path).stat().st_size // 8, 500))
     for end in ends(path):
         asked = query(f"connection == {end}")

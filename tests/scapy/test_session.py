@@ -210,7 +210,7 @@ def test_message_of_a_stream_waits_for_its_last_byte(cls: type[Message], message
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if name != "fq message"])
 def test_message_in_two_segments_comes_whole_from_scapys_tcp_session(name: str) -> None:
-    """But for a message that no header begins, wherever it is cut; those are known behind a client's word only."""
+    """But for a message that no header begins, wherever it is cut; those are known after a client's word only."""
     cls, message = WHOLE[name]
     raw = bytes(message)
     assert cls.of_protocol is not None

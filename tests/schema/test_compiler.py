@@ -141,7 +141,7 @@ def test_a_condition_of_another_class_is_refused() -> None:
 
 
 def test_a_header_of_no_fixed_size_is_refused() -> None:
-    """The body is looked for behind as many bytes as the header's fields take."""
+    """The body is looked for after as many bytes as the header's fields take."""
     header = message("head", U8("a"), If(U8("op"), when="a"))
     layout = Layout("toy", "c2s", {ANY: (message("body", GreedyBytes("rest")),)}, header, "op")
 

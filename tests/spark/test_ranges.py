@@ -129,7 +129,7 @@ def pcapng(path: Path, out: Path, order: str = "<", count: int = 30) -> Path:
 
 
 def test_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a header, in a body, at a border, behind the end: numbers, times and bytes are those of the capture."""
+    """In a header, in a body, at a border, after the end: numbers, times and bytes are those of the capture."""
     capture = only(first_packets(PCAPS / "kokaq/go1_session.pcap", tmp_path / "x.pcap", 11))
     cut = SharePlan(2)
     whole = expected(capture, cut)

@@ -25,7 +25,7 @@ PRINTS = fingerprints(RowPolicy().seeds)
 
 @dataclass(frozen=True)
 class End:
-    """How a connection ended, and the offsets behind which bytes of each side hold no message (-1: none)."""
+    """How a connection ended, and the offsets after which bytes of each side hold no message (-1: none)."""
 
     ended: bool = True
     all_acknowledged: bool = True
@@ -95,7 +95,7 @@ def closing(ends: Mapping[int, End]) -> ConnectionEnds:
 
 
 def watermarks_after(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Watermarks:
-    """How far a capture was read behind a part. ``lost``: connection and time of what clients sent and the server
+    """How far a capture was read after a part. ``lost``: connection and time of what clients sent and the server
     acknowledged, and was not captured: a connection waits for it until its next message comes."""
     start, now = part[0]["ts_ns"], max(row["ts_ns"] for row in part)
     heard = {row["connection"]: row["ts_ns"] for row in fed if row["direction"] == "c2s"}

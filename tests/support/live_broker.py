@@ -1,6 +1,6 @@
 """A BlipMQ broker that is not one, and a client that asks it, on loopback: traffic for those who listen.
 
-Frames: four bytes of length (bytes behind them), a kind, an id of eight bytes, a body.
+Frames: four bytes of length (bytes after them), a kind, an id of eight bytes, a body.
 """
 
 import os
@@ -47,7 +47,7 @@ class Broker:
                 peer.sendall(frame(PONG, number) if kind == PING else frame(ACK, number, bytes(8)))
 
     def ask(self, exchange_count: int, each_s: float = 0.0) -> None:
-        """A client that says so many PINGs behind its HELLO and AUTH, and waits for every answer."""
+        """A client that says so many PINGs after its HELLO and AUTH, and waits for every answer."""
         with socket.create_connection(("127.0.0.1", self.port)) as mine, mine.makefile("rb") as heard:
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             begin_s = time.monotonic()
@@ -71,7 +71,7 @@ def until_listening(pid: int) -> None:
 def listening(pid: int) -> bool:
     """Whether a process takes packets of an interface: its packet socket runs, and it holds both ends of one pipe.
 
-    The pipe is opened behind the filter. While libpcap sets that, packets are thrown away.
+    The pipe is opened after the filter. While libpcap sets that, packets are thrown away.
     """
     with suppress(OSError):
         rows = [row.split() for row in Path("/proc/net/packet").read_text().splitlines()[1:]]

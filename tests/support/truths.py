@@ -3,7 +3,7 @@
 ``checked(pcap, truth)`` gives a Verdict: how many rows and values were compared, and one line per difference. From the
 shell, ``python tests/support/truths.py DIR`` prints a table of all captures below DIR.
 
-The bytes behind a row come from a small reassembly of our own here, so that hashes of whole frames do not rest on
+The bytes of a row come from a small reassembly of our own here, so that hashes of whole frames do not rest on
 the code they test.
 """
 

@@ -243,7 +243,7 @@ def test_forgotten_connections_take_their_history_along() -> None:
 
 @pytest.mark.parametrize("pause_ns", [STALE_NS, STALE_NS + 1])
 def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None:
-    """What comes again later with other bytes, and behind a hole, reads as if nothing had been forgotten."""
+    """What comes again later with other bytes, and after a hole, reads as if nothing had been forgotten."""
     client, other = ("10.0.0.9", 1), ("10.0.0.8", 1)
     opening = [Packet(client, B, 9, 0, SYN), Packet(B, client, 99, 10, SYN | ACK)]
     before = [Packet(client, B, 10, 100, ACK, bytes(1000)), Packet(client, B, 1030, 100, ACK, b"behind a hole")]

@@ -18,7 +18,7 @@ WAYS = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)), max_s
 
 
 def walked(packets: list[Packet], table: FlowTable | None = None) -> tuple[FlowTable, int]:
-    """A table behind the walk, and the row that it stopped at."""
+    """A table after the walk, and the row that it stopped at."""
     table = table or FlowTable()
     table.load_segments(segments(packets))
     return table, table.fast_path(0)
@@ -28,7 +28,7 @@ def walked(packets: list[Packet], table: FlowTable | None = None) -> tuple[FlowT
 def test_packets_find_their_connections_as_in_a_dictionary(
     ways: list[tuple[tuple[str, int], tuple[str, int]]], at: int
 ) -> None:
-    """Both directions are of one connection, whose sides are apart; also behind pickling."""
+    """Both directions are of one connection, whose sides are apart; also after pickling."""
     known: dict[frozenset[tuple[str, int]], tuple[int, tuple[str, int]]] = {}
     packets: dict[tuple[int, int], int] = {}
     for one, other in ways:

@@ -285,7 +285,7 @@ def test_wrapped_packets_cut_anywhere_are_counted():
             assert not segments.length.sum(), (name, length)
 
 
-# tshark 4.0 does not know these link types, expects a check sequence behind FabricPath, and the bytes of 802.11 in
+# tshark 4.0 does not know these link types, expects a check sequence after FabricPath, and the bytes of 802.11 in
 # CAPWAP in the wrong order.
 NOT_IN_TSHARK = {
     "MPLS link type", "PPP with direction", "PKTAP of old", "Broadcom tag", "Broadcom tag in front", "DSA", "EDSA",

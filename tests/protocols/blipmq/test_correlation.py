@@ -242,7 +242,7 @@ class Script:
 
 
 def test_publishes_are_silent_as_far_as_the_server_surely_came() -> None:
-    """The PONG says that all in front of its PING was handled, nothing of those behind."""
+    """The PONG says that all in front of its PING was handled, nothing of those after."""
     script = Script().ready()
     before = [script.c(PUBLISH, k, topic="a", qos=k % 2, body=k) for k in range(10, 14)]
     script.c(PING, 20), script.s(PONG, 20)
@@ -320,7 +320,7 @@ def test_of_two_equal_acks_none_is_taken_for_the_refused_one() -> None:
 
 
 def test_polls_of_an_empty_queue_are_not_what_a_later_message_answers() -> None:
-    """Capture qos1, C14: the delivery answers the POLL behind the PUBLISH; its id is the tag."""
+    """Capture qos1, C14: the delivery answers the POLL after the PUBLISH; its id is the tag."""
     script = Script().ready()
     script.c(SUBSCRIBE, 3, topic="a", qos=1), script.s(ACK, 3, sub=2)
     early = [script.c(POLL, i, sub=2) for i in range(4, 8)]
@@ -391,7 +391,7 @@ def test_a_late_start_is_ready_only_if_the_server_says_so() -> None:
 
 @pytest.mark.parametrize(("covered", "state"), [(True, "silent"), (False, "unknown")])
 def test_a_late_start_that_nothing_was_refused_was_ready(covered: bool, state: str) -> None:
-    """The server closed behind all: in any other state it had answered."""
+    """The server closed after all: in any other state it had answered."""
     script = Script()
     publish = script.c(PUBLISH, 4, topic="a", qos=0, body=1)
 

@@ -75,7 +75,7 @@ def test_parts_of_json_are_bounded() -> None:
 
 
 def test_hostile_strings_take_linear_time() -> None:
-    """No end, and a quote behind every backslash."""
+    """No end, and a quote after every backslash."""
     with ended_if_hung():
         found = body(b"[" * 600 + b'"' + b'\\"' * 500_000)
 
