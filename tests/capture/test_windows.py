@@ -12,7 +12,7 @@ from mqpcap.capture import windows
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = ["faults/flymq_snapped", "msgq/by_document"]
 """Small ones: all captures are read in small windows by ``test_variations.py``."""
-ONE_PACKET, FEW_PACKETS = 64, 4096
+WINDOW_BYTES = 4096
 
 
 def rows(result: Result, *without: str) -> tuple[list[Any], ...]:
@@ -24,11 +24,11 @@ def rows(result: Result, *without: str) -> tuple[list[Any], ...]:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_windows_change_no_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In windows of a few packets; for those of one see ``test_variations.py`` and below."""
+    """In windows of a few packets."""
     path = PCAPS / f"{name}.pcap"
     whole = read(path)
 
-    monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_PACKETS)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", WINDOW_BYTES)
 
     assert rows(read(path)) == rows(whole)
 
