@@ -439,7 +439,7 @@ from in_process_spark import InProcessSpark
 from mqpcap.capture import captures
 from mqpcap.pipeline import Options
 from mqpcap.spark import job
-job.export(InProcessSpark(), captures(sys.argv[1:2]).captures, sys.argv[2], Options(), share_count=4)
+job.export(InProcessSpark(), captures(sys.argv[1:2]).captures, sys.argv[2], Options(), share_count=2)
 """
 
 
@@ -457,7 +457,7 @@ def test_command_after_a_killed_one_gives_the_same_rows(
     assert running.wait() == -signal.SIGKILL
     assert not out.exists()
 
-    finished = command(str(twenty), "--out", str(out), "--shares", "4")
+    finished = command(str(twenty), "--out", str(out), "--shares", "2")
 
     assert finished.exit_code == 0, finished.stderr
     assert [len(capture.files) for capture in of_twenty.captures] == [20]
