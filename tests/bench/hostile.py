@@ -596,7 +596,7 @@ SHAPES: dict[Shape, int] = {
     60_000, damaged_connections: 20_000, kokaq_damaged: 150_000, msgq_damaged: 150_000, fq_damaged: 150_000,
     blipmq_damaged: 100_000, kokaq_one_way: 60_000, garbage: 50_000, deep: 100_000, strangers: 60_000, drips:
     600_000, framing_errors: 60_000, interfaces: 60_000, fetched: 20_000, inflating: 2_000, inflating_topics: 2_000,
-    days: 150, rotated_files: 150, separate_files: 150, kokaq_heads: 200_000, damaged_servers: 10_000, few: 450,
+    days: 300, rotated_files: 150, separate_files: 300, kokaq_heads: 200_000, damaged_servers: 10_000, few: 450,
 }  # fmt: skip
 """Each shape and the number it is made with first."""
 EXPORT = "export {path} --out {out} -q"
