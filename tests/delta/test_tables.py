@@ -109,6 +109,21 @@ def test_rows_of_a_capture_are_removed(tmp_path: Path) -> None:
     }
 
 
+def test_files_that_a_removal_rewrote_are_optimized(tmp_path: Path) -> None:
+    """What is left of a file of two captures has the table format's own types, as string_view."""
+    lake = tmp_path / "lake"
+    for path in (PCAPS / "fq" / "session.pcap", PCAPS / "fq" / "errors.pcap", PCAPS / "blipmq" / "qos1.pcap"):
+        add(lake, path)
+    add(lake, finish=True)
+    tables.remove_rows(lake, str(PCAPS / "fq" / "errors.pcap"))
+    before = of_lake(lake)
+
+    changed = {name: (old, new) for name, old, new in tables.optimize(lake, tables.committed_run(lake))}
+
+    assert changed["messages"][0] > changed["messages"][1] == 1
+    assert of_lake(lake) == before
+
+
 def test_errors_of_the_table_format_are_one_line(lake: Path) -> None:
     log = next((lake / "messages" / "_delta_log").glob("*.json"))
     log.write_text("{")

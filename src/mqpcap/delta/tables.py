@@ -28,6 +28,7 @@ from deltalake.transaction import (
     Transaction,
     create_table_with_add_actions,
 )
+from pyarrow.dataset import dataset
 
 from mqpcap.errors import OutputError, one_line
 from mqpcap.protocols import protocols
@@ -161,8 +162,13 @@ class LakeTables(RowFiles):
 
 def delta_schema(table: str) -> Schema:
     """The columns of a table in Delta's types, with their comments."""
+    return Schema.from_arrow(_columns(table).append(_PARTITION))
+
+
+def _columns(table: str) -> pa.Schema:
+    """The columns of a table's files; any may be null, as the table format has it."""
     columns = plain(TABLES[table]) if table in TABLES else plain(protocol_schema(protocols()[table]))
-    return Schema.from_arrow(pa.schema([*(field.with_nullable(True) for field in columns), _PARTITION]))
+    return pa.schema([field.with_nullable(True) for field in columns])
 
 
 def _add_action(folder: Path, file: TableFile, table: str, is_new: bool = True) -> AddAction:
@@ -252,7 +258,9 @@ def optimize(folder: Path, run: int) -> Iterator[tuple[str, int, int]]:
                 continue
             tables = LakeTables(folder, run)
             for paths in small.values():
-                rows = pa.concat_tables(pq.ParquetFile(folder / name / path).read() for path in sorted(paths))
+                files = [str(folder / name / path) for path in sorted(paths)]
+                # One schema: deltalake writes files of its own types, as string_view, where it deletes rows.
+                rows = dataset(files, schema=_columns(name)).to_table()
                 tables.write(name, _sorted(rows, name), DATES.get(name, "ts_ns"))
             tables.close()
             adding = [_add_action(folder / name, file, name, is_new=False) for file in tables.files]
