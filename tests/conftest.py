@@ -1,7 +1,9 @@
 """What every test shares: its markers, where captures and their truth lie, and Hypothesis without a clock."""
 
+import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,17 @@ IN_SESSION = frozenset(
     for name in ("job", "notebook", "questions", "readers", "readme", "rich_protocol", "source", "storage", "streaming")
 )
 """Files whose tests ask for the Spark session: one worker runs them all, so that there is one session to start."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Never search what is collected for garbage: all of it lives to the end, and a search takes half a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
