@@ -5,6 +5,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mqpcap"
@@ -25,6 +26,7 @@ def _folder(folder: Path) -> str:
     return "\n".join([f"**{name}/**", "", "| module | what it is |", "|---|---|", *rows, ""])
 
 
+@cache
 def first_line(path: Path) -> str:
     """The first line of a module's docstring, ready for a table's cell."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
