@@ -191,8 +191,8 @@ def test_filters_that_are_taken_change_no_row(spark: "SparkSession") -> None:
 
 
 @pytest.mark.parametrize(("filter_", "condition"), [
-    (GreaterThan(("op",), "m"), "op > 'm'"), (GreaterThanOrEqual(("frame_len",), 60), "frame_len >= 60"),
-    (LessThan(("frame_len",), 60), "frame_len < 60"), (LessThanOrEqual(("op",), "message"), "op <= 'message'"),
+    (GreaterThan(("op",), "message"), "op > 'message'"), (GreaterThanOrEqual(("op",), "message"), "op >= 'message'"),
+    (LessThan(("op",), "message"), "op < 'message'"), (LessThanOrEqual(("op",), "message"), "op <= 'message'"),
     (EqualTo(("dst_port",), 8765), "dst_port = 8765"),
     (In(("protocol",), ("fq", "msgq")), "protocol IN ('fq', 'msgq')"), (IsNull(("status",)), "status IS NULL"),
     (IsNotNull(("status",)), "status IS NOT NULL"),
