@@ -219,6 +219,59 @@ def test_a_reply_without_a_usable_acknowledgement_answers_what_was_captured_befo
     assert [(row["state"], row["reply_packet"]) for row in exchanges if row["request_packet"] == 6] == [("answered", 7)]
 
 
+def test_a_hole_after_what_a_reply_acknowledges_does_not_change_the_evidence(tmp_path: Path) -> None:
+    """A client's packet far ahead is captured before its PING, and read after the PONG in windows of one packet."""
+    login, accepted = _blipmq(2, 2, b"\0\7dev-key"), _blipmq(5, 2, bytes(8))
+    ping, pong = _blipmq(7, 5, b""), _blipmq(8, 5, b"")
+    to_poll, reply = 1 + len(HELLO + login), 1 + len(ANSWER + accepted)
+    to_ping = to_poll + len(POLL)
+    segments = [
+        Segment(seq=0, flags=SYN),
+        Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True),
+        Segment(HELLO, 1, 1),
+        Segment(ANSWER, 1, 1 + len(HELLO), from_server=True),
+        Segment(login, 1 + len(HELLO), 1 + len(ANSWER)),
+        Segment(accepted, 1 + len(ANSWER), to_poll, from_server=True),
+        Segment(POLL, to_poll, reply),
+        Segment(POLL, to_ping + 1024, reply),
+        Segment(ping, to_ping, reply),
+        Segment(pong, reply, to_ping + len(ping), from_server=True),
+    ]
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(pcap(segments, 5555))
+
+    assert differences(capture) == {}
+    exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
+    assert [row["how"] for row in exchanges if row["op"] == "PING"] == ["echo"]
+
+
+def test_requests_that_were_handled_before_the_state_showed_are_so_in_any_windows(tmp_path: Path) -> None:
+    """The delivery that answers the POLL is captured before the handshake, but has the time at which it was sent."""
+    login, subscribe = _blipmq(2, 2, b"\0\7dev-key"), _blipmq(4, 3, b"\0\6orders\1")
+    answers = [ANSWER, _blipmq(5, 2, bytes(8)), _blipmq(5, 3, bytes(7) + b"\x09")]
+    publishes = b"".join(_blipmq(3, number, b"\1\0\6orders%d" % number) for number in (4, 5, 6))
+    poll, delivery = _blipmq(9, 3, bytes(7) + b"\x09"), _blipmq(3, 1, b"\1\0\6orders4")
+    segments = [Segment(seq=0, flags=SYN), Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True)]
+    sent, received = 1, 1
+    for request, answer in zip((HELLO, login, subscribe), answers, strict=True):
+        segments += [
+            Segment(request, sent, received),
+            Segment(answer, received, sent + len(request), from_server=True),
+        ]
+        sent, received = sent + len(request), received + len(answer)
+    segments.append(Segment(publishes + poll, sent, received))
+    segments.append(Segment(delivery, received, sent + len(publishes + poll), from_server=True))
+    data = pcap(segments, 5555)
+    packets = records(data)
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], [packets[-1], *packets[:-1]]))
+
+    assert differences(capture) == {}
+    exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
+    assert [row["state"] for row in exchanges if row["op"] == "PUBLISH" and row["request_packet"]] == ["silent"] * 3
+    assert [row["state"] for row in exchanges if row["op"] == "POLL"] == ["answered"]
+
+
 @pytest.mark.parametrize(("is_acknowledged", "is_found_late"), [(False, False), (True, False), (True, True)])
 def test_bytes_that_are_missing_were_sent_at_most_a_delayed_acknowledgement_before_it_shows(
     is_acknowledged: bool, is_found_late: bool, tmp_path: Path

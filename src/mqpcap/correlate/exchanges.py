@@ -36,6 +36,7 @@ from mqpcap.schema.requests import (
     ServerHabits,
     State,
 )
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 STATES = pa.array([s.name.lower() for s in State], pa.string())
 EVIDENCE = pa.array([e.name.lower() for e in Evidence], pa.string())
@@ -184,7 +185,7 @@ class Exchanges:
                 all_acknowledged[i] &= whole_replies[i] and not contradicted
                 self._unconfirmed.discard(flow)
                 if all_acknowledged[i]:
-                    self.results.confirmed_from[flow] = 0
+                    self.results.confirmed_from[flow] = NO_OFFSET
         return self._apply_results(replace(ends, all_acknowledged=all_acknowledged))
 
     # -- rows out ------------------------------------------------------------------------------------------
@@ -341,14 +342,14 @@ def _causal_order(batch: Batch) -> NDArray[np.intp]:
 
 
 def _settle_confirmed(block: Block, proved: Mapping[int, int]) -> None:
-    """Connections showed their state: later rows were in it, earlier rows perhaps in another.
+    """Connections showed their state: requests from an offset on were in it, earlier ones perhaps in another.
 
     An earlier request may still get its reply, but without a reply its state is unknown.
     """
-    is_listed, first_row = _values_by_flow(block.column("flow"), proved)
+    is_listed, first_offset = _values_by_flow(block.column("flow"), proved)
     is_listed &= block.column("from_client")
     block.settle(is_listed & (block.kind == RequestKind.ONE_WAY), State.NOT_EXPECTED)
-    is_before = block.first_row + block.column("row_offset") < first_row
+    is_before = block.column("offset") < first_offset
     block.replace_silence(is_listed & is_before & (block.kind != RequestKind.ONE_REPLY), State.UNKNOWN)
 
 

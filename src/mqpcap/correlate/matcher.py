@@ -75,7 +75,7 @@ class RequestMatcher(TcpOrder):
     ``certain``: the alignment of the replies since the last anchor, without assumptions.
     ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
     ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
-    ``last_phantom``: index of the last phantom, or -1.
+    ``last_phantom``, ``acknowledged_phantom``: index of the last phantom, and of the last among those, or -1.
     ``quiet_ns``: the longest time from an optional request to its reply, 0 without a bound.
     ``usual_ns``: its shortest time from a request to a reply, 0 without a pair.
     ``state``, ``kinds``: the state of the connection, and the kinds of requests in it, by code.
@@ -98,6 +98,7 @@ class RequestMatcher(TcpOrder):
     client_keys: ClientKeys
     acknowledged: cython.Py_ssize_t
     last_phantom: cython.Py_ssize_t
+    acknowledged_phantom: cython.Py_ssize_t
     reply_count: cython.longlong
     state: cython.int
     state_next: cython.int
@@ -124,7 +125,8 @@ class RequestMatcher(TcpOrder):
         self.state_assumed = not started and bool(tables.confirming)
         self.state_contradicted = self.server_has_hole = self.is_answered = self.closed = False
         self.has_unpaired = self.was_restarted = False
-        self.acknowledged, self.last_phantom, self.reply_count, self.state_next = 0, -1, 0, -1
+        self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
+        self.reply_count, self.state_next = 0, -1
         self.skips_silent = not started or tables.initial_state == tables.midstream_state
         self.ring = None
 
@@ -273,6 +275,8 @@ class RequestMatcher(TcpOrder):
             q = self.ring[self.acknowledged]
             if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
                 break
+            if q.is_unread:
+                self.acknowledged_phantom = self.acknowledged
             self.acknowledged += 1
 
     @cython.cfunc
@@ -281,7 +285,7 @@ class RequestMatcher(TcpOrder):
         c: Alignment = self.certain
         self._acknowledge(r)
         self._use_unique_keys()
-        named: cython.Py_ssize_t = self._named(r) if self.last_phantom >= c.start else -1
+        named: cython.Py_ssize_t = self._named(r) if self.acknowledged_phantom >= c.start else -1
         if not c.add(PlacedReply(r, self.acknowledged, named, self._own_from(r))):
             self._give_up_span(self.acknowledged)
             self._acknowledge(r)
@@ -400,6 +404,7 @@ class RequestMatcher(TcpOrder):
             del self.ring[:place]
             self.acknowledged = max(self.acknowledged - place, 0)
             self.last_phantom -= place
+            self.acknowledged_phantom -= place
             place = 0
         self.acknowledged = max(self.acknowledged, place)
         c.restart(place)
@@ -458,12 +463,12 @@ class RequestMatcher(TcpOrder):
     def _evidence(self, r: Reply, start: cython.Py_ssize_t) -> cython.int:
         """Evidence of a certain pair; start: the place of the anchor before it.
 
-        If a request since the anchor is missing or unread, only an id proves the pair. Else order does if the first
-        request must be answered; if it need not be, the echo shows which request was answered.
+        If an acknowledged request since the anchor is missing or unread, only an id proves the pair. Else order does if
+        the first request must be answered; if it need not be, the echo shows which request was answered.
         """
         if not self.tables.echoes or r.echoes_nothing:
             return _ORDER
-        if start <= self.last_phantom:
+        if start <= self.acknowledged_phantom:
             return Evidence.ID
         return _ORDER if self._at(start).kind == _ONE_REPLY else Evidence.ECHO
 
@@ -571,7 +576,8 @@ class RequestMatcher(TcpOrder):
         """Begin again as after a late start, with the requests from a place on."""
         kept = self.ring[place:]
         del self.ring[:]
-        self.acknowledged, self.last_phantom, self.server_has_hole, self.was_restarted = 0, -1, False, True
+        self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
+        self.server_has_hole, self.was_restarted = False, True
         self._add_phantom(phantom_request(NO_OFFSET, NO_OFFSET, ANY_NUMBER))
         self.ring.extend(kept)
         for i in range(1, len(self.ring)):
@@ -596,7 +602,8 @@ class RequestMatcher(TcpOrder):
             self.state_contradicted = self.state_contradicted or code in tables.contradicting
             if code in tables.confirming:
                 self.state_assumed = False
-                self.results.confirmed_from[self.flow] = r.row if self.state_contradicted else 0
+                acknowledged: cython.longlong = self.client_read if r.ack == _NO_OFFSET else r.ack
+                self.results.confirmed_from[self.flow] = acknowledged if self.state_contradicted else _NO_OFFSET
         if code not in tables.state_after:
             return
         state: cython.int = tables.state_after[code].get(self.state, self.state)
@@ -621,7 +628,7 @@ class RequestMatcher(TcpOrder):
         q: Request
         self._enter(state)
         del self.ring[:]
-        self.acknowledged, self.last_phantom = 0, -1
+        self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
         for q in waiting:
             if q.is_unread:
                 self._add_phantom(q)

@@ -108,7 +108,8 @@ class MatchResults:
     ``states``: a row, its state, the next row, and so on. The first state of a row counts.
     ``kinds``: a row, its new kind, the next row, and so on.
     ``handled_to``: by flow: the stream offset up to which the server handled the client's bytes.
-    ``confirmed_from``: by flow that began before the capture: the first row that is certainly in the assumed state.
+    ``confirmed_from``: by flow that began before the capture: the stream offset from which the server certainly
+    handles the client's bytes in the assumed state.
     ``watched_flow``: the flow whose matcher gets ``replay``, -1 for none.
     ``open_bytes``: what the open messages and the keys of all matchers take. It stays when results are cleared.
     """
