@@ -245,6 +245,24 @@ def test_a_hole_after_what_a_reply_acknowledges_does_not_change_the_evidence(tmp
     assert [row["how"] for row in exchanges if row["op"] == "PING"] == ["echo"]
 
 
+def test_a_hole_and_a_reply_that_wait_go_on_in_order_of_time(tmp_path: Path) -> None:
+    """A late start of the server is read late, behind a client's hole, though its first reply came before the hole.
+
+    FlyMQ's session without one acknowledgement (packet 76), and with a request (packet 74) that is 64 kB too far ahead.
+    """
+    data = (PCAPS / "flymq" / "dlq_delayed_txn.pcap").read_bytes()
+    packets = records(data)[67:127]
+    ts, wire, request = packets[6]
+    packets[6] = ts, wire, request[:39] + bytes([request[39] ^ 1]) + request[40:]
+    del packets[8]
+    capture = tmp_path / "capture.pcap"
+    capture.write_bytes(capture_bytes(data[:24], packets))
+
+    assert differences(capture) == {}
+    exchanges = dissect(captures([str(capture)]).captures[0]).exchanges.to_pylist()
+    assert {row["how"] for row in exchanges if row["state"] == "likely"} == {"alternation"}
+
+
 def test_requests_that_were_handled_before_the_state_showed_are_so_in_any_windows(tmp_path: Path) -> None:
     """The delivery that answers the POLL is captured before the handshake, but has the time at which it was sent."""
     login, subscribe = _blipmq(2, 2, b"\0\7dev-key"), _blipmq(4, 3, b"\0\6orders\1")

@@ -143,18 +143,18 @@ class TcpOrder:
     # -- messages in order of time -------------------------------------------------------------------------
 
     @cython.cfunc
-    def _client_hole(self, end: cython.longlong) -> cython.void:
-        """Add a hole of the client that reaches to an offset."""
+    def _client_hole(self, end: cython.longlong, ts_ns: cython.longlong) -> cython.void:
+        """Add a hole of the client that reaches to an offset; ``ts_ns``: the time of the next message."""
         q: Request = phantom_request(self.client_read, end, _OPTIONAL_REPLY)
-        q.truncated = self.client_truncated
+        q.truncated, q.ts_ns = self.client_truncated, ts_ns
         self.client_read = end
         self.request(q)
 
     @cython.cfunc
-    def _server_hole(self, end: cython.longlong, ack: cython.longlong) -> cython.void:
-        """Add a hole of the server that reaches to an offset; ``ack``: the acknowledgement of the next message."""
+    def _server_hole(self, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong) -> cython.void:
+        """Add a hole of the server that reaches to an offset; ``ack``, ``ts_ns``: those of the next message."""
         r: Reply = phantom_reply(end, ack, end - self.server_read, self.server_truncated)
-        self.server_read = end
+        self.server_read, r.ts_ns = end, ts_ns
         self.reply(r)
 
     @cython.cfunc
@@ -252,17 +252,19 @@ class TcpOrder:
         """Go on with messages that waited, as far as both sides were read, or with all of them."""
         q: Request | None
         r: Reply | None
+        may_ask: cython.bint
+        may_answer: cython.bint
         requests, replies = self.waiting_requests, self.waiting_replies
         while requests or replies:
             q = requests[0] if requests else None
             r = replies[0] if replies else None
-            if q is not None and q.first_ack <= self.server_read and (r is None or r.offset >= q.first_ack):
+            may_ask = q is not None and q.first_ack <= self.server_read and (r is None or r.offset >= q.first_ack)
+            may_answer = r is not None and r.ack <= self.client_read and (q is None or q.offset >= r.ack)
+            # If neither acknowledges the other, the earlier one goes first, as it does where neither waits.
+            if q is not None and may_ask and (r is None or not may_answer or q.ts_ns <= r.ts_ns):
                 q.in_hole = r is not None and q.first_ack > r.end - r.hole_length and r.hole_length > 0
                 self._take_request(requests.popleft())
-            elif r is not None and (
-                (r.ack <= self.client_read and (q is None or q.offset >= r.ack))
-                or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)
-            ):
+            elif r is not None and (may_answer or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)):
                 self._take_reply(replies.popleft())
             elif q is not None and (r is not None or all_of_them):
                 # If a reply waits, too, each waits for the other: their acknowledgements are those of later packets.
@@ -291,9 +293,9 @@ class TcpOrder:
         ``replies_end``.
         """
         if not whole_requests:
-            self._client_hole(max(requests_end, self.client_read + 1))
+            self._client_hole(max(requests_end, self.client_read + 1), _NEVER)
         if not whole_replies:
-            self._server_hole(max(replies_end, self.server_read + 1), _NO_OFFSET)
+            self._server_hole(max(replies_end, self.server_read + 1), _NO_OFFSET, _NEVER)
         self.release(True)
         return self._finish(ended, orderly, whole_requests, whole_replies)
 
@@ -347,7 +349,7 @@ class _MessageColumns:
             if m.client_read == _NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
                 m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
-                m._client_hole(offset)
+                m._client_hole(offset, self.ts_ns[k])
         if end > m.client_read:
             m.client_read = end
         m.client_truncated = self.truncated[k]
@@ -387,7 +389,7 @@ class _MessageColumns:
             if m.server_read == _NO_OFFSET:
                 m.server_read = min(offset, self.acked_from[k]) if self.acked_from[k] != _NO_OFFSET else offset
             if offset > m.server_read:
-                m._server_hole(offset, ack)
+                m._server_hole(offset, ack, self.ts_ns[k])
         if end > m.server_read:
             m.server_read = end
         m.server_truncated = self.truncated[k]
