@@ -123,9 +123,8 @@ class Side:
         """Frame a chunk that follows a buffered chunk; returns the number of its bytes consumed."""
         self.buffered_chunk = None
         if buffered_chunk.offset + buffered_chunk.length != chunk.offset:
-            self.take(
-                replace(buffered_chunk, is_last=True), layouts, output
-            )  # bytes are missing after the buffered chunk
+            # Bytes are missing between the two chunks.
+            self.take(replace(buffered_chunk, is_last=True), layouts, output)
             return self.take(chunk, layouts, output)
         chunk = join([buffered_chunk, chunk])
         done = self.take(chunk, layouts, output)
@@ -142,11 +141,9 @@ class Side:
 
     def since_ns(self, chunk: StreamChunk, done: int) -> int:
         """Capture time of the first unconsumed byte of a chunk or of the buffered chunk before it."""
-        return (
-            chunk.first_packet(chunk.offset + done)[0]
-            if self.buffered_chunk is None
-            else self.buffered_chunk.packet(0)[0]
-        )
+        if self.buffered_chunk is not None:
+            return self.buffered_chunk.packet(0)[0]
+        return chunk.first_packet(chunk.offset + done)[0]
 
     def end(self, output: FoundMessages) -> None:
         """End the side: emit the partial message and the skipped range."""
