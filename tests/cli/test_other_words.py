@@ -24,7 +24,7 @@ def run(*words: str) -> Ended:
         (["show", SESSION, "-f", "%t %p"], "--fields chooses their columns"),
         (["-r", SESSION, "-z", "expert"], "-z expert: that is mqpcap info INPUT"),
         (["-r", SESSION, "-Y", "tcp.analysis.flags"], "; stats --connections counts bytes that were sent again"),
-        (["-r", SESSION, "-T", "fields", "-e", "frame.time_relative"], "; show -t r writes times since the first"),
+        (["-r", SESSION, "-T", "fields", "-e", "frame.time_delta"], "counts from the line before"),
         (["-r", SESSION, "-T", "fields", "-e", "time"], "there is no column 'time'; did you mean ts?"),
         (["-r", SESSION, "-Y", "kokaq.status == Fail"], "; names are in kokaq.status_name"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from running import ROOT, objects, run
 
 from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _limited
+from mqpcap.listing.field_lines import DEFAULT_FIELDS
 from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.tables.schemas import KEYS
 
@@ -27,7 +28,8 @@ def test_json_has_what_the_tables_have_without_nulls(tmp_path: Path) -> None:
     said = {tuple(str(row[name]) for name in key): row for row in rows}
     for message in stored["messages"]:
         row = said[tuple(str(message[name]) for name in key)]
-        assert set(row) - {"fields", "exchange", "connection", "client", "server"} == {
+        others = {"topic", "packet", "state", "latency_ns", "body", "body_hex", "payload", "payload_hex"}
+        assert set(row) - others - {"fields", "exchange", "connection", "client", "server"} == {
             name for name, value in message.items() if value is not None
         }
         client = "src" if row["direction"] == "c2s" else "dst"
@@ -41,6 +43,31 @@ def test_json_has_what_the_tables_have_without_nulls(tmp_path: Path) -> None:
             told = {field.removesuffix("_hex") for field in row["fields"]}  # type: ignore[attr-defined]
             assert told <= there
             assert all(str(row[field]) == str(values[field]) for field in there - told)
+
+
+@pytest.mark.parametrize(
+    "path", [QOS1, "pcaps/flymq/fetch.pcap", "pcaps/fq/session.pcap", "pcaps/kokaq/doc_session.pcap"]
+)
+def test_json_has_the_names_of_fields_and_filters_at_the_top(path: str) -> None:
+    names = (*DEFAULT_FIELDS, "topic", "packet", "body", "payload", "connection_id")
+    values = objects(run("show", "-q", "--json", "--fields", ",".join(names), path))
+
+    rows = objects(run("show", "-q", "--json", path))
+
+    keys = {key for value in values for key in value}
+    assert [{key: row[key] for key in keys & set(row)} for row in rows] == values
+    assert {"topic", "state", "latency_ns"} <= keys
+
+
+def test_a_connection_id_of_any_output_selects_its_connection() -> None:
+    (row, *_), (record, *_) = (
+        objects(run("show", "-q", "--json", *form, "--op", "POLL", QOS1)) for form in ((), ("--body-encoding", "text"))
+    )
+    value = run("show", "-q", "--fields", "connection_id", "--op", "POLL", "-c", "1", QOS1).stdout.strip()
+
+    assert row["connection_id"] == record["connection_id"] == value
+    chosen = objects(run("show", "-q", "--json", "--connection", value, QOS1))
+    assert {x["connection"] for x in chosen} == {row["connection"]}
 
 
 def test_json_says_bytes_as_text_or_as_hex() -> None:

@@ -1,5 +1,7 @@
 """Values of messages by the names of filters."""
 
+from decimal import Decimal
+
 import pytest
 
 import mqpcap
@@ -27,6 +29,22 @@ def test_values_are_those_of_the_message_its_exchange_and_its_protocol() -> None
     of_reply = dict(zip(reader.names, reader.values(reply), strict=True))
     assert (of_reply["request_packet"], of_reply["reply_packet"], of_reply["is_reply"]) == (10, 11, True)
     assert of_reply["reply_ts_ns"] == reply.message["ts_ns"] == values["reply_ts_ns"]
+
+
+def test_times_as_wireshark_names_them_are_seconds_and_filters_take_them() -> None:
+    """Packets 10 and 11 of the capture, 8.086 ms apart."""
+    names = ("frame.time_epoch", "frame.time_relative", "frame.time_delta_displayed", "ts_ns")
+    reader, (first, *_) = FieldReader(names), list(mqpcap.show(CORE))
+    begin_ns = first.first_ns
+
+    rows = [reader.values(row) for row in mqpcap.show(CORE, "packet in (10, 11)")]
+
+    for epoch, relative, _, ts_ns in rows:
+        assert Decimal(str(epoch)) * 10**9 == ts_ns
+        assert Decimal(str(relative)) * 10**9 == int(str(ts_ns)) - begin_ns
+    assert [row[2] for row in rows] == ["0.000000000", "0.008086000"]
+    for name, value in zip(names[:2], rows[1][:2], strict=True):
+        assert [row["first_packet"] for row in mqpcap.show(CORE, f"{name} == {value}")] == [11]
 
 
 def test_fields_in_lists_are_lists() -> None:

@@ -49,7 +49,7 @@ def body_records(row: MessageRow, encoding: Encoding) -> Iterator[Mapping[str, o
     for number, body in enumerate(texts or [None]):
         yield {
             "ts": ts, "file": message["capture_file"], "packet": message["first_packet"], "connection": connection,
-            "connection_id": f"{int(str(message['connection_id'])):016x}", "client": client, "server": server,
+            "connection_id": str(message["connection_id"]), "client": client, "server": server,
             "protocol": row.protocol, "direction": message["direction"], "op": message["op"],
             "topic": message["destination"], "group": message["group_name"], "message_id": message["message_id"],
             "correlation_id": message["correlation_id"], "partition": message["partition_id"],

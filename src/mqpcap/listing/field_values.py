@@ -6,12 +6,17 @@ commands and ``mqpcap.show``.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.line_times import seconds
 from mqpcap.query.filter_columns import STREAM, ColumnSource, bodies, column
+from mqpcap.query.wireshark_names import RELATIVE_TIME, TIME_SINCE_LINE
 from mqpcap.tables.json_lines import json_time
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint
+
+if TYPE_CHECKING:
+    from mqpcap.listing.reorder_buffer import MessageRow
 
 
 class FieldReader:
@@ -19,17 +24,24 @@ class FieldReader:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self._sources = {name: column(name).sources for name in self.names}
+        self._sources = {name: column(name).sources for name in self.names if name not in _TIMES}
+        self._before_ns: int | None = None
+        """The time of the line before."""
 
     def columns(self, protocol: str) -> tuple[str, ...]:
         """The columns of a protocol's table that are read."""
         return tuple({x.path[0] for sources in self._sources.values() for x in sources if x.table == protocol})
 
-    def values(self, row: MessageRow) -> list[object]:
+    def values(self, row: "MessageRow") -> list[object]:
         """The value of each name; a list where a message has several."""
-        return [self._value(name, row) for name in self.names]
+        values = [self._value(name, row) for name in self.names]
+        self._before_ns = _ts_ns(row)
+        return values
 
-    def _value(self, name: str, row: MessageRow) -> object:
+    def _value(self, name: str, row: "MessageRow") -> object:
+        if name == TIME_SINCE_LINE:
+            ts_ns = _ts_ns(row)
+            return seconds(ts_ns - (ts_ns if self._before_ns is None else self._before_ns), 9)
         if name in _COMPUTED:
             return _COMPUTED[name](row)
         for source in self._sources[name]:
@@ -39,7 +51,7 @@ class FieldReader:
         return None
 
 
-def _source_value(source: ColumnSource, row: MessageRow) -> object:
+def _source_value(source: ColumnSource, row: "MessageRow") -> object:
     if source.table == "messages":
         return row.message[source.path[0]]
     if source.table == "exchanges":
@@ -55,7 +67,7 @@ def _nested(value: object, path: Sequence[str]) -> object:
     return value
 
 
-def _exchange_value(name: str, row: MessageRow) -> object:
+def _exchange_value(name: str, row: "MessageRow") -> object:
     exchange = row.exchange
     if exchange is None:
         return None
@@ -65,34 +77,42 @@ def _exchange_value(name: str, row: MessageRow) -> object:
     is_own = exchange.is_request == (end == "request")
     if what == "packet":
         return row.message["first_packet"] if is_own else exchange.packet
-    own_ns, latency_ns = int(str(row.message["ts_ns"])), exchange.latency_ns
+    own_ns, latency_ns = _ts_ns(row), exchange.latency_ns
     if is_own or latency_ns is None:
         return own_ns if is_own else None
     return own_ns + latency_ns if exchange.is_request else own_ns - latency_ns
 
 
-def _end(row: MessageRow, end: str) -> tuple[object, object]:
+def _end(row: "MessageRow", end: str) -> tuple[object, object]:
     """Address and port of the client or the server."""
     side = "src" if (end == "client") == (row.message["direction"] == "c2s") else "dst"
     return row.message[f"{side}_ip"], row.message[f"{side}_port"]
 
 
-def _time(row: MessageRow) -> object:
-    return json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
+def _ts_ns(row: "MessageRow") -> int:
+    return int(str(row.message["ts_ns"]))
 
 
-def _number(row: MessageRow) -> int:
+def _time(row: "MessageRow") -> object:
+    return json_time(_ts_ns(row))
+
+
+def _number(row: "MessageRow") -> int:
     return int(str(row.message[CONNECTION_NUMBER]))
 
 
 @cache
-def _of_end(end: str, index: int) -> Callable[[MessageRow], object]:
+def _of_end(end: str, index: int) -> Callable[["MessageRow"], object]:
     return lambda row: _end(row, end)[index]
 
 
-_COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
+_TIMES = (RELATIVE_TIME, TIME_SINCE_LINE)
+"""Names of Wireshark that no column has."""
+_COMPUTED: Mapping[str, Callable[["MessageRow"], object]] = {
     "ts": _time,
     "frame.time": _time,
+    "frame.time_epoch": lambda row: seconds(_ts_ns(row), 9),
+    RELATIVE_TIME: lambda row: seconds(_ts_ns(row) - row.first_ns, 9),
     "connection": lambda row: f"c{_number(row)}",
     STREAM: lambda row: _number(row) - 1,
     "client": lambda row: endpoint(*_end(row, "client")),
@@ -104,7 +124,7 @@ _COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
 }
 
 
-def message_bodies(row: MessageRow) -> Iterator[bytes]:
+def message_bodies(row: "MessageRow") -> Iterator[bytes]:
     """The bodies of a message: user payload, one for each record of a list."""
     for path, _ in bodies(row.protocol):
         yield from _leaves(_nested(row.fields.get(path[0]), path[1:]))

@@ -41,11 +41,11 @@ class _Since:
         return f"{seconds(ts_ns - since_ns):>12}"
 
 
-def seconds(time_ns: int) -> str:
-    """Nanoseconds as seconds with six digits.
+def seconds(time_ns: int, digits: int = 6) -> str:
+    """Nanoseconds as seconds with six digits, or up to nine.
 
     >>> seconds(1_500_000_000), seconds(-1000)
     ('1.500000', '-0.000001')
     """
     sign, rest_ns = "-" if time_ns < 0 else "", abs(time_ns)
-    return f"{sign}{rest_ns // 1_000_000_000}.{rest_ns % 1_000_000_000 // 1000:06d}"
+    return f"{sign}{rest_ns // 1_000_000_000}.{f'{rest_ns % 1_000_000_000:09d}'[:digits]}"

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
 from mqpcap.listing.extra_columns import BYTES
+from mqpcap.listing.field_values import FieldReader
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.query import MessageSelector, exchanges_of
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
@@ -76,6 +77,8 @@ class MessageRow(NamedTuple):
     message: Mapping[str, object]
     fields: Mapping[str, object]
     exchange: Exchange | None = None
+    first_ns: int = 0
+    """The time of the first packet of its capture."""
 
     def __getitem__(self, name: Any) -> Any:
         """The value of a column, or of a field as ``route`` or ``fq.route``; with a number as of any tuple."""
@@ -101,6 +104,8 @@ class MessageRow(NamedTuple):
         return self.message[BYTES]  # type: ignore[return-value]  # a column of bytes
 
 
+OTHER_NAMES = FieldReader(("topic", "packet", "state", "latency_ns", "body", "payload"))
+"""Names of filters for values that have no column of ``messages`` with this name."""
 EXACT = tuple(field.name for field in MESSAGES if is_exact(field.name))
 """Columns of ``messages`` whose numbers are strings in JSON."""
 
@@ -111,7 +116,10 @@ def json_line(row: MessageRow) -> str:
 
 
 def message_object(row: MessageRow) -> dict[str, Json]:
-    """The message as JSON: its columns, its ends by name, the fields that no column has, and its exchange."""
+    """The message as JSON: its columns, its ends by name, the fields that no column has, and its exchange.
+
+    Values that filters and ``--fields`` know by another name have that name, too.
+    """
     columns: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
     for name in EXACT:
         columns[name] = str(columns[name])
@@ -126,7 +134,7 @@ def message_object(row: MessageRow) -> dict[str, Json]:
     }
     if row.exchange is not None:
         columns["exchange"] = exchange_object(row.exchange)
-    return columns
+    return columns | json_object(dict(zip(OTHER_NAMES.names, OTHER_NAMES.values(row), strict=True)))
 
 
 class _Run:
@@ -175,6 +183,7 @@ class ReorderBuffer:
         self.size_bytes = 0
         """Bytes of the buffered rows."""
         self._selected = MessageSelector(wanted.query, self._keep, MAX_ASKING_BYTES)
+        self._first_ns = 0
         self._begins: dict[str, int] = {}
         """By file, the time of its first message."""
 
@@ -193,6 +202,7 @@ class ReorderBuffer:
 
     def add(self, output: Output, first_ns: int) -> None:
         """Add rows of any table; ``first_ns``: the first time of the capture."""
+        self._first_ns = first_ns
         if self._wanted.tally is not None:
             self._wanted.tally.look(output, first_ns)
         if output.fields is not None:
@@ -276,7 +286,7 @@ class ReorderBuffer:
             n = min(slice_rows, stop - a)
             messages, fields = _dicts(shown.slice(a, n)), _dicts(fields_shown.slice(a, n))
             for message, values, exchange in zip(messages, fields, islice(exchanges, n), strict=True):
-                yield MessageRow(self._number, run.protocol, message, values, exchange)
+                yield MessageRow(self._number, run.protocol, message, values, exchange, self._first_ns)
 
     def _exchanges(self, run: _Run, start: int, n: int) -> Iterator[Exchange | None]:
         """The exchange of each message, or None."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
 from mqpcap.query.filter_columns import ALIASES, PAYLOAD, STREAM, column
+from mqpcap.query.wireshark_names import RELATIVE_TIME, TIME_SINCE_LINE
 from mqpcap.tables.schemas import (
     CAPTURES,
     CONNECTIONS,
@@ -40,6 +41,8 @@ COMPUTED = (
     (STREAM, "int64", "number of the connection from 0, as Wireshark counts: c7 is 6"),
     ("is_request", "bool", "whether the message is a request with a row in exchanges"),
     ("is_reply", "bool", "whether the message is a reply with a row in exchanges"),
+    (RELATIVE_TIME, "string", "seconds since the first packet; not with --by"),
+    (TIME_SINCE_LINE, "string", "seconds since the line before; with --fields only"),
     (PAYLOAD, "binary", "user payload in any protocol: the fields that --bodies acts on"),
 )
 """Names of messages that are no columns of a table, with types and meanings."""
@@ -84,7 +87,10 @@ def fields(name: str | None = None) -> Sequence[Field]:
 
 @cache
 def _groups() -> Sequence[tuple[str, Sequence[Field]]]:
-    computed = [Field(name, "message", type_, None, (), meaning, (), True) for name, type_, meaning in COMPUTED]
+    computed = [
+        Field(name, "message", type_, None, (), meaning, (), name != TIME_SINCE_LINE)
+        for name, type_, meaning in COMPUTED
+    ]
     tables = [(table, list(_of_schema(table, schema))) for table, schema in TABLES.items()]
     of_protocols = [
         (name, list(_of_schema(name, protocol_schema(protocol), prefix=f"{name}.")))

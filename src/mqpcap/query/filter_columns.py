@@ -15,6 +15,7 @@ from mqpcap.decode.columns import column_type
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
 from mqpcap.query.values import ValueKind
+from mqpcap.query.wireshark_names import RELATIVE_TIME
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 
@@ -53,8 +54,8 @@ _KINDS = {
 }  # fmt: skip
 ALIASES = {
     "topic": "destination", "latency": "latency_ns", "connection": "connection_id", "packet": "first_packet",
-    "frame.number": "first_packet", "frame.time": "ts", "ip.src": "src_ip", "ip.dst": "dst_ip",
-    "tcp.srcport": "src_port", "tcp.dstport": "dst_port",
+    "frame.number": "first_packet", "frame.time": "ts", "frame.time_epoch": "ts", "ip.src": "src_ip",
+    "ip.dst": "dst_ip", "tcp.srcport": "src_port", "tcp.dstport": "dst_port",
 }  # fmt: skip
 """Further names of columns, those of Wireshark among them.
 
@@ -172,8 +173,8 @@ def numbers_by_name(column: FilterColumn) -> Mapping[str, str]:
 
 
 _ELSEWHERE = {
-    "frame.time_relative": "show -t r writes times since the first",
-    "frame.time_delta": "show -t d writes times since the line before",
+    RELATIVE_TIME: "filters and --fields have it",
+    "frame.time_delta": "it is of packets; frame.time_delta_displayed of --fields counts from the line before",
     "tcp.analysis": "stats --connections counts bytes that were sent again or are missing",
     "tcp.flags": "rows are messages; table connections has how a connection ended",
 }
@@ -187,7 +188,7 @@ _MEANT = {
 
 def names() -> list[str]:
     """All names that a filter may use."""
-    return sorted({*_common_columns(), *_protocol_fields()})
+    return sorted({*_common_columns(), *_protocol_fields(), RELATIVE_TIME})
 
 
 def column(name: str) -> FilterColumn:

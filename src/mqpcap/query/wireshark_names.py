@@ -16,6 +16,8 @@ EITHER_END = {
 """Names that match if either end of a message does; ``!=`` is true if neither end is equal, as in Wireshark 4."""
 RELATIVE_TIME = "frame.time_relative"
 """Seconds since the first packet."""
+TIME_SINCE_LINE = "frame.time_delta_displayed"
+"""Seconds since the line before: a value of lines, which no filter can test."""
 
 
 def columns_test(test: Comparison) -> Tree:
