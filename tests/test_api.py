@@ -11,7 +11,7 @@ from running import ROOT, objects, run, run_bytes
 
 import mqpcap
 from mqpcap import api
-from mqpcap.listing.reorder_buffer import json_line
+from mqpcap.listing.field_lines import json_line
 from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
 
 QOS1 = "pcaps/blipmq/qos1.pcap"

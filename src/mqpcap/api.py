@@ -41,8 +41,8 @@ from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.extraction import ExtractSummary, Split, find_packets, write_extract
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_lines import Style
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
-from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.listing.side_bytes import side_bytes
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import Trace, trace_messages

@@ -356,7 +356,7 @@ def explanations(path: Path, options: Sequence[str]) -> bytes:
     from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import ExplainedMessage
     from mqpcap.listing.extra_columns import WITH_BYTES
-    from mqpcap.listing.reorder_buffer import MessageRow
+    from mqpcap.listing.message_row import MessageRow
     from mqpcap.listing.row_bytes import explanation_of, row_secrets
     from mqpcap.pipeline import CapturePipeline
     from mqpcap.reading import Choices

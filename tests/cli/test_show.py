@@ -9,7 +9,7 @@ from running import ROOT, objects, run
 
 from mqpcap.cli.show import ROWS_AT_ONCE, _Enough, _limited
 from mqpcap.listing.field_lines import DEFAULT_FIELDS
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.tables.schemas import KEYS
 
 QOS1 = "pcaps/blipmq/qos1.pcap"

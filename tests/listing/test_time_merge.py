@@ -13,7 +13,7 @@ from mqpcap import pipeline
 from mqpcap.decode import columns
 from mqpcap.listing import reorder_buffer, time_merge
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.time_merge import merge
 from mqpcap.query import query
 from mqpcap.reading import Choices, Outcome

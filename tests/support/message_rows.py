@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mqpcap.capture import Capture, captures
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.time_merge import merge
 from mqpcap.query import EVERYTHING, Query
 from mqpcap.reading import Choices, Outcome

@@ -162,8 +162,8 @@ def _write_values(
     capture: "Capture", connection: "SelectedConnection", fields: "FieldLines | None", outcome: Outcome, meter: Meter
 ) -> None:
     """Write the messages as the values of fields, or as JSON."""
+    from mqpcap.listing.field_lines import json_line
     from mqpcap.listing.filters import Filter
-    from mqpcap.listing.reorder_buffer import json_line
     from mqpcap.listing.time_merge import merge
 
     text = fields or json_line

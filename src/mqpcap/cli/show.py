@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mqpcap.listing.filters import Filter
     from mqpcap.listing.line_times import TimeForm
     from mqpcap.listing.message_lines import Lines
-    from mqpcap.listing.reorder_buffer import MessageRow
+    from mqpcap.listing.message_row import MessageRow
     from mqpcap.listing.time_merge import Write
     from mqpcap.query import MatchTally, Query
 
@@ -82,7 +82,7 @@ class _Form:
 
     def text(self, lines: "Lines") -> "Callable[[MessageRow], str]":
         """Makes the text of a message."""
-        from mqpcap.listing.reorder_buffer import json_line
+        from mqpcap.listing.field_lines import json_line
 
         if self.body_encoding:
             return partial(_records, encoding=self.body_encoding)

@@ -40,7 +40,7 @@ from mqpcap.errors import MqpcapError, OutputError, let_go
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.explanation import FieldItem, SecretSpans, holds_secrets, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import best_attempt, operation
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mqpcap.errors import OutputError
 from mqpcap.listing.field_values import FieldReader, message_bodies
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from mqpcap.listing.connection_search import SelectedConnection
 from mqpcap.listing.hex_dump import dump
 from mqpcap.listing.message_lines import Style, content_words
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.message_words import latency
-from mqpcap.listing.reorder_buffer import MessageRow
 from mqpcap.query.filter_columns import bodies
 from mqpcap.wording import clock, plural, shown
 

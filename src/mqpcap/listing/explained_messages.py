@@ -23,9 +23,9 @@ from mqpcap.listing.explanation import (
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.hex_dump import dump
 from mqpcap.listing.message_lines import Paint, Style, line
+from mqpcap.listing.message_row import MessageRow, exchange_object
 from mqpcap.listing.message_search import PacketSearch, PlaceSearch
 from mqpcap.listing.message_words import value_text
-from mqpcap.listing.reorder_buffer import MessageRow, exchange_object
 from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.reading import Choices, Meter, Outcome

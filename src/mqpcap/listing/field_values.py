@@ -6,17 +6,13 @@ commands and ``mqpcap.show``.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from mqpcap.listing.line_times import seconds
-from mqpcap.query.filter_columns import STREAM, ColumnSource, bodies, column
-from mqpcap.query.wireshark_names import RELATIVE_TIME, TIME_SINCE_LINE
+from mqpcap.listing.message_row import MessageRow
+from mqpcap.query.filter_columns import RELATIVE_TIME, STREAM, TIME_SINCE_LINE, ColumnSource, bodies, column
 from mqpcap.tables.json_lines import json_time
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint
-
-if TYPE_CHECKING:
-    from mqpcap.listing.reorder_buffer import MessageRow
 
 
 class FieldReader:
@@ -32,13 +28,13 @@ class FieldReader:
         """The columns of a protocol's table that are read."""
         return tuple({x.path[0] for sources in self._sources.values() for x in sources if x.table == protocol})
 
-    def values(self, row: "MessageRow") -> list[object]:
+    def values(self, row: MessageRow) -> list[object]:
         """The value of each name; a list where a message has several."""
         values = [self._value(name, row) for name in self.names]
         self._before_ns = _ts_ns(row)
         return values
 
-    def _value(self, name: str, row: "MessageRow") -> object:
+    def _value(self, name: str, row: MessageRow) -> object:
         if name == TIME_SINCE_LINE:
             ts_ns = _ts_ns(row)
             return seconds(ts_ns - (ts_ns if self._before_ns is None else self._before_ns), 9)
@@ -51,7 +47,7 @@ class FieldReader:
         return None
 
 
-def _source_value(source: ColumnSource, row: "MessageRow") -> object:
+def _source_value(source: ColumnSource, row: MessageRow) -> object:
     if source.table == "messages":
         return row.message[source.path[0]]
     if source.table == "exchanges":
@@ -67,7 +63,7 @@ def _nested(value: object, path: Sequence[str]) -> object:
     return value
 
 
-def _exchange_value(name: str, row: "MessageRow") -> object:
+def _exchange_value(name: str, row: MessageRow) -> object:
     exchange = row.exchange
     if exchange is None:
         return None
@@ -83,32 +79,32 @@ def _exchange_value(name: str, row: "MessageRow") -> object:
     return own_ns + latency_ns if exchange.is_request else own_ns - latency_ns
 
 
-def _end(row: "MessageRow", end: str) -> tuple[object, object]:
+def _end(row: MessageRow, end: str) -> tuple[object, object]:
     """Address and port of the client or the server."""
     side = "src" if (end == "client") == (row.message["direction"] == "c2s") else "dst"
     return row.message[f"{side}_ip"], row.message[f"{side}_port"]
 
 
-def _ts_ns(row: "MessageRow") -> int:
+def _ts_ns(row: MessageRow) -> int:
     return int(str(row.message["ts_ns"]))
 
 
-def _time(row: "MessageRow") -> object:
+def _time(row: MessageRow) -> object:
     return json_time(_ts_ns(row))
 
 
-def _number(row: "MessageRow") -> int:
+def _number(row: MessageRow) -> int:
     return int(str(row.message[CONNECTION_NUMBER]))
 
 
 @cache
-def _of_end(end: str, index: int) -> Callable[["MessageRow"], object]:
+def _of_end(end: str, index: int) -> Callable[[MessageRow], object]:
     return lambda row: _end(row, end)[index]
 
 
 _TIMES = (RELATIVE_TIME, TIME_SINCE_LINE)
 """Names of Wireshark that no column has."""
-_COMPUTED: Mapping[str, Callable[["MessageRow"], object]] = {
+_COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
     "ts": _time,
     "frame.time": _time,
     "frame.time_epoch": lambda row: seconds(_ts_ns(row), 9),
@@ -124,7 +120,7 @@ _COMPUTED: Mapping[str, Callable[["MessageRow"], object]] = {
 }
 
 
-def message_bodies(row: "MessageRow") -> Iterator[bytes]:
+def message_bodies(row: MessageRow) -> Iterator[bytes]:
     """The bodies of a message: user payload, one for each record of a list."""
     for path, _ in bodies(row.protocol):
         yield from _leaves(_nested(row.fields.get(path[0]), path[1:]))

@@ -19,7 +19,7 @@ from mqpcap.tables.schemas import CONNECTION_NUMBER, KEYS
 from mqpcap.wording import clock, clock_second, endpoint, plural, shown
 
 if TYPE_CHECKING:
-    from mqpcap.listing.reorder_buffer import Exchange, MessageRow
+    from mqpcap.listing.message_row import Exchange, MessageRow
     from mqpcap.reading import Choices
 
 

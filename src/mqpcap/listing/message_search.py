@@ -18,7 +18,8 @@ from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinder, PacketPayload
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import MessageRow, ReorderBuffer
+from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.reorder_buffer import ReorderBuffer
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows

@@ -7,7 +7,7 @@ unescaped.
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from mqpcap.listing.reorder_buffer import Exchange
+from mqpcap.listing.message_row import Exchange
 from mqpcap.wording import shown
 
 PREVIEW_BYTES = 48

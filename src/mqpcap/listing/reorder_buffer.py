@@ -7,23 +7,19 @@ A row is released when the capture is REPLY_WAIT_NS past it, with the exchange d
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice, repeat
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
-from mqpcap.listing.extra_columns import BYTES
-from mqpcap.listing.field_values import FieldReader
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
+from mqpcap.listing.message_row import Exchange, MessageRow
 from mqpcap.query import MessageSelector, exchanges_of
-from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import CONNECTION_NUMBER, KEYS, MESSAGES
-from mqpcap.wording import endpoint
+from mqpcap.tables.schemas import KEYS
 
 REPLY_WAIT_NS = 1_000_000_000
 """Time in the capture that a row waits for its exchange and for earlier rows."""
@@ -40,101 +36,6 @@ SLICE_BYTES = 1 << 22
 _BEGIN = -(1 << 63)
 _KNOWN = ["connection_id", "request_direction", "state", "latency_ns", "server_ns", "how", "status", "error_code"]
 _KNOWN += [f"{end}_{column}" for end in ("request", "reply") for column in ("packet", "offset", "ts_ns")]
-
-
-class Exchange(NamedTuple):
-    """The exchange of a message.
-
-    ``packet``, ``offset``, ``file``: of the partner, the other message; the file only if it is another file.
-    ``status``, ``error_code``: of the reply.
-    """
-
-    is_request: bool
-    state: str
-    latency_ns: int | None
-    server_ns: int | None
-    packet: int | None
-    status: str | None
-    error_code: int | None
-    offset: int | None
-    file: str | None
-    how: str | None = None
-
-
-def exchange_object(exchange: Exchange) -> dict[str, Json]:
-    """An exchange as JSON: state, times, packet of the partner, and its file if it is another file."""
-    partner = "reply" if exchange.is_request else "request"
-    locations = {f"{partner}_packet": exchange.packet, f"{partner}_file": exchange.file}
-    times = {"latency_ns": exchange.latency_ns, "server_ns": exchange.server_ns}
-    return json_object({"state": exchange.state, **times, **locations})
-
-
-class MessageRow(NamedTuple):
-    """One message: its columns of ``messages``, those of its protocol's table, its exchange if known, and its bytes."""
-
-    capture: int
-    protocol: str
-    message: Mapping[str, object]
-    fields: Mapping[str, object]
-    exchange: Exchange | None = None
-    first_ns: int = 0
-    """The time of the first packet of its capture."""
-
-    def __getitem__(self, name: Any) -> Any:
-        """The value of a column, or of a field as ``route`` or ``fq.route``; with a number as of any tuple."""
-        if not isinstance(name, str):
-            return tuple.__getitem__(self, name)
-        field_name = name.removeprefix(f"{self.protocol}.")
-        return self.message[name] if name in self.message else self.fields[field_name]
-
-    def __getattr__(self, name: str) -> Any:
-        """The value of a column or a field: ``row.op``."""
-        if name.startswith("_") or (name not in self.message and name not in self.fields):
-            raise AttributeError(f"a {self.protocol} message has no {name!r}; mqpcap.fields() lists the names")
-        return self[name]
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Sort key among the rows of all captures."""
-        return self.message["ts_ns"], self.capture, self.message["first_packet"]  # type: ignore[return-value]  # of MESSAGES
-
-    @property
-    def data(self) -> bytes:
-        """Its bytes."""
-        return self.message[BYTES]  # type: ignore[return-value]  # a column of bytes
-
-
-OTHER_NAMES = FieldReader(("topic", "packet", "state", "latency_ns", "body", "payload"))
-"""Names of filters for values that have no column of ``messages`` with this name."""
-EXACT = tuple(field.name for field in MESSAGES if is_exact(field.name))
-"""Columns of ``messages`` whose numbers are strings in JSON."""
-
-
-def json_line(row: MessageRow) -> str:
-    """The message as one JSON object on a line."""
-    return json_text(message_object(row)) + "\n"
-
-
-def message_object(row: MessageRow) -> dict[str, Json]:
-    """The message as JSON: its columns, its ends by name, the fields that no column has, and its exchange.
-
-    Values that filters and ``--fields`` know by another name have that name, too.
-    """
-    columns: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
-    for name in EXACT:
-        columns[name] = str(columns[name])
-    columns["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES
-    if CONNECTION_NUMBER in columns:
-        columns["connection"] = f"c{columns.pop(CONNECTION_NUMBER)}"
-    ends = [endpoint(columns[f"{end}_ip"], columns[f"{end}_port"]) for end in ("src", "dst")]
-    columns["client"], columns["server"] = ends if columns["direction"] == "c2s" else ends[::-1]
-    fields = json_object(row.fields).items()
-    columns["fields"] = {
-        name: value for name, value in fields if name not in columns or str(value) != str(columns[name])
-    }
-    if row.exchange is not None:
-        columns["exchange"] = exchange_object(row.exchange)
-    return columns | json_object(dict(zip(OTHER_NAMES.names, OTHER_NAMES.values(row), strict=True)))
 
 
 class _Run:

@@ -14,7 +14,7 @@ from mqpcap.listing.explanation import (
     secret_spans,
 )
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.protocols import protocols
 from mqpcap.reading import Choices
 from mqpcap.schema.protocol import ANY, Direction

@@ -14,7 +14,7 @@ from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import SelectedConnection
 from mqpcap.listing.explanation import holds_secrets
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import MessageRow
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import row_secrets
 from mqpcap.listing.time_merge import merge
 from mqpcap.protocols import protocols

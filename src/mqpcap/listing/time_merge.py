@@ -21,7 +21,8 @@ from operator import attrgetter
 from mqpcap.capture import Capture, InputWait
 from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
 from mqpcap.listing.filters import Filter
-from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, MessageRow, ReorderBuffer
+from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, ReorderBuffer
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps

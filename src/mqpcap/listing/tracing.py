@@ -22,10 +22,11 @@ from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import read_again
 from mqpcap.listing.explained_messages import PacketName
 from mqpcap.listing.extra_columns import NUMBERED
+from mqpcap.listing.field_lines import message_object
 from mqpcap.listing.message_lines import ROOMY_WIDTH, Style, body_of, line
+from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.message_search import MessageSearch, PacketSearch
 from mqpcap.listing.message_words import latency
-from mqpcap.listing.reorder_buffer import MessageRow, message_object
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read

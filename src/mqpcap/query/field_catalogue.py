@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
-from mqpcap.query.filter_columns import ALIASES, PAYLOAD, STREAM, column
-from mqpcap.query.wireshark_names import RELATIVE_TIME, TIME_SINCE_LINE
+from mqpcap.query.filter_columns import ALIASES, PAYLOAD, RELATIVE_TIME, STREAM, TIME_SINCE_LINE, column
 from mqpcap.tables.schemas import (
     CAPTURES,
     CONNECTIONS,

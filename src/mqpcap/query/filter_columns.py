@@ -15,7 +15,6 @@ from mqpcap.decode.columns import column_type
 from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
 from mqpcap.query.values import ValueKind
-from mqpcap.query.wireshark_names import RELATIVE_TIME
 from mqpcap.schema.compiler import Program, compiled
 from mqpcap.tables.schemas import EXCHANGES, MESSAGES
 
@@ -66,6 +65,10 @@ _EXCHANGE_COLUMNS = (
     "status", "error_code",
 )  # fmt: skip
 STREAM = "tcp.stream"
+RELATIVE_TIME = "frame.time_relative"
+"""Seconds since the first packet."""
+TIME_SINCE_LINE = "frame.time_delta_displayed"
+"""Seconds since the line before: a value of lines, which no filter can test."""
 PAYLOAD = "payload"
 """The name for user payload in any protocol: the fields that ``--bodies`` acts on."""
 

@@ -7,6 +7,7 @@ are in `filter_columns.ALIASES`.
 import re
 
 from mqpcap.protocols import protocols
+from mqpcap.query.filter_columns import RELATIVE_TIME
 from mqpcap.query.grammar import Comparison, Logic, Tree
 
 EITHER_END = {
@@ -14,10 +15,6 @@ EITHER_END = {
     "tcp.port": ("src_port", "dst_port"),
 }  # fmt: skip
 """Names that match if either end of a message does; ``!=`` is true if neither end is equal, as in Wireshark 4."""
-RELATIVE_TIME = "frame.time_relative"
-"""Seconds since the first packet."""
-TIME_SINCE_LINE = "frame.time_delta_displayed"
-"""Seconds since the line before: a value of lines, which no filter can test."""
 
 
 def columns_test(test: Comparison) -> Tree:
