@@ -22,6 +22,7 @@ from mqpcap.tables.schemas import (
     KEYS,
     MESSAGES,
     PROBLEMS,
+    plain,
     protocol_schema,
 )
 
@@ -92,7 +93,7 @@ def _groups() -> Sequence[tuple[str, Sequence[Field]]]:
     ]
     tables = [(table, list(_of_schema(table, schema))) for table, schema in TABLES.items()]
     of_protocols = [
-        (name, list(_of_schema(name, protocol_schema(protocol), prefix=f"{name}.")))
+        (name, list(_of_schema(name, plain(protocol_schema(protocol)), prefix=f"{name}.")))
         for name, protocol in protocols().items()
     ]
     return [("message", computed), *tables, *of_protocols]

@@ -26,7 +26,7 @@ def table_schema(table: str) -> pa.Schema:
     """The columns of a table as `mqpcap export` writes them; raises KeyError for an unknown table."""
     if table in COMMON:
         return COMMON[table]
-    return tables.protocol_schema(protocols()[table])
+    return tables.plain(tables.protocol_schema(protocols()[table]))
 
 
 def batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

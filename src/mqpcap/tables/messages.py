@@ -22,7 +22,6 @@ from mqpcap.arrays import (
     append_columns,
     codes_of,
     constant,
-    dictionary,
     factorize,
     file_text,
     single_array,
@@ -38,7 +37,7 @@ from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
 from mqpcap.schema.requests import Fingerprints
-from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US, protocol_schema
+from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US, as_declared, protocol_schema
 from mqpcap.tcp.flows import FlowColumns
 
 SECRET = "***"
@@ -157,8 +156,8 @@ def message_rows(
     columns |= _connection_columns(columns, *_facts_by_row(protocol, program, frames, connections))
     if not policy.show_secrets:
         columns |= _without_misread_secrets(protocol, columns, records.table)
-    for name in REPEATING & columns.keys():
-        columns[name] = _repeating(columns[name])
+    types = _declared_types(protocol)
+    columns = {name: as_declared(array, types[name]) for name, array in columns.items()}
     chunk = _tables(protocol, columns, n, policy)
     if not pairs_requests:
         return chunk, None
@@ -200,11 +199,16 @@ def _tables(protocol: MessageQueue, columns: Mapping[str, pa.Array], n: int, pol
     fields = {name[2:]: array for name, array in columns.items() if name.startswith("f.")}
     schema = pa.schema([field for field in TABLES["messages"] if policy.needs((field.name,))])
     every = [columns[field.name] if field.name in columns else pa.nulls(n, field.type) for field in schema]
-    keys = [field for field in schema if field.name in KEYS]
-    described = protocol_schema(protocol)
-    fields_schema = pa.schema([*keys, *(described.field(name).with_type(fields[name].type) for name in fields)])
-    fields |= {field.name: columns[field.name] for field in keys}
-    return MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(fields, schema=fields_schema))
+    keys = {field.name: columns[field.name] for field in schema if field.name in KEYS}
+    fields_schema = pa.schema([protocol_schema(protocol).field(name) for name in (*keys, *fields)])
+    return MessageTables(protocol.name, pa.table(every, schema=schema), pa.table(keys | fields, schema=fields_schema))
+
+
+@cache
+def _declared_types(protocol: MessageQueue) -> Mapping[str, pa.DataType]:
+    """The types of both tables, by name here: fields of the protocol begin with ``f.``."""
+    fields = {f"f.{field.name}": field.type for field in protocol_schema(protocol)}
+    return {field.name: field.type for field in TABLES["messages"]} | fields
 
 
 READ_BY_DERIVE = ("op", "op_code", "direction", "flaw")
@@ -542,8 +546,3 @@ def _renamed(columns: Mapping[str, pa.Array], facts: Sequence[ConnectionFacts], 
         mapping, side = divmod(mapping_and_side, 2)
         names.append(None if codes[i] is None else mappings[mapping].get((DIRECTIONS[side], codes[i])))
     return pc.coalesce(pa.array(names, pa.string()).take(pa.array(name_index)), columns["op"].cast(pa.string()))
-
-
-def _repeating(array: pa.Array) -> pa.Array:
-    """A column of text as a dictionary."""
-    return pa.nulls(len(array), DICTIONARY_TEXT) if array.null_count == len(array) else dictionary(array)

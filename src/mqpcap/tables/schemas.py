@@ -9,7 +9,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from mqpcap.arrays import DICTIONARY_TEXT
+from mqpcap.arrays import DICTIONARY_TEXT, dictionary
 from mqpcap.decode.columns import column_type
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
@@ -260,7 +260,10 @@ TABLES = {
 
 @cache
 def protocol_schema(protocol: MessageQueue) -> pa.Schema:
-    """The table of a protocol: the columns of KEYS, then its fields, described by ``MessageQueue.meanings``."""
+    """A protocol's table as batches have it: the columns of KEYS, then its fields.
+
+    ``MessageQueue.meanings`` describes the fields.
+    """
     program, meanings = compiled(protocol), protocol.meanings
     fields = []
     for i, c in enumerate(program.columns):
@@ -268,7 +271,16 @@ def protocol_schema(protocol: MessageQueue) -> pa.Schema:
             values = (f"{n} {text}" for n, text in c.names)
             fields.append(column(c.name, column_type(program, i), meanings.get(c.name, ""), c.unit, values))
         if c.name_column is not None:
-            fields.append(column(c.name_column, pa.string(), f"name of {c.name}"))
+            fields.append(column(c.name_column, DICTIONARY_TEXT, f"name of {c.name}"))
     derived = [column(d.name, d.type, meanings.get(d.name, "")) for d in protocol.derived if not d.hidden]
     by_name = {field.name: field for field in (*fields, *derived)}
-    return pa.schema([*(MESSAGES.field(key) for key in KEYS), *by_name.values()])
+    return pa.schema([*(TABLES["messages"].field(key) for key in KEYS), *by_name.values()])
+
+
+def as_declared(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column of a batch in the type that its table declares, whatever values it has."""
+    if array.type == type_:
+        return array
+    if pa.types.is_dictionary(type_) and array.null_count < len(array):
+        return dictionary(array)
+    return pa.nulls(len(array), type_) if array.null_count == len(array) else array.cast(type_)
