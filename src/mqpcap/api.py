@@ -65,6 +65,7 @@ from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
 from mqpcap.statistics.reports import stats_report
 from mqpcap.tables.export import Export, ExportSummary, check_local
+from mqpcap.wording import extra_line
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -83,7 +84,7 @@ def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **pa
     try:
         import duckdb
     except ImportError as error:
-        raise QueryError("DuckDB is not installed; pip install 'mqpcap[lake]'") from error
+        raise QueryError(f"DuckDB is not installed: {extra_line('lake')}") from error
     with tempfile.TemporaryDirectory(prefix="mqpcap-") as folder, duckdb.connect() as con:
         if not queries.holds_tables(path):
             export(path, f"{folder}/tables", notes=notes)

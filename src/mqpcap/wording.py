@@ -37,6 +37,15 @@ def error_line(error: BaseException) -> str:
     return one_line(error) or type(error).__name__
 
 
+def extra_line(name: str) -> str:
+    """The line that installs an extra: the package has one source, and no index has it.
+
+    >>> extra_line("lake")
+    "pip install '.[lake]' in the source of mqpcap"
+    """
+    return f"pip install '.[{name}]' in the source of mqpcap"
+
+
 def plural(count: int, word: str, words: str | None = None) -> str:
     """A count with its noun, thousands set apart.
 

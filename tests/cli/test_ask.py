@@ -83,7 +83,10 @@ def test_without_duckdb_the_line_says_what_to_install(tables: Path, monkeypatch:
 
     result = run("ask", "trust", tables)
 
-    assert (result.exit_code, result.stderr) == (1, "mqpcap: DuckDB is not installed; pip install 'mqpcap[lake]'\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "mqpcap: DuckDB is not installed: pip install '.[lake]' in the source of mqpcap\n",
+    )
 
 
 def test_capture_is_asked_like_its_tables(tables: Path) -> None:

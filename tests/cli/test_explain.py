@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from running import run
+from running import ROOT, run
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -99,6 +99,15 @@ def test_explain_names_the_reply_and_the_request() -> None:
     assert '"exchange":{"state":"answered","latency_ns":56000,"server_ns":56000,"reply_packet":15}' in (
         run("explain", "--json", QOS1, "--at", "13").stdout
     )
+
+
+def test_a_packet_of_several_files_is_named_with_its_files() -> None:
+    said = run("explain", "pcaps/blipmq", "--at", "12").stderr
+    named = run("explain", "pcaps/blipmq", "--at", "qos1.pcap#12").stderr
+
+    count = len(list((ROOT / "pcaps/blipmq").glob("*.pcap")))
+    assert f"{count} files have a packet 12: pcaps/blipmq/" in said
+    assert "have a packet" not in named
 
 
 def test_explain_lists_readings_that_do_not_fit_with_an_option_only() -> None:

@@ -44,10 +44,14 @@ def test_export_refuses_foreign_files(tmp_path: Path) -> None:
 
 def test_export_replaces_an_earlier_export(tmp_path: Path) -> None:
     out = tmp_path / "tables"
-    assert run("export", "-q", "pcaps/fq/session.pcap", "--out", out).exit_code == 0
+    first = run("export", "pcaps/fq/session.pcap", "pcaps/fq/errors.pcap", "--out", out)
+    row_count_before = int(first.stderr.splitlines()[0].split()[1].replace(",", ""))
 
-    assert run("export", "-q", QOS1, "--out", out).exit_code == 0
+    second = run("export", QOS1, "--out", out)
 
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert f"it replaces an earlier export of 2 files ({row_count_before:,} rows)\n" in second.stderr
+    assert "it replaces" not in first.stderr
     assert not (out / "fq").exists()
     assert row_count(out, "blipmq") == 242
 

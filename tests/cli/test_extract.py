@@ -57,6 +57,15 @@ def test_what_cannot_be_done_is_one_line_and_no_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pcaps"]
 
 
+def test_messages_without_a_topic_have_a_file_of_that_name(tmp_path: Path) -> None:
+    assert (
+        run("extract", "-q", "pcaps/blipmq/qos1.pcap", "--split", "topic", "--out", tmp_path / "split").exit_code == 0
+    )
+
+    names = sorted(path.name for path in (tmp_path / "split").iterdir())
+    assert names[0] == "001_without_topic.pcapng" and not [name for name in names if "None" in name]
+
+
 def test_captures_are_merged_in_order_of_time(tmp_path: Path) -> None:
     inputs = ["pcaps/flymq/core.pcap", QOS1]
     result = run("extract", "-q", *inputs, "--connections", "--out", tmp_path / "out.pcapng")

@@ -95,4 +95,4 @@ def test_without_the_table_format_the_line_says_what_to_install(
 
     for words in (["lake", tmp_path], ["export", "x", "--append", tmp_path]):
         result = run(*words)
-        assert (result.exit_code, "pip install 'mqpcap[lake]'" in result.stderr) == (1, True)
+        assert (result.exit_code, "pip install '.[lake]'" in result.stderr) == (1, True)

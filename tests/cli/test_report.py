@@ -255,7 +255,9 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     said = running.run("report", ROOT / SESSION, "--out", tmp_path / "report.html", PYTHONPATH=path)
 
     assert (said.exit_code, said.stdout) == (1, "")
-    assert said.stderr == "mqpcap: there is no matplotlib to draw with: pip install 'mqpcap[report]'\n"
+    assert (
+        said.stderr == "mqpcap: there is no matplotlib to draw with: pip install '.[report]' in the source of mqpcap\n"
+    )
 
 
 def test_the_example_of_the_help_runs(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ XLINK = "{http://www.w3.org/1999/xlink}href"
 def drawings() -> list[str]:
     counts = np.array([3, 0, 5], np.int64)
     values = [(name, (0.5, 2.0, 3.0, 40.0)) for name in NAMES]
-    return [y for x in WIDTHS for y in (timeline(0.5, counts, counts // 3, x), latencies(values, x))]
+    return [y for x in WIDTHS for y in (timeline(0, 500_000_000, counts, counts // 3, x), latencies(values, x))]
 
 
 def parsed(svg: str) -> ElementTree.Element:
@@ -73,7 +73,14 @@ def test_the_same_numbers_are_the_same_drawing() -> None:
 def test_a_timeline_may_be_empty_or_all_zero(count: int) -> None:
     zeros = np.zeros(count, np.int64)
 
-    assert "nan" not in timeline(1.0, zeros, zeros)
+    assert "nan" not in timeline(0, 10**9, zeros, zeros)
+
+
+def test_a_timeline_has_clock_times() -> None:
+    """A minute from 2023-11-14 22:13:20 UTC on."""
+    svg = timeline(1_700_000_000 * 10**9, 10**9, np.ones(60, np.int64), np.zeros(60, np.int64))
+
+    assert "22:13:40" in svg and "UTC, 2023-11-14" in svg
 
 
 def test_a_latency_of_nothing_has_a_place_on_a_logarithmic_scale() -> None:

@@ -162,6 +162,8 @@ def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:
     width = max((len(table.name) for table in summary.tables), default=0)
     for table in summary.tables:
         print_note(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
+    if summary.replaced is not None:
+        print_note(f"it replaces an earlier export of {summary.replaced}")
     undecoded, gaps, conflicts = (size(outcome.problem_bytes[kind]) for kind in ("undecoded", "gap", "conflict"))
     flaws = counted(sorted(outcome.flaws.items()))
     print_note(f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}")

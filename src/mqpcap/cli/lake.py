@@ -13,7 +13,7 @@ from mqpcap.cli.options import utc_option
 from mqpcap.cli.rows import write
 from mqpcap.errors import MqpcapError
 from mqpcap.statistics.report_columns import Column
-from mqpcap.wording import clock, plural, size
+from mqpcap.wording import clock, extra_line, plural, size
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -37,7 +37,7 @@ def lake_extra() -> None:
     try:
         import deltalake  # noqa: F401
     except ImportError as error:
-        raise MqpcapError("the table format is not installed; pip install 'mqpcap[lake]'") from error
+        raise MqpcapError(f"the table format is not installed: {extra_line('lake')}") from error
 
 
 @command(epilog="Example: mqpcap lake tables --optimize")

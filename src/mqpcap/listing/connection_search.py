@@ -25,7 +25,7 @@ from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import endpoint, plural
 
 MOST_NAMED = 8
-"""Connections that the error names if several match."""
+"""Connections or files that a message names if several match."""
 
 
 @dataclass(frozen=True, slots=True)

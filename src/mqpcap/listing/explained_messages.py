@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mqpcap.capture import Capture
+from mqpcap.listing.connection_search import MOST_NAMED
 from mqpcap.listing.explanation import (
     Attempt,
     Explanation,
@@ -222,7 +223,9 @@ def explain_captured(
     if isinstance(place, PacketName):
         place = place.with_path([name for capture in captures for name in capture.files])
     rows: list[MessageRow] = []
-    misses = []
+    misses: list[str] = []
+    holders: list[str] = []
+    """The files that have such a packet."""
     for number, capture in enumerate(captures):
         if isinstance(place, StreamPlace):
             search: PlaceSearch | PacketSearch = PlaceSearch(number, place.connection, place.direction, place.offset)
@@ -233,8 +236,16 @@ def explain_captured(
             search = PacketSearch(number, place.number, capture.files, file)
         search.run(capture, outcome, meter)
         rows += search.rows()
-        misses.append(search.miss)
+        if isinstance(search, PacketSearch):
+            holders += (capture.files[x.file] for x in search.places if search.is_searched(x))
+        misses.insert(0 if search.places else len(misses), search.miss)
     misses = misses or ([f"there is no file {place.file}"] if isinstance(place, PacketName) else [])
+    if isinstance(place, PacketName) and len(holders := list(dict.fromkeys(holders))) > 1:
+        more = ", ..." if len(holders) > MOST_NAMED else ""
+        outcome.notes.append(
+            f"{plural(len(holders), 'file')} have a packet {place.number}: {', '.join(holders[:MOST_NAMED])}{more}; "
+            f"--at {holders[0]}#{place.number} names one"
+        )
     rows.sort(key=lambda row: row.order)
     outcome.flaws.update(str(row.message["flaw"]) for row in rows if row.message["flaw"] is not None)
     choices = outcome.choices

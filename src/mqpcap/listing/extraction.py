@@ -49,6 +49,8 @@ _TakenPacket = tuple[int, int, bytes, int, list[str], int]
 """Time, link type, bytes, length on the wire, comments, place."""
 Split = Literal["connection", "topic"] | int
 """The content of each file: a connection, a topic, or a number of bytes of packets."""
+WITHOUT_TOPIC = "without topic"
+"""Messages that name no topic, as a file."""
 MAX_SPLIT_FILES = 500
 """Files that packets are split into; all of them are open together."""
 _Spans = tuple[Int64Array, Int64Array]
@@ -74,7 +76,7 @@ class Extraction:
         return np.isin(_places(file, packet_numbers), self._packets)
 
     def groups(self, split: Literal["connection", "topic"]) -> Iterator[tuple[str, Int64Array]]:
-        """The packets of each connection or topic: a name, and the sorted places of packets."""
+        """The packets of each connection or topic: a name, empty without a topic, and the sorted places of packets."""
         if split == "connection":
             for connection in self._connections:
                 if self._whole:
@@ -84,9 +86,9 @@ class Extraction:
                 yield f"c{connection.number}", np.intersect1d(places, self._packets)
             return
         topics = pa.concat_tables([part.select(["destination"]) for part in self._messages])["destination"].unique()
-        for topic in sorted(topics.to_pylist(), key=str):
+        for topic in sorted(topics.to_pylist(), key=lambda topic: topic or ""):
             rows = self._of("destination", topic)
-            yield str(topic), np.unique(self._notes.packets_of_messages(rows))
+            yield topic or "", np.unique(self._notes.packets_of_messages(rows))
 
     def _of(self, column: str, value: object) -> list[pa.Table]:
         """The selected messages with a value in a column."""
@@ -311,7 +313,7 @@ class _SplitFiles:
     def _file_name(self, name: str, number: int, split: str, is_numbered: bool) -> str:
         if split == "connection" and not is_numbered:
             return name
-        words = "" if self._how is not None else "_" + re.sub(r"[^A-Za-z0-9.-]", "_", name)[:80]
+        words = "" if self._how is not None else "_" + re.sub(r"[^A-Za-z0-9.-]", "_", name or WITHOUT_TOPIC)[:80]
         return f"{number:03d}{words}"
 
     def remove(self) -> None:

@@ -141,7 +141,7 @@ class PacketSearch(MessageSearch):
     ) -> list[PacketPayload]:
         """The packets that messages with these ports and times may have, or may prove to be complete."""
         for place in self.places[self._indexed_count :]:
-            if self._file in (None, place.file):
+            if self.is_searched(place):
                 self._by_ports.setdefault(place.src_port << 16 | place.dst_port, []).append(place)
         self._indexed_count = len(self.places)
         if not len(end_ns):
@@ -162,7 +162,11 @@ class PacketSearch(MessageSearch):
                     self._stranger = words.get(name, f"is {name}, not ours")
 
     def _searched(self) -> list[PacketPayload]:
-        return [place for place in self.places if self._file in (None, place.file)]
+        return list(filter(self.is_searched, self.places))
+
+    def is_searched(self, place: PacketPayload) -> bool:
+        """Whether a packet is in a file that is searched."""
+        return self._file in (None, place.file)
 
     def _is_over(self) -> bool:
         return len(self._behind) == (len(self._files) if self._file is None else 1)

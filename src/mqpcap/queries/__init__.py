@@ -27,6 +27,7 @@ from mqpcap.errors import QueryError
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.schemas import TABLES, plain
+from mqpcap.wording import extra_line
 
 VIEWS = ("paired", "operations", "item_counts", "payloads", "log_calls", "tagged_deliveries")
 """Views that questions share; a view needs only views before it."""
@@ -168,7 +169,7 @@ def _files(folder: Path) -> list[str]:
     try:
         from deltalake import DeltaTable
     except ImportError as error:
-        raise QueryError("the table format is not installed; pip install 'mqpcap[lake]'") from error
+        raise QueryError(f"the table format is not installed: {extra_line('lake')}") from error
     actions = pa.table(DeltaTable(folder).get_add_actions())
     return [str(folder / path) for path in actions["path"].to_pylist()]
 

@@ -18,6 +18,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from mqpcap.errors import MqpcapError
+from mqpcap.wording import extra_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ NO_JAVA = (
 )
 _VECTOR = "jdk.incubator.vector"
 _SHIM = Path(__file__).parent / "jre"
-NO_SPARK = "there is no pyspark: pip install 'mqpcap[spark]'"
+NO_SPARK = f"there is no pyspark: {extra_line('spark')}"
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 _JVM = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "

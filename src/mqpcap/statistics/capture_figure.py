@@ -46,7 +46,7 @@ def capture_figure(messages: pa.Table, exchanges: pa.Table) -> "Figure":
     heights = [3.2, *([1.1 + 0.3 * len(operations)] if operations else [])]
     figure = Plot(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained", facecolor="white")
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    draw_timeline(parts[0], step_ns / 1e9, message_counts, error_counts, (MESSAGES, ERRORS))
+    draw_timeline(parts[0], over_time.first_ns, step_ns, message_counts, error_counts, (MESSAGES, ERRORS))
     if operations:
         draw_latencies(parts[1], operations, LATENCIES)
     return figure

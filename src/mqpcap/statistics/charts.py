@@ -7,6 +7,7 @@ Names of operations may come from a capture: they are text and nothing else.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.errors import OutputError
+from mqpcap.wording import extra_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 # Stand-ins for colours: in no colour map, and all different.
 INK, LINE, MESSAGES, ERRORS, P50, P95, P99 = (f"#0102{n:02x}" for n in range(1, 8))
 VARIABLES = {INK: "ink", LINE: "line", MESSAGES: "messages", ERRORS: "errors", P50: "p50", P95: "p95", P99: "p99"}
+DAY_NS = 86_400 * 10**9
 WIDTH_INCHES = 9.6
 Width = Literal["wide", "narrow"]
 WIDTHS: Mapping[Width, float] = {"wide": WIDTH_INCHES, "narrow": 4.4}
 """Drawings for wide and narrow screens: inches. A wide drawing on a telephone is too small to read."""
-NO_DRAWING = "there is no matplotlib to draw with: pip install 'mqpcap[report]'"
+NO_DRAWING = f"there is no matplotlib to draw with: {extra_line('report')}"
 _SETTINGS = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -51,27 +54,34 @@ def check_drawing() -> None:
         raise OutputError(NO_DRAWING) from error
 
 
-def timeline(step_s: float, messages: NDArray[np.int64], errors: NDArray[np.int64], width: Width = "wide") -> str:
-    """Messages and, below, errors of each step."""
+def timeline(
+    first_ns: int, step_ns: int, messages: NDArray[np.int64], errors: NDArray[np.int64], width: Width = "wide"
+) -> str:
+    """Messages and, below, errors of each step from ``first_ns`` on."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(WIDTHS[width], 3.2), layout="constrained")
-        draw_timeline(figure, step_s, messages, errors, (MESSAGES, ERRORS))
+        draw_timeline(figure, first_ns, step_ns, messages, errors, (MESSAGES, ERRORS))
         return _svg(figure, "timeline", width)
 
 
 def draw_timeline(
     figure: "Figure | SubFigure",
-    step_s: float,
+    first_ns: int,
+    step_ns: int,
     messages: NDArray[np.int64],
     errors: NDArray[np.int64],
     colours: tuple[str, str],
 ) -> None:
-    """Draws bars of messages and, below, of errors into an empty figure."""
+    """Draws bars of messages and, below, of errors into an empty figure, over the time of day in UTC."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    day, begin_s = first_ns // DAY_NS, first_ns % DAY_NS / 1e9
+    step_s = step_ns / 1e9
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    middles_s = (np.arange(len(messages)) + 0.5) * step_s
+    middles_s = begin_s + (np.arange(len(messages)) + 0.5) * step_s
     for axes, values, colour, word in zip(
         (upper, lower), (messages, errors), colours, ("messages", "errors"), strict=True
     ):
@@ -81,8 +91,23 @@ def draw_timeline(
         axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
         axes.grid(axis="y")
         axes.set_axisbelow(True)
-    lower.set_xlabel("seconds since the first message")
-    upper.set_xlim(0, max(len(messages), 1) * step_s)
+    span_s = max(len(messages), 1) * step_s
+    upper.set_xlim(begin_s, begin_s + span_s)
+    lower.xaxis.set_major_locator(MaxNLocator(nbins=max(int(figure.bbox.width / 140), 2)))
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick_text(day, x, span_s)))
+    lower.set_xlabel(f"UTC, {datetime.fromtimestamp(first_ns // 10**9, UTC):%Y-%m-%d}")
+
+
+def tick_text(day: int, seconds: float, span_s: float) -> str:
+    """A time of day in UTC for an axis that spans a time; ``seconds``: since the midnight of a day since 1970.
+
+    >>> tick_text(0, 3661.25, 1), tick_text(0, 90000, 600), tick_text(1, 90000, 200_000)
+    ('01:01:01.250', '01:00:00', '01-03 01:00')
+    """
+    when = datetime.fromtimestamp(day * 86_400, UTC) + timedelta(seconds=seconds)
+    if span_s > 86_400:
+        return f"{when:%m-%d %H:%M}"
+    return f"{when:%H:%M:%S}" if span_s >= 20 else f"{when:%H:%M:%S.%f}"[: -3 if span_s >= 0.02 else None]
 
 
 def latencies(operations: Sequence[tuple[str, Sequence[float]]], width: Width = "wide") -> str:

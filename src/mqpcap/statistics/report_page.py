@@ -180,7 +180,7 @@ class Page:
         if not len(messages):
             return ""
         counts = plural(int(messages.sum()), "message"), plural(int(errors.sum()), "error")
-        drawings = (timeline(step_ns / 1e9, messages, errors, width) for width in WIDTHS)
+        drawings = (timeline(self._timeline.first_ns, step_ns, messages, errors, width) for width in WIDTHS)
         return figure("".join(drawings), f"{', '.join(counts)}; a bar is {step_ns / 1e6:,g} ms")
 
 

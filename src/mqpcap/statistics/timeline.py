@@ -57,6 +57,11 @@ class Timeline:
                 wider[step // 2] = wider.get(step // 2, 0) + amounts
             self._steps = wider
 
+    @property
+    def first_ns(self) -> int:
+        """The start of the first step."""
+        return min(self._steps, default=0) * self.step_ns
+
     def series(self, max_steps: int) -> tuple[int, NDArray[np.int64]]:
         """The length of a step, and messages and errors by step from the first message: (2, n), n <= ``max_steps``."""
         if not self._steps:

@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -47,6 +48,7 @@ from mqpcap.tables.parquet import (
     by_date,
     parquet_writer,
 )
+from mqpcap.wording import plural
 
 MANIFEST: Final = "_mqpcap.json"
 SCRATCH: Final = ".scratch"
@@ -76,6 +78,8 @@ class ExportSummary:
 
     out: Path
     tables: tuple[TableSummary, ...]
+    replaced: str | None = None
+    """The contents of the earlier export there, in words."""
 
     @property
     def row_count(self) -> int:
@@ -199,12 +203,12 @@ class Export(RowFiles):
                 shutil.rmtree(self.scratch, ignore_errors=True)
                 (self._building / MANIFEST).write_bytes(manifest(self._files))
                 self.check()  # another program may have written there meanwhile
-                self._publish()
+                replaced = self._publish()
             except OSError as error:
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
         self._done = True
         self._stop_pool()
-        return ExportSummary(self.out, tuple(table_summaries(self._files)))
+        return ExportSummary(self.out, tuple(table_summaries(self._files)), replaced)
 
     def abort(self) -> None:
         """Removes all that was written, unless it is committed; the directory asked for stays as it was."""
@@ -264,12 +268,15 @@ class Export(RowFiles):
             raise foreign_content_error(self._shown, foreign_file)
         return bool(sizes_by_path)
 
-    def _publish(self) -> None:
-        """Gives the new directory its name. The earlier directory is removed if it is an export, else renamed back."""
+    def _publish(self) -> str | None:
+        """Gives the new directory its name. The earlier directory is removed if it is an export, else renamed back.
+
+        Returns the contents of an earlier export, in words.
+        """
         building, directory = self._building, self.out
         if self.only_new or not os.path.lexists(directory):
             building.rename(directory)  # fails where something is
-            return
+            return None
         exchanged = _exchange(building, directory)
         old = building if exchanged else building.with_name(building.name + _OLD)
         if not exchanged:
@@ -284,7 +291,9 @@ class Export(RowFiles):
             if not (exchanged and _exchange(old, directory)):
                 old.rename(directory)
             raise
+        replaced = _contents(old)
         remove(old)
+        return replaced
 
     def _new_building(self) -> Path:
         parent = self.out.parent
@@ -351,6 +360,16 @@ def find_foreign_file(
     if named:
         proven.add(MANIFEST)
     return min(sizes_by_path.keys() - proven, default=None)
+
+
+def _contents(folder: Path) -> str | None:
+    """The number of files and rows of an export, in words; None without an export."""
+    if not (folder / MANIFEST).exists():
+        return None
+    rows: Counter[str] = Counter()
+    for file in json.loads((folder / MANIFEST).read_bytes())["files"]:
+        rows[file["path"].partition("/")[0]] += file["row_count"]
+    return f"{plural(rows['captures'], 'file')} ({plural(rows.total(), 'row')})"
 
 
 def _named(manifest: bytes) -> dict[str, int]:
