@@ -36,6 +36,7 @@ _LIMIT_NOTES = {
     "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
     "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "ambiguous_deliveries": "{} deliveries fit several publishes, so they have no row",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",

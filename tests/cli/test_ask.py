@@ -30,7 +30,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_without_a_question_all_are_listed() -> None:
     lines = run("ask").stdout.splitlines()
 
-    assert len(lines) == 15
+    assert len(lines) == 16
     assert "slowest              Which single requests took longest, and which packets prove it?" in lines
 
 

@@ -1,4 +1,4 @@
-"""The fifteen questions, answered by DuckDB and by reading the truth files in plain Python.
+"""The sixteen questions, answered by DuckDB and by reading the truth files in plain Python.
 
 Where a truth file has no times, they come from the packets of the capture, read here by a walk of twenty lines.
 """
@@ -8,11 +8,12 @@ import datetime
 import functools
 import itertools
 import json
+import re
 import shutil
 import statistics
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,8 @@ from click.testing import CliRunner
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra lake)")
 
+import made_flymq
+from combined_cases import conversation, write
 from rows import merged
 
 from mqpcap import queries
@@ -50,6 +53,13 @@ class Tables:
     def ask(self, question: str, **parameters: Any) -> list[Row]:
         """The answer as dictionaries."""
         return rows_of(queries.run(question, self.con, **parameters))
+
+
+def made_tables(folder: Path, *connections: Sequence[made_flymq.Call]) -> Tables:
+    """The tables of a capture made by hand."""
+    path = made_flymq.capture(folder / "made.pcap", *connections)
+    assert CliRunner().invoke(main, ["export", str(path), "--out", str(folder / "tables"), "-q"]).exit_code == 0
+    return Tables(folder / "tables")
 
 
 def rows_of(answer: Any) -> list[Row]:
@@ -561,6 +571,37 @@ def test_backlog_of_an_fq_queue_is_nothing_when_all_was_delivered(export: Export
     ] == [("inbox", sent, got, sent - got)]
 
 
+def test_backlog_of_made_positions(tmp_path: Path) -> None:
+    """A committed -1, positions beyond the log, and a reader that was sent nothing."""
+    made = [
+        *(call for k in range(5) for call in made_flymq.produce("orders", b"x", k)),
+        *made_flymq.commit("orders", "none", -1),
+        *made_flymq.commit("orders", "some", 2),
+        *made_flymq.commit("orders", "beyond", 400),
+        *made_flymq.fetch("orders", 900),
+    ]
+    reader = [*made_flymq.fetch("orders", 1, b"x", b"x"), *made_flymq.fetch("orders", 700)]
+    filtered = made_flymq.fetch("orders", 0, next_offset=4)
+
+    rows = made_tables(tmp_path, made, reader, filtered).ask("backlog")
+
+    found = {(r["how"], r["consumer"]): (r["produced"], r["consumed"], r["backlog"]) for r in rows}
+    assert found == {
+        ("commit", "none"): (5, -1, 5), ("commit", "some"): (5, 2, 3), ("commit", "beyond"): (5, 400, 0),
+        ("read", "192.0.2.10:40002"): (5, 3, 2), ("read", "192.0.2.10:40003"): (5, 4, 1),
+    }  # fmt: skip
+
+
+def test_backlog_of_a_log_whose_producers_were_not_captured_is_up_to_what_was_read(tmp_path: Path) -> None:
+    made = [*made_flymq.commit("orders", "slow", 10), *made_flymq.fetch("orders", 40, b"x", b"x")]
+
+    rows = made_tables(tmp_path, made).ask("backlog")
+
+    assert {r["how"]: (r["produced"], r["consumed"], r["backlog"]) for r in rows} == {
+        "commit": (42, 10, 32), "read": (42, 42, 0),
+    }  # fmt: skip
+
+
 # 8
 
 
@@ -731,6 +772,56 @@ def test_repeats_of_kokaq_are_locks_put_back(export: Export) -> None:
 
 def test_nothing_repeats_in_an_fq_session(export: Export) -> None:
     assert export("fq/session").ask("repeats") == []
+
+
+def test_repeats_find_what_a_producer_publishes_again_on_its_next_connection(tmp_path: Path) -> None:
+    """FlyMQ has no ids of messages: equal bodies on a connection that began after another had ended."""
+    first = [*made_flymq.produce("orders", b"paid 17", 0), *made_flymq.produce("orders", b"paid 18", 1)]
+    second = [*made_flymq.produce("orders", b"paid 18", 2), *made_flymq.produce("orders", b"paid 19", 3)]
+    at_once = [*made_flymq.produce("other", b"twice", 0), *made_flymq.produce("other", b"twice", 1)]
+
+    tables = made_tables(tmp_path, first, second, at_once)
+    rows = tables.ask("repeats")
+
+    ids = [r["connection_id"] for r in tables.select("SELECT connection_id FROM connections ORDER BY client_port")]
+    assert [(r["kind"], r["destination"], r["repeat_key"], r["times"]) for r in rows] == [
+        ("sent on reconnect", "orders", "7 bytes", 2)
+    ]
+    assert [rows[0]["first_connection_id"], rows[0]["last_connection_id"]] == ids[:2]
+
+
+def test_undelivered_are_publishes_that_nobody_read(tmp_path: Path) -> None:
+    published = [call for k in range(4) for call in made_flymq.produce("orders", b"x", k)]
+
+    rows = made_tables(tmp_path, published, made_flymq.fetch("orders", 1, b"x", b"x")).ask("undelivered")
+
+    # Packets of a call: the request, its ACK, the reply, its ACK; three of the handshake come first.
+    assert [(r["destination"], r["op"], r["first_packet"], r["open_deliveries"]) for r in rows] == [
+        ("orders", "PRODUCE", 4, 0), ("orders", "PRODUCE", 16, 0),
+    ]  # fmt: skip
+
+
+def test_undelivered_says_how_many_deliveries_fit_several_publishes(tmp_path: Path) -> None:
+    """BlipMQ has no ids of messages: equal bodies to one topic cannot be told from each other."""
+
+    def frame(kind: int, number: int, payload: bytes) -> bytes:
+        return struct.pack(">IBQ", 9 + len(payload), kind, number) + payload
+
+    path, publish = tmp_path / "equal.pcap", b"\0\0\1torder"
+    said = [
+        (True, frame(1, 1, b"\0\1")), (False, frame(5, 1, bytes(8))),
+        (True, frame(2, 2, b"\0\3key")), (False, frame(5, 2, bytes(8))),
+        (True, frame(4, 3, b"\0\1t\0")), (False, frame(5, 3, b"\0\0\0\0\0\0\0\2")),
+        (True, frame(3, 4, publish)), (True, frame(3, 5, publish)),
+        (True, frame(9, 6, b"\0\0\0\0\0\0\0\2")), (False, frame(3, 6, publish)),
+    ]  # fmt: skip
+    write(path, conversation(said), 5555)
+    done = CliRunner().invoke(main, ["export", str(path), "--out", str(tmp_path / "tables")])
+
+    rows = Tables(tmp_path / "tables").ask("undelivered")
+
+    assert "1 deliveries fit several publishes" in done.stderr
+    assert [(r["destination"], r["body_len"], r["open_deliveries"]) for r in rows] == [("t", 5, 1), ("t", 5, 1)]
 
 
 # 11
@@ -1028,8 +1119,8 @@ def test_bytes_are_either_decoded_or_not(export: Export) -> None:
 # All of them
 
 
-def test_there_are_fifteen_questions_each_in_a_sentence() -> None:
-    assert len(queries.questions()) == 15
+def test_there_are_sixteen_questions_each_in_a_sentence() -> None:
+    assert len(queries.questions()) == 16
     assert all(text.endswith("?") for text in queries.questions().values())
 
 
@@ -1050,6 +1141,25 @@ def test_no_statement_names_a_protocol(name: str) -> None:
     text = view.read_text() if view.exists() else queries.statement(name)
 
     assert [protocol for protocol in protocols() if protocol in text.lower()] == []
+
+
+@pytest.mark.parametrize("name", [*queries.questions(), *queries.VIEWS])
+def test_joins_that_keep_rows_are_by_equality(name: str) -> None:
+    """Polars compares all pairs of rows else: 41,420 messages took longer than a minute."""
+    view = Path(queries.__file__).parent / "views" / f"{name}.sql"
+    text = view.read_text() if view.exists() else queries.statement(name)
+    conditions = re.findall(
+        r"(?:LEFT|FULL) JOIN.*?\bON\b(.*?)(?=\bJOIN\b|\bLEFT\b|\bWHERE\b|\bGROUP\b|\bORDER\b|\)|$)", text, re.S
+    )
+
+    assert [condition for condition in conditions if re.search("<|>", condition)] == []
+
+
+@pytest.mark.parametrize("question", queries.questions())
+def test_rows_without_a_value_come_last_on_every_engine(question: str) -> None:
+    keys = re.split(r",(?![^(]*\))", queries.statement(question).rpartition("\nORDER BY ")[2].partition("\nLIMIT")[0])
+
+    assert [key for key in keys if not key.rstrip().endswith("NULLS LAST")] == []
 
 
 @pytest.mark.parametrize(
@@ -1111,7 +1221,7 @@ SUMS = {
     "trust": ["connections", "bytes", "decoded_bytes", "undecoded_bytes", "messages", "backward_in_time"],
 }  # fmt: skip
 """What the answers count, as it adds up over captures."""
-A_ROW_A_CAPTURE = ("slowest", "unanswered", "repeats", "what_did")
+A_ROW_A_CAPTURE = ("slowest", "unanswered", "undelivered", "repeats", "what_did")
 
 
 @pytest.mark.parametrize("question", [*SUMS, *A_ROW_A_CAPTURE, "backlog"])
@@ -1153,7 +1263,7 @@ def test_questions_about_a_new_protocol_are_answered_from_its_description(monkey
     con.sql(
         "CREATE TABLE messages AS SELECT 'x.pcap' AS capture, 'x.pcap' AS capture_file, 1 AS connection_id, "
         "'toy' AS protocol, direction, op, status, client_name, since AS stream_offset, since AS ts_ns, "
-        "IF(op IN ('GIVE', 'TAKE') AND since <> 160, 7, NULL) AS body_len, NULL::VARCHAR AS flaw, "
+        "IF(op IN ('GIVE', 'TAKE') AND since <> 160, 7, NULL) AS body_len, NULL::VARCHAR AS flaw, 1 AS first_packet, "
         "'orders' AS destination, NULL::VARCHAR AS group_name, "
         "IF(direction = 'c2s', '10.0.0.1', '10.0.0.2') AS src_ip, "
         "IF(direction = 'c2s', '10.0.0.2', '10.0.0.1') AS dst_ip, 5000 AS src_port, 5000 AS dst_port, 9 AS frame_len, "
@@ -1196,6 +1306,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Tables:
         ("where_the_time_goes", "fq kokaq flymq blipmq msgq"),
         ("transit", "flymq blipmq msgq"),
         ("backlog", "fq kokaq flymq blipmq"),
+        ("undelivered", "fq msgq"),
         ("errors", "fq kokaq flymq blipmq"),
         ("repeats", "kokaq flymq blipmq msgq"),
         ("acks", "kokaq flymq blipmq"),

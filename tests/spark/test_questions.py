@@ -1,4 +1,4 @@
-"""Spark, DuckDB and Polars give equal answers to each of the fifteen questions."""
+"""Spark, DuckDB and Polars give equal answers to each of the sixteen questions."""
 
 from collections.abc import Iterator
 from decimal import Decimal

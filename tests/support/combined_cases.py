@@ -54,10 +54,11 @@ class Packet:
     ts_ns: int = START_NS
     is_damaged: bool = False
     wraps: tuple[str, ...] = ()
+    client_port: int = CLIENT_PORT
 
     def ip(self, server_port: int) -> bytes:
         source, destination = (CLIENT, SERVER) if self.from_client else (SERVER, CLIENT)
-        ports = (CLIENT_PORT, server_port) if self.from_client else (server_port, CLIENT_PORT)
+        ports = (self.client_port, server_port) if self.from_client else (server_port, self.client_port)
         tcp = struct.pack(">HHIIBBHHH", *ports, self.seq % 2**32, self.ack % 2**32, 0x50, self.flags, 64000, 0, 0)
         pseudo = ip_address(source).packed + ip_address(destination).packed + struct.pack(">HH", 6, 20 + len(self.body))
         wrong = 0x5555 if self.is_damaged else 0

@@ -1,4 +1,4 @@
-"""``mqpcap ask``: fifteen ready questions in SQL, answered from the tables of an export."""
+"""``mqpcap ask``: sixteen ready questions in SQL, answered from the tables of an export."""
 
 import sys
 

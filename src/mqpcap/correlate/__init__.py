@@ -46,6 +46,7 @@ class Correlation:
         if deliveries is None:
             return clocks
         return clocks | {
+            "ambiguous_deliveries": deliveries.ambiguous_count,
             "missed_deliveries": deliveries.missed_count,
             "early_deliveries": deliveries.early_count,
         }

@@ -101,6 +101,7 @@ class Deliveries:
     rule: DeliveryRule
     prints: Fingerprints
     missed_count: int = 0
+    ambiguous_count: int = 0
     early_count: int = 0
     _unsorted: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
@@ -303,11 +304,12 @@ class Deliveries:
             rows = np.flatnonzero(counts > 0)
             for name, column in columns.items():
                 column[rows] = getattr(run, name)[first_indexes[rows]]
+        count[self._may_be_missing(delivered) & (count > 0)] += 1
+        self.ambiguous_count += int((count > 1).sum())
         for evicted in self._evicted:
             is_gone = evicted[np.minimum(np.searchsorted(evicted, key), len(evicted) - 1)] == key
             self.missed_count += int(is_gone.sum())
             count[is_gone] += 1
-        count[self._may_be_missing(delivered) & (count > 0)] += 1
         certain = np.flatnonzero((count == 1) & (columns["key"] == key))
         return self._rows(Published(**columns).taken(certain), delivered.taken(certain)) if len(certain) else None
 

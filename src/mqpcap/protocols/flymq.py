@@ -772,6 +772,7 @@ PROTOCOL = MessageQueue(
         **{name: name for name in ("next_offset", "committed_offset", "latest_offset", "lag")},
         "has_items": "records IS NOT NULL",
         "compressed": "(flags & 14) <> 0",
+        "body": "value",
     },
     words=("mode", "message"),
     acknowledgement=Acknowledgement("offset"),

@@ -1,4 +1,4 @@
-"""Fifteen questions about message queues in captures, each a file of standard SQL, for DuckDB, Polars and Spark.
+"""Sixteen questions about message queues in captures, each a file of standard SQL, for DuckDB, Polars and Spark.
 
 ``run("slowest", con)`` asks a DuckDB connection, a ``polars.SQLContext`` or a Spark session whose tables or views have
 the names of the tables of an export; ``tables(con, DIR)`` makes them. The statements also run as they are, after
@@ -43,7 +43,7 @@ BIG = "DECIMAL(20,0)"
 DETAILS = {
     "sender": "STRING", "identity": "STRING", "subscription": BIG, "tag": BIG, "acked_tag": BIG, "log_offset": BIG,
     "log_position": BIG, "next_offset": BIG, "committed_offset": BIG, "latest_offset": BIG, "lag": BIG,
-    "has_items": "BOOLEAN", "compressed": "BOOLEAN",
+    "has_items": "BOOLEAN", "compressed": "BOOLEAN", "body": "BINARY",
 }  # fmt: skip
 """The columns of the view ``details`` beside the key of the message; see ``MessageQueue.details``."""
 KEY = ("capture", "connection_id", "direction", "stream_offset")
@@ -124,6 +124,12 @@ def why_not(question: str, protocol_names: Iterable[str]) -> list[str]:
     if question == "backlog":
         names = (name for name, protocol in described.items() if "transient" in protocol.roles.traits)
         return [f"{name} keeps no messages, so it has no backlog" for name in names]
+    if question == "undelivered":
+        rows = roles().to_pylist()
+        names = (
+            name for name in described if not any(x["protocol"] == name and x["role"] == "delivering" for x in rows)
+        )
+        return [f"{name} has nothing in its deliveries that names their publish" for name in names]
     if question == "acks":
         without = (name for name, x in described.items() if x.acknowledgement is None and not x.roles.lock)
         return [f"{name} has no acknowledgements of messages" for name in without]
@@ -178,7 +184,8 @@ def roles() -> pa.Table:
     """The purpose of operations and errors: a row per protocol, direction, op (or error_text) and role.
 
     The roles are the fields and traits of `mqpcap.schema.requests.Roles`. Beside them ``reply`` is the reply to a
-    ``poll``, ``take`` a poll that is no ``peek``, ``taken`` the reply to one, ``grant`` a reply to a ``login``.
+    ``poll``, ``take`` a poll that is no ``peek``, ``taken`` the reply to one, ``grant`` a reply to a ``login``, and
+    ``delivering`` a protocol whose deliveries name their publish.
     """
     rows = [(name, *row) for name, protocol in protocols().items() for row in _roles(protocol)]
     rows.sort(key=lambda row: tuple(value or "" for value in row))
@@ -201,6 +208,9 @@ def _roles(protocol: MessageQueue) -> Iterator[tuple[str | None, str | None, str
     for op in declared.poll - declared.peek:
         yield "c2s", op, None, "take"
         yield "s2c", op, None, "taken"
+    rules = (protocol.rule, *protocol.rule.queues) if protocol.rule is not None else ()
+    if any(rule.deliveries for rule in rules):
+        yield None, None, None, "delivering"
     asks = protocol.rule.asks if protocol.rule is not None else {}
     for reply in {reply for op in declared.login if op in asks for reply in asks[op].by}:
         yield "s2c", reply, None, "grant"

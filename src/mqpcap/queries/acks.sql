@@ -99,4 +99,5 @@ SELECT protocol, kind, server_ip, server_port, client_ip, destination, COUNT(is_
        MAX(late_ns) / 1000e0 AS max_us, MAX(outstanding) AS most_outstanding
 FROM ranked
 GROUP BY protocol, kind, server_ip, server_port, client_ip, destination
-ORDER BY protocol, kind, server_ip, server_port, client_ip, destination
+ORDER BY protocol NULLS LAST, kind NULLS LAST, server_ip NULLS LAST, server_port NULLS LAST, client_ip NULLS LAST,
+         destination NULLS LAST

@@ -3,18 +3,25 @@
 -- A row per protocol, server_ip, server_port, destination, partition_id, consumer and how: produced, consumed and
 -- backlog (messages) at the capture's end:
 --   broker: as the broker's last reply about the group reports it
---   commit: from the group's position, by its last commit, query or reset to an offset, up to the highest offset produced
---   read: from the offset where the client (ip:port) stopped reading, up to the highest offset produced
+--   commit: from the group's position, by its last commit, query or reset to an offset, up to the end of the log: the
+--     highest offset that was produced, read or reported. A position of -1 is that of a group that has read nothing
+--   read: from the offset after the last message that the client (ip:port) was sent, up to the end of the log
 --   counts: messages published since the consumer subscribed, less those delivered to it; redeliveries count once.
 --     Dropped, expired and filtered messages are in the backlog. Without subscriptions: publishes less messages taken.
--- Brokers that number messages have the first three, brokers that keep none have no backlog.
-WITH produced AS (
-  SELECT c.protocol, c.server_ip, c.server_port, c.destination, c.partition_id, MAX(c.reply_log_offset) + 1 AS log_end
+-- Brokers that number messages have the first three, brokers that keep none have no backlog. A backlog is never below 0:
+-- messages may have been published before the capture, and a position may be beyond the log.
+WITH ends AS (
+  SELECT c.protocol, c.server_ip, c.server_port, c.destination, c.partition_id, c.reply_log_offset + 1 AS log_end
   FROM log_calls c
   LEFT JOIN (SELECT DISTINCT protocol, op, 1 AS is_deferred FROM roles WHERE role = 'deferred') d
     ON d.protocol = c.protocol AND d.op = c.op
   WHERE c.role = 'publish' AND d.is_deferred IS NULL
-  GROUP BY c.protocol, c.server_ip, c.server_port, c.destination, c.partition_id
+  UNION ALL
+  SELECT protocol, server_ip, server_port, destination, partition_id, COALESCE(read_to, latest_offset) FROM log_calls
+),
+produced AS (
+  SELECT protocol, server_ip, server_port, destination, partition_id, MAX(log_end) AS log_end
+  FROM ends GROUP BY protocol, server_ip, server_port, destination, partition_id
 ),
 positions AS (
   SELECT protocol, server_ip, server_port, destination, partition_id, group_name AS consumer, 'commit' AS how,
@@ -23,11 +30,11 @@ positions AS (
   UNION ALL
   SELECT protocol, server_ip, server_port, destination, partition_id, client_ip || ':' || CAST(client_port AS STRING),
          'read', read_to, ts_ns
-  FROM log_calls WHERE role = 'poll'
+  FROM log_calls WHERE role = 'poll' AND read_to IS NOT NULL
 ),
 ordered AS (
   SELECT *, ROW_NUMBER() OVER (PARTITION BY protocol, server_ip, server_port, destination, partition_id, consumer, how
-                               ORDER BY ts_ns DESC, log_offset DESC) AS newest
+                               ORDER BY ts_ns DESC, log_offset DESC NULLS LAST) AS newest
   FROM positions
 ),
 reported AS (
@@ -92,26 +99,34 @@ counted AS (
 ),
 answers AS (
   SELECT protocol, server_ip, server_port, destination, partition_id, group_name AS consumer, 'broker' AS how,
-         CAST(latest_offset AS DECIMAL(38,0)) AS produced, CAST(committed_offset AS DECIMAL(38,0)) AS consumed,
-         CAST(lag AS DECIMAL(38,0)) AS backlog
+         CAST(latest_offset AS DECIMAL(38,0)) AS produced, CAST(committed_offset AS DECIMAL(38,0)) AS stored,
+         CAST(lag AS DECIMAL(38,0)) AS lag
   FROM reported WHERE newest = 1
   UNION ALL
   SELECT c.protocol, c.server_ip, c.server_port, c.destination, c.partition_id, c.consumer, c.how,
-         CAST(p.log_end AS DECIMAL(38,0)), CAST(c.log_offset AS DECIMAL(38,0)),
-         CAST(p.log_end AS DECIMAL(38,0)) - CAST(c.log_offset AS DECIMAL(38,0))
+         CAST(p.log_end AS DECIMAL(38,0)), CAST(c.log_offset AS DECIMAL(38,0)), CAST(NULL AS DECIMAL(38,0)) AS lag
   FROM ordered c
   LEFT JOIN produced p ON p.protocol = c.protocol AND p.server_ip = c.server_ip AND p.server_port = c.server_port
                       AND p.destination = c.destination AND p.partition_id = c.partition_id
   WHERE c.newest = 1
   UNION ALL
-  SELECT protocol, server_ip, server_port, destination, CAST(NULL AS INT), consumer, 'counts',
-         CAST(produced AS DECIMAL(38,0)), CAST(consumed AS DECIMAL(38,0)), CAST(produced - consumed AS DECIMAL(38,0))
+  SELECT protocol, server_ip, server_port, destination, CAST(NULL AS INT) AS partition_id, consumer, 'counts' AS how,
+         CAST(produced AS DECIMAL(38,0)), CAST(consumed AS DECIMAL(38,0)), CAST(NULL AS DECIMAL(38,0)) AS lag
   FROM counted
   UNION ALL
-  SELECT protocol, server_ip, server_port, destination, CAST(NULL AS INT), CAST(NULL AS STRING), 'counts',
-         CAST(produced AS DECIMAL(38,0)), CAST(consumed AS DECIMAL(38,0)), CAST(produced - consumed AS DECIMAL(38,0))
+  SELECT protocol, server_ip, server_port, destination, CAST(NULL AS INT) AS partition_id,
+         CAST(NULL AS STRING) AS consumer, 'counts' AS how,
+         CAST(produced AS DECIMAL(38,0)), CAST(consumed AS DECIMAL(38,0)), CAST(NULL AS DECIMAL(38,0)) AS lag
   FROM balance
+),
+signed AS (
+  -- A broker stores -1 as the largest number of 64 bits.
+  SELECT *, CASE WHEN stored > 9223372036854775807 THEN stored - 18446744073709551616 ELSE stored END AS consumed,
+         CASE WHEN stored > 9223372036854775807 THEN 0 ELSE stored END AS reached
+  FROM answers
 )
-SELECT protocol, server_ip, server_port, destination, partition_id, consumer, how, produced, consumed, backlog
-FROM answers
-ORDER BY protocol, server_ip, server_port, destination, partition_id, consumer, how
+SELECT protocol, server_ip, server_port, destination, partition_id, consumer, how, produced, consumed,
+       CASE WHEN lag IS NOT NULL THEN lag WHEN produced < reached THEN 0 ELSE produced - reached END AS backlog
+FROM signed
+ORDER BY protocol NULLS LAST, server_ip NULLS LAST, server_port NULLS LAST, destination NULLS LAST,
+         partition_id NULLS LAST, consumer NULLS LAST, how NULLS LAST

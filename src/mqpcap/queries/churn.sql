@@ -59,4 +59,5 @@ SELECT l.protocol, l.server_ip, l.server_port, l.client_ip, COUNT(*) AS connecti
 FROM lives l
 LEFT JOIN acts a ON a.capture = l.capture AND a.connection_id = l.connection_id
 GROUP BY l.protocol, l.server_ip, l.server_port, l.client_ip
-ORDER BY connections DESC, l.protocol, l.server_ip, l.server_port, l.client_ip
+ORDER BY connections DESC NULLS LAST, l.protocol NULLS LAST, l.server_ip NULLS LAST, l.server_port NULLS LAST,
+         l.client_ip NULLS LAST

@@ -17,4 +17,6 @@ SELECT protocol, server_ip, server_port, client_ip, client_name, op, destination
        COUNT(*) AS errors, MIN(ts_ns) AS first_ts_ns, MAX(ts_ns) AS last_ts_ns, SUM(is_likely) AS likely
 FROM failures
 GROUP BY protocol, server_ip, server_port, client_ip, client_name, op, destination, error_code, error_text
-ORDER BY errors DESC, protocol, op, error_code, error_text, destination, client_ip, client_name, server_ip, server_port
+ORDER BY errors DESC NULLS LAST, protocol NULLS LAST, op NULLS LAST, error_code NULLS LAST, error_text NULLS LAST,
+         destination NULLS LAST, client_ip NULLS LAST, client_name NULLS LAST, server_ip NULLS LAST,
+         server_port NULLS LAST

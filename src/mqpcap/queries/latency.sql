@@ -1,9 +1,9 @@
 -- How long does an operation take until it is answered?
 --
 -- A row per protocol and op: requests, those of each state, errors among the answers, and p50_us, p95_us, p99_us,
--- p999_us, max_us from the request's first byte to the answer's. Percentiles are exact, between two values linear;
--- likely counts the latencies of pairs that no evidence proves. An operation that is only answered when it is refused
--- has the latency of refusals.
+-- p999_us, max_us from the request's first byte to the answer's first byte; how long the rest of a long answer takes is
+-- receiving in where_the_time_goes. Percentiles are exact, between two values linear; likely counts the latencies of
+-- pairs that no evidence proves. An operation that is only answered when it is refused has the latency of refusals.
 WITH ranked AS (
   SELECT *, ROW_NUMBER() OVER (PARTITION BY protocol, op ORDER BY latency_ns NULLS LAST) - 1 AS place,
          COUNT(latency_ns) OVER (PARTITION BY protocol, op) - 1 AS last_place
@@ -25,4 +25,4 @@ SELECT protocol, op, COUNT(request_ts_ns) AS requests,
        MAX(latency_ns) / 1000e0 AS max_us
 FROM ranked
 GROUP BY protocol, op
-ORDER BY protocol, op
+ORDER BY protocol NULLS LAST, op NULLS LAST

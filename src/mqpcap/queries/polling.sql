@@ -19,7 +19,7 @@ WITH calls AS (
   FROM operations m
   LEFT JOIN details d ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.direction = m.direction
                      AND d.stream_offset = m.stream_offset
-  LEFT JOIN messages a ON a.capture = m.capture AND a.connection_id = m.connection_id AND a.direction <> m.direction
+  LEFT JOIN messages a ON a.capture = m.capture AND a.connection_id = m.connection_id AND a.direction = m.reply_direction
                       AND a.stream_offset = m.reply_offset
   LEFT JOIN details y ON y.capture = a.capture AND y.connection_id = a.connection_id AND y.direction = a.direction
                      AND y.stream_offset = a.stream_offset
@@ -37,4 +37,4 @@ SELECT protocol, kind, op, destination, client_ip, COUNT(*) AS requests,
        SUM(compressed) AS compressed
 FROM calls
 GROUP BY protocol, kind, op, destination, client_ip
-ORDER BY protocol, kind, op, destination, client_ip
+ORDER BY protocol NULLS LAST, kind NULLS LAST, op NULLS LAST, destination NULLS LAST, client_ip NULLS LAST

@@ -20,4 +20,4 @@ SELECT c.protocol, c.destination, c.flow, c.window_start_ns, SUM(c.message_count
 FROM carried c
 JOIN busiest b ON b.protocol = c.protocol AND b.destination_key = c.destination_key
 GROUP BY c.protocol, c.destination, c.flow, c.window_start_ns
-ORDER BY c.protocol, c.destination, c.flow, c.window_start_ns
+ORDER BY c.protocol NULLS LAST, c.destination NULLS LAST, c.flow NULLS LAST, c.window_start_ns NULLS LAST

@@ -19,4 +19,4 @@ SELECT protocol, destination, how, COUNT(*) AS deliveries, COUNT(CASE WHEN copy 
        MAX(latency_ns) / 1000e0 AS max_us
 FROM ranked
 GROUP BY protocol, destination, how
-ORDER BY protocol, destination, how
+ORDER BY protocol NULLS LAST, destination NULLS LAST, how NULLS LAST

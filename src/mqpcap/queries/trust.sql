@@ -51,4 +51,4 @@ LEFT JOIN decoded d ON d.capture = c.capture AND d.connection_id = c.connection_
 LEFT JOIN lost l ON l.capture = c.capture AND l.connection_id = c.connection_id
 LEFT JOIN pairs p ON p.capture = c.capture AND p.connection_id = c.connection_id
 GROUP BY c.protocol
-ORDER BY c.protocol
+ORDER BY c.protocol NULLS LAST

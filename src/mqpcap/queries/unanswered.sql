@@ -7,4 +7,5 @@ SELECT protocol, state, op, destination, client_name, capture, connection_id, re
        reply_offset, COALESCE(request_ts_ns, reply_ts_ns) AS ts_ns, status, error_code
 FROM exchanges
 WHERE state IN ('unanswered', 'lost', 'orphan')
-ORDER BY COALESCE(request_ts_ns, reply_ts_ns), capture, connection_id, request_offset, reply_offset
+ORDER BY COALESCE(request_ts_ns, reply_ts_ns) NULLS LAST, capture NULLS LAST, connection_id NULLS LAST,
+         request_offset NULLS LAST, reply_offset NULLS LAST

@@ -25,4 +25,5 @@ JOIN connections_of_client c ON c.capture = m.capture AND c.connection_id = m.co
 LEFT JOIN paired e ON e.capture = m.capture AND e.connection_id = m.connection_id AND e.direction = m.direction
                   AND e.stream_offset = m.stream_offset
 WHERE m.ts_ns >= :start AND m.ts_ns < :end
-ORDER BY m.ts_ns, m.capture, m.capture_file, m.first_packet, m.connection_id, m.direction, m.stream_offset
+ORDER BY m.ts_ns NULLS LAST, m.capture NULLS LAST, m.capture_file NULLS LAST, m.first_packet NULLS LAST,
+         m.connection_id NULLS LAST, m.direction NULLS LAST, m.stream_offset NULLS LAST

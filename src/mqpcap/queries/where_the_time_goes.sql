@@ -3,7 +3,8 @@
 -- A row per protocol, server_ip, server_port and client_ip, over its answered exchanges; likely ones among them are
 -- counted. Each is cut in four, as seen at the capture, with the percentiles _p50_us and _p99_us:
 --   sending, receiving: first to last packet of the request, of the answer
---   waiting: between them: the broker, and the network between capture and broker
+--   waiting: between them: the broker, and the network between capture and broker. It ends at the answer's first byte, so
+--     a broker that is slow to write the rest is in receiving
 --   thinking: from the end of the previous answer to the request: the client, and the network between it and the
 --     capture; requests sent before that answer have none
 -- transfer_us (sending and receiving), broker_us and client_us are the sums, mostly names the largest. rtt_at_most_us is
@@ -63,4 +64,4 @@ SELECT s.*, l.retransmitted_bytes, l.missing_bytes,
             WHEN s.broker_us >= s.transfer_us THEN 'broker' ELSE 'transfer' END AS mostly
 FROM sums s
 LEFT JOIN lines l ON l.server_ip = s.server_ip AND l.server_port = s.server_port AND l.client_ip = s.client_ip
-ORDER BY s.protocol, s.server_ip, s.server_port, s.client_ip
+ORDER BY s.protocol NULLS LAST, s.server_ip NULLS LAST, s.server_port NULLS LAST, s.client_ip NULLS LAST

@@ -46,4 +46,5 @@ SELECT protocol, server_ip, server_port, client_ip, client_name, role, destinati
        SUM(body_bytes) AS body_bytes, MIN(ts_ns) AS first_ts_ns, MAX(ts_ns) AS last_ts_ns, SUM(is_likely) AS likely
 FROM named
 GROUP BY protocol, server_ip, server_port, client_ip, client_name, role, destination
-ORDER BY protocol, server_ip, server_port, destination, role, client_ip, client_name
+ORDER BY protocol NULLS LAST, server_ip NULLS LAST, server_port NULLS LAST, destination NULLS LAST, role NULLS LAST,
+         client_ip NULLS LAST, client_name NULLS LAST

@@ -529,6 +529,7 @@ PROTOCOL = MessageQueue(
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     meanings=MEANINGS,
+    details={"body": "body"},
     words=("error_text",),
     acknowledgement=Acknowledgement(
         "correlation_id", tag=("delivery_tag", "correlation_id"), due=("qos", 1), scope="subscription_id"

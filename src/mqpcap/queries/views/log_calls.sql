@@ -1,11 +1,14 @@
--- Granted calls of brokers that number their messages; read_to is the offset at which a reader goes on.
+-- Granted calls of brokers that number their messages; read_to is the offset after the messages that a reader was
+-- sent or that its filter passed over; null for an empty reply.
 SELECT e.protocol, e.capture, e.connection_id, e.server_ip, e.server_port, e.client_ip, e.client_port, e.op, r.role,
        COALESCE(q.destination, a.destination, e.destination) AS destination,
        COALESCE(a.partition_id, q.partition_id) AS partition_id, q.group_name, q.ts_ns AS asked_ns, a.ts_ns,
        e.request_direction, e.request_offset, e.reply_offset AS reply_stream_offset,
        x.log_offset, x.log_position, y.log_offset AS reply_log_offset, y.committed_offset, y.latest_offset, y.lag,
        y.next_offset, COALESCE(y.has_items, FALSE) AS has_items, COALESCE(i.item_count, 0) AS item_count,
-       CASE WHEN r.role = 'poll' THEN COALESCE(y.next_offset, x.log_offset + 1) END AS read_to
+       CASE WHEN r.role <> 'poll' THEN NULL
+            WHEN y.next_offset IS NULL THEN x.log_offset + 1
+            WHEN i.item_count > 0 OR y.next_offset > x.log_offset THEN y.next_offset END AS read_to
 FROM exchanges e
 JOIN roles n ON n.protocol = e.protocol AND n.role = 'numbered'
 JOIN messages q ON q.capture = e.capture AND q.connection_id = e.connection_id AND q.direction = e.request_direction
