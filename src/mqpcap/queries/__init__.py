@@ -184,8 +184,8 @@ def roles() -> pa.Table:
     """The purpose of operations and errors: a row per protocol, direction, op (or error_text) and role.
 
     The roles are the fields and traits of `mqpcap.schema.requests.Roles`. Beside them ``reply`` is the reply to a
-    ``poll``, ``take`` a poll that is no ``peek``, ``taken`` the reply to one, ``grant`` a reply to a ``login``, and
-    ``delivering`` a protocol whose deliveries name their publish.
+    ``poll``, ``take`` a poll that is no ``peek``, ``taken`` the reply to one, ``grant`` a reply to a ``login``.
+    ``delivering``: deliveries of the protocol name their publish.
     """
     rows = [(name, *row) for name, protocol in protocols().items() for row in _roles(protocol)]
     rows.sort(key=lambda row: tuple(value or "" for value in row))
