@@ -22,10 +22,10 @@ def origin(port: int = 7878, a_is_client: bool = True) -> FlowOrigin:
     return FlowOrigin(1, 0, a_is_client, 4, (0, 0), (0x0A000001, 0x0A000002), (50000, port), (a_is_client, a_is_client))
 
 
-def detected(data: bytes, side: int = 0, ts_ns: int = 5) -> StreamChunk:
-    cells = np.array([[0], [len(data)], [ts_ns], [1], [0], [0], [0]], np.int64)
+def detected(data: bytes, side: int = 0, ts_ns: int = 5, offset: int = 0) -> StreamChunk:
+    cells = np.array([[offset], [len(data)], [ts_ns], [1], [0], [0], [0]], np.int64)
     packets = ChunkPackets(PacketIndex(cells), 0, 1)
-    return StreamChunk(side, memoryview(data), 0, len(data), 0, packets, False, False)
+    return StreamChunk(side, memoryview(data), 0, len(data), offset, packets, False, False)
 
 
 def detector(*decode_as: DecodeAs, of: Mapping[str, MessageQueue] | None = None) -> Detector:
@@ -64,6 +64,24 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
     one, two = (asked.detect_first(origin(5555), [detected(HELLO[:9])]) for _ in range(2))
     assert isinstance(one, PendingDetection) and isinstance(two, PendingDetection) and one is not two
     assert len(shown) == asked_before + 1
+
+
+def test_a_connection_that_stays_undecided_is_asked_about_as_its_bytes_grow_by_a_quarter() -> None:
+    """4,096 bytes in segments of one byte: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, ... 3,393 are 36 sizes."""
+    sizes: list[int] = []
+
+    def claims(opening: Opening) -> Claim:
+        sizes.append(len(opening.c2s))
+        return Claim(Verdict.WAIT)
+
+    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
+    hold = asked.detect_first(origin(), [detected(b"x")])
+    assert isinstance(hold, PendingDetection)
+    for offset in range(4096):
+        assert asked.detect(hold, origin(), [detected(b"x", offset=offset)]) is None
+
+    assert sizes[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18]
+    assert len(sizes) == 36
 
 
 def test_unclaimed_bytes_are_buffered_and_then_foreign() -> None:

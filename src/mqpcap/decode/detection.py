@@ -31,8 +31,8 @@ from mqpcap.tcp.headers import address_text
 
 OPENING_BYTES = 256 << 10
 """Bytes of each side that are buffered to detect the protocol. Beyond them an unclaimed connection is foreign."""
-EAGER_BYTES = 4 << 10
-"""Up to this size the protocols are asked with every packet, beyond it each time the size has grown by half."""
+ASK_DIVISOR = 4
+"""The protocols are asked again when the captured bytes have grown by this part of them."""
 MAX_PENDING_BYTES = 128 << 20
 """Buffered bytes of all connections; beyond it a connection is decided at once."""
 CHUNK_OVERHEAD = 256
@@ -560,4 +560,4 @@ def _in_order_of_capture(chunks: Sequence[StreamChunk]) -> Iterator[tuple[Stream
 
 def _next_ask_bytes(seen_bytes: int) -> int:
     """The number of bytes of both sides that must be captured before the protocols are asked again."""
-    return seen_bytes + (1 if seen_bytes < EAGER_BYTES else seen_bytes // 2)
+    return seen_bytes + max(seen_bytes // ASK_DIVISOR, 1)
