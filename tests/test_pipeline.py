@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from examples import one_in
 from mutated_captures import capture_bytes, one_packet_windows, records
+from rows import rotated
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
@@ -21,6 +22,7 @@ import traffic
 
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
+from mqpcap.decode.framing import Framer
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.tables import problems
 from mqpcap.tables.output import Output
@@ -52,6 +54,26 @@ def test_an_unwanted_table_changes_no_other_table(name: str, table: str | None) 
     assert made.keys() == every.keys() - (OPTIONAL_TABLES - wanted)
     assert all(rows.equals(every[name]) for name, rows in made.items())
     assert every.keys() >= {"messages", "connections", *OPTIONAL_TABLES}
+
+
+def test_small_files_of_a_recording_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 rotated files are one step for reassembly, with the rows of 40 steps; foreign packets keep their file."""
+    rotated(PCAPS / "fq/session.pcap", tmp_path, 40)
+    fed: list[int] = []
+    feed = Framer.feed
+    monkeypatch.setattr(Framer, "feed", lambda *given: fed.append(len(given[1].flow)) or feed(*given))
+    together = tables(tmp_path, Options())
+    steps_together = len(fed)
+    monkeypatch.setattr(pipeline, "MAX_JOINED_BYTES", 0)
+    one_by_one = tables(tmp_path, Options())
+
+    assert (steps_together, len(fed) - steps_together) == (2, 41)  # and one at the end
+    assert (
+        together.keys() == one_by_one.keys() == {"captures", "connections", "deliveries", "exchanges", "fq", "messages"}
+    )
+    for name, rows in together.items():
+        assert sorted(map(str, rows.to_pylist())) == sorted(map(str, one_by_one[name].to_pylist()))
+    assert together["captures"].num_rows == 40
 
 
 def test_pairs_come_while_a_side_has_a_message_in_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ the connection's dialect or login is still unknown; then it waits for later mess
 exchange is final when its state is certain, at the latest when its connection ends.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -62,6 +64,8 @@ OPEN_DIVISOR = 2
 """The longest idle open connections are evicted, too, if all connections take more than this part."""
 MAX_PROBLEMS = 1 << 16
 """Problems of live connections that are buffered, about 600 bytes each; beyond it final problems are emitted."""
+MAX_JOINED_BYTES = 1 << 20
+"""Bytes of small files that are read as one window: each window has a cost of its own, about 10 ms."""
 MAX_DISORDER_NS = 1_000_000_000
 """Reading stops this long after the end of the selected time range, as packets may be out of order."""
 
@@ -354,8 +358,6 @@ class CapturePipeline:
             for window, segments in self._windows():
                 any_read = True
                 self.first_ns = int(window.ts_ns[0]) if self.first_ns is None else self.first_ns
-                if self._rows is not None:
-                    self._rows.take(window, segments.counts)
                 yield from stages.steps(window, segments)
                 stages.evict(capacity // CLOSED_DIVISOR, capacity // OPEN_DIVISOR)
                 if progress is not None:
@@ -374,7 +376,16 @@ class CapturePipeline:
         """The capture's windows with their segments; those of a file that is complete are read ahead."""
         grows = self.capture.is_pipe or self.capture.next_file is not None
         dissected = ((window, self.stages.dissector.segments(window)) for window in self.capture.windows())
-        return dissected if grows else self.stages.background.prefetch(dissected)
+        counted = self._counted(dissected if grows else self.stages.background.prefetch(dissected))
+        # An observer of packets asks a window for the file of its packets.
+        return counted if grows or self.stages.hooks.packets is not None else _with_small_files_joined(counted)
+
+    def _counted(self, windows: Iterator[tuple[Window, Segments]]) -> Iterator[tuple[Window, Segments]]:
+        """The windows; their packets are counted by file."""
+        for window, segments in windows:
+            if self._rows is not None:
+                self._rows.take(window, segments.counts)
+            yield window, segments
 
     def _is_complete(self, now_ns: int) -> bool:
         """Whether no selected message can follow; ``now_ns``: the time of packets that were read."""
@@ -400,6 +411,44 @@ class CapturePipeline:
                 self.emit(Output("captures", rows))
         # Else this pipeline, whose caller may refer to it in ``emit``, stays until garbage is collected, with 4 MB.
         self.emit = self.stages.emit = _discard
+
+
+def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iterator[tuple[Window, Segments]]:
+    """The windows, in order; small ones of several files become one, of up to MAX_JOINED_BYTES."""
+    small: list[tuple[Window, Segments]] = []
+    size_bytes = 0
+    for window, segments in windows:
+        is_small = window.size_bytes < MAX_JOINED_BYTES and segments.buffer is window.buffer
+        is_next_file = not small or window.file != small[-1][0].file
+        if small and not (is_small and is_next_file and size_bytes + window.size_bytes <= MAX_JOINED_BYTES):
+            yield _one_window(small)
+            small, size_bytes = [], 0
+        if is_small:
+            # Without the rest of its buffer, which has room for a large window.
+            used = window.buffer[: int((window.offset + window.caplen).max())].copy()
+            small.append((replace(window, buffer=used), replace(segments, buffer=used)))
+            size_bytes += window.size_bytes
+        else:
+            yield window, segments
+    if small:
+        yield _one_window(small)
+
+
+def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segments]:
+    """One window with the packets of several files, in order; its ``file`` is that of the last packet."""
+    if len(parts) == 1:
+        return parts[0]
+    buffer = np.concatenate([window.buffer for window, _ in parts])
+    starts = np.cumsum([0, *(len(window.buffer) for window, _ in parts[:-1])]).tolist()
+    counts: Counter[str] = Counter()
+    for _, segments in parts:
+        counts.update(segments.counts)
+    moved = [replace(segments, start=segments.start + at) for at, (_, segments) in zip(starts, parts, strict=True)]
+    offset = [window.offset + at for at, (window, _) in zip(starts, parts, strict=True)]
+    names = "caplen", "wirelen", "ts_ns", "link_type", "packet_number"
+    columns = {name: np.concatenate([getattr(window, name) for window, _ in parts]) for name in names}
+    window = replace(parts[-1][0], buffer=buffer, offset=np.concatenate(offset), **columns)
+    return window, replace(Segments.joined(moved), buffer=buffer, counts=dict(counts))
 
 
 def dissect(

@@ -70,11 +70,14 @@ class Capture:
     wait: InputWait | None = None
     dropped_count: Callable[[], int] | None = None
     next_file: Callable[[], InputFile | None] | None = None
+    _names: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
         """capture_file of each file, in order."""
-        return tuple(file.name for file in self._files)
+        if len(self._names) != len(self._files):  # asked for with each batch of rows, of thousands of files
+            self._names = tuple(file.name for file in self._files)
+        return self._names
 
     @property
     def is_pipe(self) -> bool:
