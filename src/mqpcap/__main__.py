@@ -1,6 +1,7 @@
-"""Runs the command line, as ``mqpcap`` or ``python -m mqpcap``, and handles Ctrl-C while it is loaded."""
+"""Runs the command line, as ``mqpcap`` or ``python -m mqpcap``, and handles Ctrl-C and a lack of memory while it is loaded."""
 
 import os
+import sys
 from contextlib import suppress
 
 
@@ -10,6 +11,12 @@ def main() -> None:
         from mqpcap.cli import main as command
 
         command()
+    except (ImportError, MemoryError, RuntimeError) as error:
+        from mqpcap.wording import error_line, is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        sys.exit(f"mqpcap: {error_line(error)}")
     except KeyboardInterrupt:
         with suppress(OSError):
             os.write(2, b"mqpcap: interrupted\n")

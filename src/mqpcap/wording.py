@@ -27,13 +27,26 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
+"""What the dynamic linker, the system and CPython's threads say where there is no memory left."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that there was no memory: of a shared library or a thread, too."""
+    while error is not None and not isinstance(error, MemoryError):
+        if isinstance(error, ImportError | RuntimeError | OSError) and any(x in str(error) for x in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def error_line(error: BaseException) -> str:
     """What went wrong, on one line."""
+    if is_out_of_memory(error):
+        return "out of memory; --max-memory and --jobs bound what is held"
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror}"
-    if isinstance(error, MemoryError):
-        return "out of memory; --max-memory and --jobs bound what is held"
     return one_line(error) or type(error).__name__
 
 

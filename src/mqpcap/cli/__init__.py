@@ -29,7 +29,7 @@ from mqpcap.cli.process import (
 )
 from mqpcap.cli.tshark_words import command_of, is_of_tshark
 from mqpcap.errors import MqpcapError
-from mqpcap.wording import error_line
+from mqpcap.wording import error_line, is_out_of_memory
 
 NAMES = (
     "export", "show", "stats", "follow", "extract", "diff", "report", "info", "protocols", "fields", "explain", "ask",
@@ -105,7 +105,9 @@ class Commands(Group):
             # Whoever read our rows has enough of them.
             _drop_stdout()
             ctx.exit(0)
-        except (MqpcapError, OSError, MemoryError) as error:
+        except Exception as error:
+            if not isinstance(error, MqpcapError | OSError) and not is_out_of_memory(error):
+                raise
             print_note(f"mqpcap: {error_line(error)}")
             _drop_stdout()
             ctx.exit(1)
