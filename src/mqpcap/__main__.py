@@ -1,4 +1,4 @@
-"""Runs the command line, as ``mqpcap`` or ``python -m mqpcap``, and handles Ctrl-C and a lack of memory while it is loaded."""
+"""Runs the command line, as ``mqpcap`` or ``python -m mqpcap``; Ctrl-C or a lack of memory while it loads is a line."""
 
 import os
 import sys

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -414,7 +415,7 @@ class CapturePipeline:
 
 
 def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iterator[tuple[Window, Segments]]:
-    """The windows, in order; small ones of several files become one, of up to MAX_JOINED_BYTES."""
+    """The windows, in order; small windows of several files are joined, up to MAX_JOINED_BYTES."""
     small: list[tuple[Window, Segments]] = []
     size_bytes = 0
     for window, segments in windows:
@@ -424,7 +425,7 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
             yield _one_window(small)
             small, size_bytes = [], 0
         if is_small:
-            # Without the rest of its buffer, which has room for a large window.
+            # Its buffer has room for a large window; only the used bytes are kept.
             used = window.buffer[: int((window.offset + window.caplen).max())].copy()
             small.append((replace(window, buffer=used), replace(segments, buffer=used)))
             size_bytes += window.size_bytes
@@ -443,10 +444,10 @@ def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segme
     counts: Counter[str] = Counter()
     for _, segments in parts:
         counts.update(segments.counts)
-    moved = [replace(segments, start=segments.start + at) for at, (_, segments) in zip(starts, parts, strict=True)]
-    offset = [window.offset + at for at, (window, _) in zip(starts, parts, strict=True)]
+    moved = [replace(segments, start=segments.start + base) for base, (_, segments) in zip(starts, parts, strict=True)]
+    offset = [window.offset + base for base, (window, _) in zip(starts, parts, strict=True)]
     names = "caplen", "wirelen", "ts_ns", "link_type", "packet_number"
-    columns = {name: np.concatenate([getattr(window, name) for window, _ in parts]) for name in names}
+    columns: dict[str, Any] = {name: np.concatenate([getattr(window, name) for window, _ in parts]) for name in names}
     window = replace(parts[-1][0], buffer=buffer, offset=np.concatenate(offset), **columns)
     return window, replace(Segments.joined(moved), buffer=buffer, counts=dict(counts))
 

@@ -28,11 +28,11 @@ def _escape(char: str) -> str:
 
 
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
-"""What the dynamic linker, the system and CPython's threads say where there is no memory left."""
+"""Messages of the dynamic linker, the system and CPython's threads if no memory is left."""
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that there was no memory: of a shared library or a thread, too."""
+    """Whether an error or its cause is a lack of memory, for example for a shared library or a thread."""
     while error is not None and not isinstance(error, MemoryError):
         if isinstance(error, ImportError | RuntimeError | OSError) and any(x in str(error) for x in _NO_MEMORY):
             return True
