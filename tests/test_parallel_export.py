@@ -4,13 +4,14 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rows import rotated
+from rows import of_export, rotated
 
 from mqpcap import parallel_export as groups
 from mqpcap.capture import captures, windows
-from mqpcap.errors import MqpcapError, OutputError
+from mqpcap.errors import OutputError
 from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.export import MANIFEST, Export
 
@@ -25,7 +26,7 @@ def exported(out: Path, jobs: int, names: list[str]) -> tuple[dict[str, bytes], 
         told = []
         for folder, one in groups.written_in_groups(each, Choices(jobs=jobs), tables.scratch, read.append):
             told.append(replace(one, choices=Choices()))
-            tables.adopt_all(folder)
+            tables.adopt_all(folder, f"{folder.name}-")
         tables.commit()
     return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*.parquet")}, told, read
 
@@ -68,14 +69,49 @@ class Death:
     """Ends the process that is given it."""
 
     files = ("death.pcap",)
+    is_pipe = False
 
     def __reduce__(self) -> object:
         return os._exit, (3,)
 
 
-def test_a_process_that_dies_is_an_error_and_no_wait(tmp_path: Path) -> None:
-    with pytest.raises(MqpcapError, match="ended before its work"):
-        list(groups.written_in_groups([[Death()], [Death()]], Choices(jobs=2), tmp_path, lambda n: None))  # type: ignore[list-item]
+def test_capture_that_ends_its_process_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Its group is read again capture by capture, so that the one to blame is known."""
+    good = captures([str(PCAPS / name) for name in SOME[:3]]).captures
+    tasks = [[good[0], Death()], [good[1]], [Death()], [good[2]]]
+
+    done = list(groups.written_in_groups(tasks, Choices(jobs=2), tmp_path, lambda n: None))  # type: ignore[arg-type]
+
+    assert sum(one.dissected_count for _, one in done) == 3
+    reason = "exit code 3 of the process that read it"
+    assert [failed for _, one in done for failed in one.failed] == [(("death.pcap",), reason)] * 2
+
+
+@pytest.mark.parametrize("group_bytes", [1, 1 << 20])
+def test_capture_that_fails_is_named_and_the_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    """A fault while the second of four captures is read, in a group of its own or with the others."""
+    names = [str(PCAPS / name) for name in SOME]
+    others = [name for name in names if name != names[1]]
+    monkeypatch.setattr(groups, "GROUP_BYTES", group_bytes)
+    groups.export_captures(captures(others).captures, tmp_path / "others", Outcome(Choices()), lambda n: None, False)
+    make = groups._pipeline
+
+    def with_fault(capture: Any, outcome: Any, write: Any, worker: Any) -> Any:
+        pipeline, finished = make(capture, outcome, write, worker)
+        return pipeline, (lambda: {}["x"]) if capture.files == (names[1],) else finished
+
+    monkeypatch.setattr(groups, "_pipeline", with_fault)
+    outcome = Outcome(Choices(jobs=1))
+    assert groups.export_captures(captures(names).captures, tmp_path / "out", outcome, lambda n: None, False)
+
+    reason = "a fault of mqpcap, KeyError: 'x'"
+    assert outcome.unreadable == [(names[1], reason)]
+    rows, expected = of_export(tmp_path / "out"), of_export(tmp_path / "others")
+    (failed,) = {*rows.pop("captures")} - {*expected.pop("captures")}
+    assert failed.count(f"'{names[1]}'") == 2 and "'unreadable'" in failed and reason in failed
+    assert rows == expected
 
 
 def test_a_full_or_forbidden_disk_is_reported_by_the_process_that_met_it(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.side_bytes import side_bytes
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import Trace, trace_messages
-from mqpcap.parallel_export import write_captures
+from mqpcap.parallel_export import export_captures
 from mqpcap.protocols import protocols
 from mqpcap.query import EVERYTHING, WORDS, Query, field_catalogue, of_tree, query, shortcut_queries
 from mqpcap.query import Comparison as Test
@@ -64,7 +64,7 @@ from mqpcap.statistics.live_counts import renewed
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
 from mqpcap.statistics.reports import stats_report
-from mqpcap.tables.export import Export, ExportSummary, check_local
+from mqpcap.tables.export import ExportSummary, check_local
 from mqpcap.wording import extra_line
 
 if TYPE_CHECKING:
@@ -627,12 +627,12 @@ def export(
         return _append(path, Path(append), outcome, finish, rebuild, remove, progress, notes)
     assert out is not None
     inputs = _selected(path, filter, options)
-    choices = inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
-    files = [Path(name) for capture in inputs.captures for name in capture.files]
-    with Export(Path(out), protected=files, threads=choices.core_count) as tables:
-        write_captures(inputs.captures, inputs.outcome, tables, progress)
-        inputs.finish(notes)
-        return tables.commit()
+    inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
+    summary = export_captures(inputs.captures, Path(out), inputs.outcome, progress, allow_missing=False)
+    inputs.finish(notes)  # an input that could not be read is an error after the others are published
+    if summary is None:
+        raise CaptureError(f"{inputs.captures[0].files[0]}: no packets to export")
+    return summary
 
 
 def _append(

@@ -35,5 +35,17 @@ class OutputError(MqpcapError):
     """The tables cannot be written where they were asked for."""
 
 
+class RowError(OutputError):
+    """Rows of an input cannot be stored, whatever the disk; other inputs' rows can."""
+
+
+class FailedCaptureError(MqpcapError):
+    """A capture that ended a reading of several: ``files`` are its files, the message is the reason."""
+
+    def __init__(self, files: tuple[str, ...], reason: str) -> None:
+        super().__init__(reason)
+        self.files = files
+
+
 class QueryError(MqpcapError):
     """A filter or question cannot be understood; the message gives the position or valid alternatives."""

@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-from mqpcap.errors import MqpcapError
-from mqpcap.reading import Choices, Meter, Outcome, background, read, size_bytes
+from mqpcap.errors import FailedCaptureError, MqpcapError
+from mqpcap.reading import Choices, Meter, Outcome, background, blamed_on, read, size_bytes
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
     from pathlib import Path
 
     import pyarrow as pa
@@ -36,15 +37,18 @@ GROUP_BYTES = 64 << 20
 
 
 def grouped(captures: "Sequence[Capture]") -> "list[list[Capture]]":
-    """The captures in their order, in groups of about GROUP_BYTES or one capture."""
+    """The captures in their order, in groups of about GROUP_BYTES or one capture.
+
+    A pipe is a group: it cannot be read again when another capture of its group fails.
+    """
     groups: list[list[Capture]] = []
     room_bytes = 0
     for capture in captures:
-        if room_bytes <= 0:
+        if room_bytes <= 0 or capture.is_pipe:
             groups.append([])
             room_bytes = GROUP_BYTES
         groups[-1].append(capture)
-        room_bytes -= size_bytes([capture])
+        room_bytes = 0 if capture.is_pipe else room_bytes - size_bytes([capture])
     return groups
 
 
@@ -95,14 +99,15 @@ def note_neighbours(captures: "Sequence[Capture]", outcome: Outcome) -> None:
 
 
 def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
-    """Write all tables of the captures."""
+    """Write all tables of the captures. Raises FailedCaptureError if one ends the work."""
     write = row_writer(outcome, tables)
     with background(outcome.choices, None) as worker:
         for capture in captures:
             failed_count = len(outcome.unreadable)
-            pipeline, finished = _pipeline(capture, outcome, write, worker)
-            outcome.dissected_count += read(pipeline, outcome, meter)
-            finished()
+            with blamed_on(capture.files):
+                pipeline, finished = _pipeline(capture, outcome, write, worker)
+                outcome.dissected_count += read(pipeline, outcome, meter)
+                finished()
             if len(outcome.unreadable) > failed_count:
                 read_files, reason = {facts.file for facts in capture.facts}, outcome.unreadable[-1][1]
                 unread = [(name, reason) for name in capture.files if name not in read_files]
@@ -147,14 +152,18 @@ def write_captures(
     meter: Meter,
     prepare: Callable[[], None] | None = None,
 ) -> None:
-    """Write all tables of the captures, in groups side by side where there are several; ``prepare``: see there."""
+    """Write all tables of the captures, in groups side by side where there are several; ``prepare``: see there.
+
+    A capture that fails is left out, with a row in ``captures`` for each of its files.
+    """
     groups = grouped(captures)
-    if len(groups) == 1:
-        written(groups[0], outcome, tables, meter)
-    else:
-        for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, prepare):
-            outcome.add(group_outcome)
-            tables.adopt_all(folder)
+    for folder, group_outcome in written_in_groups(groups, outcome.choices, tables.scratch, meter, prepare):
+        outcome.add(group_outcome)
+        if folder.is_dir():
+            tables.adopt_all(folder, f"{folder.name}-" if len(groups) > 1 else "")
+    for files, reason in outcome.failed:
+        outcome.unreadable.append((files[0], reason))
+        write_unread(tables, [(name, reason) for name in files], "unreadable", files[0])
     note_neighbours(captures, outcome)
 
 
@@ -199,14 +208,24 @@ def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str
 
 
 def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", meter: Meter) -> Outcome:
-    """Write the tables of captures to a folder of their own; returns the outcome."""
+    """Write the tables of captures to a folder of their own; returns the outcome.
+
+    Where a capture fails, what was written is dropped, and all others are read again.
+    """
     from mqpcap.tables.export import Export
 
-    outcome = Outcome(choices)
-    with Export(folder, threads=choices.jobs or 1) as tables:
-        written(captures, outcome, tables, meter)
-        tables.commit()
-    return outcome
+    failed: list[tuple[tuple[str, ...], str]] = []
+    while True:
+        left_out = {files for files, _ in failed}
+        outcome = Outcome(choices, failed=failed)
+        with Export(folder, threads=choices.jobs or 1) as tables:
+            try:
+                written([c for c in captures if c.files not in left_out], outcome, tables, meter)
+            except FailedCaptureError as error:
+                failed.append((error.files, str(error)))
+                continue
+            tables.commit()
+            return outcome
 
 
 def written_in_groups(
@@ -221,7 +240,7 @@ def written_in_groups(
     prepare: a function of a module that each new process calls first.
     """
     jobs = choices.core_count
-    process_count = min(jobs, len(groups)) if all("-" not in c.files for group in groups for c in group) else 1
+    process_count = 1 if any(c.is_pipe for group in groups for c in group) else min(jobs, len(groups))
     memory_bytes = choices.dissection(process_count).max_memory_bytes
     task_choices = replace(choices, jobs=max(1, jobs // process_count), max_memory_bytes=memory_bytes)
     tasks = [(group, task_choices, folder / f"{k:05d}") for k, group in enumerate(groups)]
@@ -231,45 +250,73 @@ def written_in_groups(
 
 
 def _side_by_side(
-    tasks: "Sequence[_Task]", process_count: int, meter: Meter, prepare: Callable[[], None] | None
+    tasks: "list[_Task]", process_count: int, meter: Meter, prepare: Callable[[], None] | None
 ) -> dict[int, Outcome]:
-    """The outcome of each task, by its number. Raises the error that ended a process."""
+    """The outcome of each task, by its number. Raises the error that ended a task.
+
+    Where a process is killed, each capture of its task becomes a task of its own; if that is killed, too, it failed.
+    """
     from multiprocessing import get_context
     from multiprocessing.connection import wait
 
     context = get_context("spawn")  # a fork would copy threads that it does not have
-    waiting = deque(enumerate(tasks))
+    waiting = deque(range(len(tasks)))
     outcomes: dict[int, Outcome] = {}
-    pipes: list[Connection] = []
-    processes = []
+    processes: dict[Connection, SpawnProcess] = {}
+    task_by_pipe: dict[Connection, int] = {}
+
+    def give(pipe: "Connection") -> None:
+        if waiting:
+            task_by_pipe[pipe] = number = waiting.popleft()
+            pipe.send((number, tasks[number]))
+
+    def start() -> None:
+        ours, theirs = context.Pipe()
+        processes[ours] = context.Process(target=_serve, args=(theirs, prepare), daemon=True)
+        processes[ours].start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        give(ours)
+
     try:
         for _ in range(process_count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, prepare), daemon=True)
-            process.start()
-            theirs.close()  # so that the end of the process is the end of the pipe
-            processes.append(process)
-            pipes.append(ours)
-            ours.send(waiting.popleft())
-        while len(outcomes) < len(tasks):
-            heard = wait(pipes)
-            for pipe in [pipe for pipe in pipes if pipe in heard]:
-                answer = pipe.recv()
+            start()
+        while task_by_pipe:
+            for pipe in cast("list[Connection]", wait([*task_by_pipe])):
+                try:
+                    answer = pipe.recv()
+                except EOFError:
+                    _note_death(task_by_pipe.pop(pipe), processes.pop(pipe), tasks, waiting, outcomes)
+                    start()
+                    continue
                 if isinstance(answer, int):
                     meter(answer)
                 elif isinstance(answer, MqpcapError):
                     raise answer
                 else:
-                    outcomes[answer[0]] = answer[1]
-                    if waiting:
-                        pipe.send(waiting.popleft())
-    except EOFError:
-        raise MqpcapError("a process of the export ended before its work; --jobs 1 needs none") from None
+                    outcomes[task_by_pipe.pop(pipe)] = answer
+                    give(pipe)
     finally:
-        for process in processes:
+        for process in processes.values():
             process.terminate()
             process.join()
     return outcomes
+
+
+def _note_death(
+    number: int, process: "SpawnProcess", tasks: "list[_Task]", waiting: deque[int], outcomes: dict[int, Outcome]
+) -> None:
+    """Queue the captures of a task whose process was killed one by one; one that was alone has failed."""
+    process.join()
+    captures, choices, folder = tasks[number]
+    outcomes[number] = Outcome(choices)
+    if len(captures) == 1:
+        code = process.exitcode or 0
+        how = f"signal {-code} ended" if code < 0 else f"exit code {code} of"
+        outcomes[number].failed.append((captures[0].files, f"{how} the process that read it"))
+        return
+    for capture in captures:
+        waiting.append(len(tasks))
+        tasks.append(([capture], choices, folder.with_name(f"{len(tasks):05d}")))
 
 
 def _serve(pipe: "Connection", prepare: Callable[[], None] | None) -> None:
@@ -281,6 +328,6 @@ def _serve(pipe: "Connection", prepare: Callable[[], None] | None) -> None:
         while True:
             numbered: tuple[int, _Task] = pipe.recv()
             try:
-                pipe.send((numbered[0], _written_apart(*numbered[1], pipe.send)))
+                pipe.send(_written_apart(*numbered[1], pipe.send))
             except MqpcapError as error:
                 pipe.send(error)

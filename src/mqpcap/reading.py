@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
-from mqpcap.errors import CaptureError, QueryError
+from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
 from mqpcap.wording import error_line, plural
 
@@ -153,6 +153,8 @@ class Outcome:
     """Whether all was looked at, so that nothing found is worth a note."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    """In an export: files of captures that are left out of it, and the reason."""
     messages: Counter[str] = field(default_factory=Counter)
     """By protocol."""
     flaws: Counter[str] = field(default_factory=Counter)
@@ -179,6 +181,10 @@ class Outcome:
         self.started_inside += part.started_inside
         self.notes += part.notes
         self.unreadable += part.unreadable
+        self.failed += part.failed
+        self.messages += part.messages
+        self.read_as += part.read_as
+        self.sound_ports |= part.sound_ports
         if part.tally is not None:
             self.tally = part.tally if self.tally is None else self.tally.added(part.tally)
 
@@ -263,6 +269,19 @@ def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = N
         failure = error
     if failure is not None:
         outcome.unreadable.append((name, error_line(failure)))
+
+
+@contextmanager
+def blamed_on(files: Sequence[str]) -> Iterator[None]:
+    """Makes any error one of the capture with these files, unless the tables cannot be written."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OutputError) and not isinstance(error, RowError):
+            raise
+        is_fault = not isinstance(error, MqpcapError | OSError | MemoryError)
+        reason = f"a fault of mqpcap, {type(error).__name__}: " * is_fault + error_line(error)
+        raise FailedCaptureError(tuple(files), reason) from error
 
 
 def read(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter) -> bool:

@@ -234,6 +234,67 @@ def test_damaged_capture_among_good_ones_hides_none(parts: list[Path], tmp_path:
     assert {"blipmq", "fq"} <= of_lake(tmp_path / "lake").keys()
 
 
+@pytest.mark.parametrize("begun", [0, 2])
+def test_file_that_fails_while_it_is_read_is_set_aside_until_it_changes(
+    parts: list[Path], whole: Rows, tmp_path: Path, begun: int
+) -> None:
+    """The disk fails in the third file of five; whole again, it is late, and its recording is taken anew."""
+    lake, folder, bad = tmp_path / "lake", parts[0].parent, str(parts[2])
+    add(lake, *parts[:begun])
+    read, fingerprint = growth.read, growth.full_fingerprint
+
+    def failing_read(pipeline: Any, *others: Any) -> bool:
+        return fingerprint("/nowhere") if bad in pipeline.capture.files else read(pipeline, *others)  # type: ignore[return-value]
+
+    def failing_fingerprint(path: str) -> str:
+        return fingerprint("/nowhere" if path == bad else path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "read", failing_read)
+        patch.setattr(growth, "full_fingerprint", failing_fingerprint)
+        outcome = add(lake, folder)
+
+    reason = "/nowhere cannot be read: No such file or directory"
+    assert outcome.unreadable == [(bad, reason)]
+    with Lake(lake) as grown:
+        assert [file.path for _, file in grown.catalog.files()] == [str(path) for path in parts if str(path) != bad]
+    again = add(lake, folder)
+    assert (again.unreadable, again.notes) == ([], [f"{bad}: set aside until it changes; {reason}"])
+    age(parts[2], 1000)
+    assert [name for name, _ in add(lake, folder).unreadable] == [bad]
+    add(lake, folder, rebuild=True)
+    add(lake, finish=True)
+    assert of_lake(lake) == whole
+
+
+def test_file_that_is_no_capture_is_named_once(parts: list[Path], tmp_path: Path) -> None:
+    bad = parts[0].with_name("bad.pcap")
+    bad.write_bytes(b"no capture at all")
+    age(bad)
+
+    first, second = (add(tmp_path / "lake", bad, parts[0]) for _ in range(2))
+
+    ((name, reason),) = first.unreadable
+    assert (name, second.unreadable) == (str(bad), [])
+    assert second.notes == [f"{bad}: set aside until it changes; {reason}"]
+
+
+def test_fault_while_a_capture_is_read_takes_no_other_with_it(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = PCAPS / "fq" / "session.pcap"
+    read = growth.read
+
+    def with_fault(pipeline: Any, *others: Any) -> bool:
+        return {}["x"] if pipeline.capture.files[-1] == str(bad) else read(pipeline, *others)
+
+    monkeypatch.setattr(growth, "read", with_fault)
+    outcome = add(tmp_path / "lake", *parts[:2], bad, finish=True)
+
+    assert outcome.unreadable == [(str(bad), "a fault of mqpcap, KeyError: 'x'")]
+    assert of_lake(tmp_path / "lake") == export_of(*parts[:2], out=tmp_path / "out")
+
+
 def test_inputs_that_all_fail_leave_no_lake(tmp_path: Path) -> None:
     outcome = add(tmp_path / "lake", tmp_path / "nowhere.pcap")
 

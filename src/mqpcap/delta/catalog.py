@@ -72,6 +72,7 @@ class Catalog:
     - options: of the dissection; all runs have the same
     - wanted: files of a recording that is taken anew, until they are taken
     - removing: captures whose rows are being removed
+    - aside: by path, the size, time (ns) and reason of files that could not be taken, until they change
     """
 
     run: int = 0
@@ -79,6 +80,7 @@ class Catalog:
     recordings: list[Recording] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
     removing: list[str] = field(default_factory=list)
+    aside: dict[str, tuple[int, int, str]] = field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[Recording, TakenFile]]:
         """All files that were taken."""

@@ -26,15 +26,16 @@ from mqpcap.capture.remote import redacted_uri
 from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
-from mqpcap.errors import CaptureError, OutputError, one_line
+from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_line
 from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
-from mqpcap.reading import Meter, Outcome, background, read
+from mqpcap.reading import Meter, Outcome, background, blamed_on, read
 from mqpcap.tables.captures import is_no_capture
 from mqpcap.tables.export import TableFile
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.parquet import DATES, by_date
 from mqpcap.tables.schemas import CAPTURES
+from mqpcap.wording import error_line
 
 IDLE_S: Final = 60
 """The newest file of a set is left alone until nobody has written to it for this time."""
@@ -83,7 +84,7 @@ class Lake:
                     raise BlockingIOError  # its lake was empty and went meanwhile
             except BlockingIOError:
                 raise OutputError(f"another process writes to {self.folder}; try again when it is done") from None
-        self._has_new_copies = False
+        self._is_changed = False
         self.catalog = load_catalog(self.folder, delta_tables.committed_run(self.folder))
         self._recover()
 
@@ -138,6 +139,7 @@ class Lake:
         for name, reason in search.unreadable:
             listed = outcome.unreadable if name in named or not is_no_capture(reason) else outcome.skipped
             listed.append((name, reason))
+            self._set_aside(name, reason)
         additions: list[Addition] = []
         for capture in sorted(search.captures, key=_first_ns):
             late = [x for x in self.catalog.recordings if x.key == _key(capture.files[0]) and _is_late(capture, x)]
@@ -175,7 +177,10 @@ class Lake:
                 except OSError as error:
                     outcome.unreadable.append((path, error.strerror or one_line(error)))
                     continue
-                if (path, status.st_size, status.st_mtime_ns) not in taken_stats:
+                aside = self.catalog.aside.get(path)
+                if aside is not None and (*aside[:2],) == (status.st_size, status.st_mtime_ns):
+                    outcome.notes.append(f"{path}: set aside until it changes; {aside[2]}")
+                elif (path, status.st_size, status.st_mtime_ns) not in taken_stats:
                     paths.setdefault((status.st_dev, status.st_ino), path)
         return list(paths.values()), named
 
@@ -198,7 +203,7 @@ class Lake:
                 elif original := next((file for file in alike if file.row["fingerprint"] == content), None):
                     outcome.notes.append(f"{path}: was taken as {original.path}")
                     original.copies = [*original.copies[-MAX_COPIES:], _stat(path)]
-                    self._has_new_copies = True
+                    self._is_changed = True
                 else:
                     twins.append(path)
                     untaken.append(path)
@@ -242,14 +247,60 @@ class Lake:
         if finish:
             named = [x.recording for x in additions]
             additions = [*additions, *(self._end(x) for x in self.catalog.recordings if x.state and x not in named)]
-        if not additions:
-            if self._has_new_copies and self.catalog.run:
-                self._save_catalog()
-            return False
+        while additions:
+            part = Outcome(outcome.choices)
+            try:
+                self._add(additions, part, meter, finish)
+            except FailedCaptureError as error:
+                self._recover()  # removes what the run wrote
+                additions = self._without(additions, error, outcome, finish)
+            else:
+                outcome.add(part)
+                return True
+        if self._is_changed and self.catalog.run:
+            self._save_catalog()
+        return False
+
+    def _add(self, additions: Sequence[Addition], outcome: Outcome, meter: Meter, finish: bool) -> None:
+        """The run of `add`; raises FailedCaptureError, and the catalog is as before, if one of the additions fails."""
         with self._run([x.recording for x in additions], threads=outcome.choices.core_count) as tables:
-            for addition in additions:
-                self._read(addition, tables, outcome, meter, finish)
-        return True
+            readings = [self._read(addition, tables, outcome, meter, finish) for addition in additions]
+            for recording, files, counts, state in readings:
+                for file in recording.files:
+                    file.row["messages"] += counts.get(file.row["path"], 0)
+                self._take(recording, files, state)
+
+    def _without(
+        self, additions: Sequence[Addition], error: FailedCaptureError, outcome: Outcome, finish: bool
+    ) -> list[Addition]:
+        """The additions after one failed: the files that cannot be read alone are set aside, else all of its files."""
+        kept: list[Addition] = []
+        for addition in additions:
+            recording, files = addition.recording, addition.capture.files
+            if files != error.files:
+                kept.append(addition)
+                continue
+            reasons = {name: reason for name in files if (reason := _fault_of(name))} or dict.fromkeys(
+                files, str(error)
+            )
+            for name, reason in (reasons or {recording.capture: str(error)}).items():
+                outcome.unreadable.append((name, reason))
+                self._set_aside(name, reason)
+            if left := [name for name in files if name not in reasons]:
+                if not recording.files:
+                    recording = Recording(left[0], recording.key)
+                kept.append(Addition(recording, Capture(tuple(InputFile(name, name) for name in left))))
+            elif finish and files and recording.state:
+                kept.append(self._end(recording))
+        return kept
+
+    def _set_aside(self, path: str, reason: str) -> None:
+        """Note that a file cannot be taken until it changes, if its permissions are not the reason."""
+        if os.access(path, os.R_OK):
+            _, size_bytes, modified_ns = _stat(path)
+            self.catalog.aside[path] = size_bytes, modified_ns, reason
+            self.catalog.wanted = [name for name in self.catalog.wanted if name != path]
+            self._is_changed = True
 
     def add_written(
         self, recordings: Sequence[Recording], captures: pa.Table, files: Iterable[tuple[Path, TableFile]]
@@ -261,7 +312,8 @@ class Lake:
         rows = captures.to_pylist()
         with self._run(recordings) as tables:
             for recording in recordings:
-                self._take(recording, [row for row in rows if row["capture"] == recording.capture])
+                own = [row for row in rows if row["capture"] == recording.capture]
+                self._take(recording, _taken(recording, own, [row["path"] for row in own]))
             for path, file in files:
                 tables.adopt(path, file)
 
@@ -307,31 +359,28 @@ class Lake:
         outcome: Outcome,
         meter: Meter,
         finish: bool,
-    ) -> None:
-        """Read the new files of a recording from its state, and leave the next state."""
-        recording = addition.recording
+    ) -> tuple[Recording, list[TakenFile], dict[str, int], str | None]:
+        """Read the new files of a recording from its state: it, its new files, messages by earlier file, next state."""
+        recording, failed_count = addition.recording, len(outcome.unreadable)
         write = row_writer(outcome, tables)
         with background(outcome.choices, None) as worker:
             pipeline = self._pipeline(addition, write, worker, finish)
-            failed_count = len(outcome.unreadable)
-            outcome.dissected_count += read(pipeline, outcome, meter)
-            if len(outcome.unreadable) > failed_count:
-                raise CaptureError(": ".join(outcome.unreadable.pop()))
-        rows, counts = pipeline.rows_of_files()
-        for file in recording.files:
-            file.row["messages"] += counts.pop(file.row["path"], 0)
-        self._take(recording, rows)
-        if not finish:
-            recording.state = f"{tables.run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
-            save(self.own / recording.state, pipeline.state())
+            with blamed_on(addition.capture.files):
+                outcome.dissected_count += read(pipeline, outcome, meter)
+                if len(outcome.unreadable) > failed_count:
+                    raise CaptureError(outcome.unreadable.pop()[1])
+                rows, counts = pipeline.rows_of_files()
+                files = _taken(recording, rows, addition.capture.files)
+        if finish:
+            return recording, files, counts, None
+        name = f"{tables.run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
+        save(self.own / name, pipeline.state())
+        return recording, files, counts, name
 
-    def _take(self, recording: Recording, rows: Iterable[dict[str, Any]]) -> None:
-        """Add files, by their rows of ``captures``, to a recording, which has no state then."""
-        for row in rows:
-            path = row["path"]
-            row |= {"capture": recording.capture}
-            recording.files.append(TakenFile(path, head_of(path), row, [_stat(path)]))
-        recording.state = None
+    def _take(self, recording: Recording, files: Iterable[TakenFile], state: str | None = None) -> None:
+        """Add files to a recording, and its next state."""
+        recording.files += files
+        recording.state = state
         if recording not in self.catalog.recordings:
             self.catalog.recordings.append(recording)
 
@@ -424,6 +473,23 @@ def _finished(paths: Sequence[str], outcome: Outcome) -> list[str]:
         else:
             kept.append(path)
     return kept
+
+
+def _taken(recording: Recording, rows: Iterable[dict[str, Any]], names: Iterable[str]) -> list[TakenFile]:
+    """Files of a recording, by their rows of ``captures`` and their names."""
+    return [
+        TakenFile(name, head_of(name), row | {"capture": recording.capture}, [_stat(name)])
+        for row, name in zip(rows, names, strict=False)  # a file without packets at the end has no row
+    ]
+
+
+def _fault_of(path: str) -> str:
+    """Why a file cannot be read to its end; empty if it can."""
+    try:
+        full_fingerprint(path)
+    except (CaptureError, OSError) as error:
+        return error_line(error)
+    return ""
 
 
 def _stat(path: str) -> tuple[str, int, int]:

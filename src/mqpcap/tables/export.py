@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from mqpcap import __version__
 from mqpcap.capture.inputs import is_remote
-from mqpcap.errors import OutputError
+from mqpcap.errors import OutputError, RowError
 from mqpcap.records import dataclass
 from mqpcap.tables.parquet import (
     MAX_BUFFERED_BYTES,
@@ -165,7 +165,7 @@ class Export(RowFiles):
         with self._aborting():
             schema = self._schemas.setdefault(table, batch.schema)
             if not schema.equals(batch.schema):
-                raise OutputError(f"table {table} goes on with other columns than it began with")
+                raise RowError(f"table {table} goes on with other columns than it began with")
             for date, rows in by_date(table, batch, date_column):
                 self._add(table, date, date_column, rows)
 
@@ -181,12 +181,12 @@ class Export(RowFiles):
                 raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
             self._files.append(TableFile(f"{table}/{name}", table, row_count, size_bytes))
 
-    def adopt_all(self, folder: Path) -> None:
-        """Takes in all tables of another export, made in ``scratch``; its files get the folder's name into theirs."""
+    def adopt_all(self, folder: Path, prefix: str) -> None:
+        """Takes in all tables of another export, made in ``scratch``, with a prefix to the names of its files."""
         manifest = json.loads((folder / MANIFEST).read_bytes())
         for file in manifest["files"]:
             table, date, part = file["path"].split("/")
-            self.adopt(table, folder / file["path"], f"{date}/{folder.name}-{part}", file["row_count"])
+            self.adopt(table, folder / file["path"], f"{date}/{prefix}{part}", file["row_count"])
         shutil.rmtree(folder, ignore_errors=True)
 
     @property

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mqpcap import __version__
 from mqpcap.arrays import unify_dictionaries
-from mqpcap.errors import OutputError
+from mqpcap.errors import OutputError, RowError
 from mqpcap.records import dataclass
 
 SCHEMA_VERSION: Final = 1
@@ -235,7 +235,7 @@ def by_date(
     time = _times(batch, date_column)
     if time.null_count:
         names = (date_column,) if isinstance(date_column, str) else date_column
-        raise OutputError(f"table {table} has a row without {' or '.join(map(str, names))}, so without a date")
+        raise RowError(f"table {table} has a row without {' or '.join(map(str, names))}, so without a date")
     if pa.types.is_timestamp(time.type):
         time = pc.multiply(time.cast(pa.timestamp("us")).cast(pa.int64()), 1000)
     days: NDArray[np.int64] = time.to_numpy(zero_copy_only=False) // DAY_NS
