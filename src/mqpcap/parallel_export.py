@@ -210,7 +210,7 @@ def write_unread(tables: "Export", files: Sequence[tuple[str, str]], status: str
 def _written_apart(captures: "list[Capture]", choices: Choices, folder: "Path", meter: Meter) -> Outcome:
     """Write the tables of captures to a folder of their own; returns the outcome.
 
-    Where a capture fails, what was written is dropped, and all others are read again.
+    If a capture fails, the folder is dropped and its other captures are read again.
     """
     from mqpcap.tables.export import Export
 
@@ -254,7 +254,7 @@ def _side_by_side(
 ) -> dict[int, Outcome]:
     """The outcome of each task, by its number. Raises the error that ended a task.
 
-    Where a process is killed, each capture of its task becomes a task of its own; if that is killed, too, it failed.
+    If a process is killed, each capture of its task becomes a task. A capture fails if its own task is killed.
     """
     from multiprocessing import get_context
     from multiprocessing.connection import wait
@@ -305,7 +305,7 @@ def _side_by_side(
 def _note_death(
     number: int, process: "SpawnProcess", tasks: "list[_Task]", waiting: deque[int], outcomes: dict[int, Outcome]
 ) -> None:
-    """Queue the captures of a task whose process was killed one by one; one that was alone has failed."""
+    """Queue each capture of a task whose process was killed; a capture without others has failed."""
     process.join()
     captures, choices, folder = tasks[number]
     outcomes[number] = Outcome(choices)

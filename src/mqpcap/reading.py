@@ -273,7 +273,7 @@ def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = N
 
 @contextmanager
 def blamed_on(files: Sequence[str]) -> Iterator[None]:
-    """Makes any error one of the capture with these files, unless the tables cannot be written."""
+    """Turns an error into a FailedCaptureError with these files, unless the tables cannot be written."""
     try:
         yield
     except Exception as error:

@@ -262,7 +262,7 @@ class Lake:
         return False
 
     def _add(self, additions: Sequence[Addition], outcome: Outcome, meter: Meter, finish: bool) -> None:
-        """The run of `add`; raises FailedCaptureError, and the catalog is as before, if one of the additions fails."""
+        """Adds in one run. If an addition fails, raises FailedCaptureError and leaves the catalog unchanged."""
         with self._run([x.recording for x in additions], threads=outcome.choices.core_count) as tables:
             readings = [self._read(addition, tables, outcome, meter, finish) for addition in additions]
             for recording, files, counts, state in readings:
@@ -273,7 +273,7 @@ class Lake:
     def _without(
         self, additions: Sequence[Addition], error: FailedCaptureError, outcome: Outcome, finish: bool
     ) -> list[Addition]:
-        """The additions after one failed: the files that cannot be read alone are set aside, else all of its files."""
+        """The additions after a failure. Its files that cannot be read alone are set aside, or all of its files."""
         kept: list[Addition] = []
         for addition in additions:
             recording, files = addition.recording, addition.capture.files
