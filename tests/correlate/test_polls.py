@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from batches import End, correlated
-from blipmq_broker import ACK, AUTH, HELLO, MS, POLL, PUBLISH, SUBSCRIBE, TYPES, Frame, rows
+from blipmq_broker import ACK, AUTH, HELLO, MS, NACK, POLL, PUBLISH, SUBSCRIBE, TYPES, Frame, rows
 
 from mqpcap.protocols import protocols
 
@@ -178,3 +178,35 @@ def test_polls_sent_ahead_get_the_messages_in_order(clients: int, polls: int, me
             acknowledgements[row["state"]] += 1
     assert pairs["POLL"] >= 0.99 * clients * messages
     assert acknowledgements == {"silent": clients * messages}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_refusal_finds_its_publish_by_id_however_many_are_open(lost: bool) -> None:
+    """20,000 publishes, and one in 40 is refused 3,000 publishes later, under the id of exactly one publish.
+
+    With ``lost`` 40 publishes were not captured. Refusals of the publishes just before them wait for the next one, and
+    the hole may hold publishes of any id, so that all but a few of the others are certain.
+    """
+    talk, publishes = Talk(1), list[Frame]()
+    refusals = []
+    for k in range(20_000):
+        publishes.append(talk.add(True, PUBLISH, 10 + k, (1000 + k) * US, topic="t", qos=1, body=k))
+        if k >= 3000 and k % 40 == 0:
+            refused, now = publishes[k - 3000], (1000 + k) * US + 500
+            refusals.append(talk.add(False, NACK, refused.id, now, code=500, text="wal overload", answers=refused))
+    kept = talk.acknowledged()
+    if lost:
+        publishes[540].broken = True
+        missing = {id(f) for f in publishes[500:540]}
+        kept = [f for f in kept if id(f) not in missing]
+    rule = protocols()["blipmq"].rule
+    assert rule is not None
+    here = {id(f) for f in kept}
+    made = correlated(rule, [rows(kept)], {1: End()}, TYPES)["exchanges"]
+
+    found = {row["reply_offset"]: (row["state"], row["request_offset"]) for row in made if row["reply_offset"]}
+    expected = {f.offset: ("answered", f.answers.offset) for f in refusals if id(f.answers) in here}
+    given = {offset: found.get(offset) for offset in expected}
+    assert [x for x in given if given[x] not in (expected[x], ("unknown", None))] == []
+    assert list(given.values()).count(("unknown", None)) <= (13 if lost else 0)
+    assert len(expected) == (424 if lost else 425)

@@ -37,6 +37,7 @@ class PlacedReply:
 
     ``limit``: the reply acknowledges the requests below this index.
     ``named``: the last captured request whose id the reply repeats, or -1.
+    ``least``: the first captured request whose id it repeats, if no missing request may have had that id, or 0.
     ``own_from``: the first request after the client's own publish of the returned message, or 0.
     """
 
@@ -45,13 +46,14 @@ class PlacedReply:
     high: cython.Py_ssize_t
     limit: cython.Py_ssize_t
     named: cython.Py_ssize_t
+    least: cython.Py_ssize_t
     own_from: cython.Py_ssize_t
 
     def __init__(
         self, reply: Reply, limit: cython.Py_ssize_t, named: cython.Py_ssize_t, own_from: cython.Py_ssize_t
     ) -> None:
         self.reply, self.limit, self.named, self.own_from = reply, limit, named, own_from
-        self.low = self.high = 0
+        self.low = self.high = self.least = 0
 
 
 Candidates = tuple[Reply, int, int]
@@ -133,8 +135,11 @@ class Alignment:
     ) -> cython.Py_ssize_t:  # fmt: skip
         """The first request in low..high that a reply may answer, so that the next place is in x..y; -1 if none is."""
         i: cython.Py_ssize_t
+        low = max(low, p.least)
         if self.use_publishes and p.own_from > low:
             low = p.own_from
+        if self.use_ids and p.named > low:
+            low = p.named
         for i in range(low, min(high, low + bound) + 1):
             if x <= self._next(i) <= y and self.fits(i, p.reply, p.named):
                 return i

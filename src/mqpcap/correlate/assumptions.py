@@ -212,7 +212,9 @@ class Assumptions:
                 if is_in_span and self._is_anchor(q, evidence) and not self._place(a, index, indexes):
                     return False
                 index += 1
-            if not a.add(PlacedReply(p.reply, p.limit, p.named, p.own_from)):
+            copy: PlacedReply = PlacedReply(p.reply, p.limit, p.named, p.own_from)
+            copy.least = p.least
+            if not a.add(copy):
                 return False
             k += 1
         while index < n and not self._is_anchor(self.ring[index], evidence):

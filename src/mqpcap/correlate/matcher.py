@@ -49,7 +49,7 @@ else:
 MAX_OPEN_REQUESTS = 1 << 14
 """Requests of a group that are not settled, and replies as well; with more all of them are decided as they stand."""
 MAX_COMPARED = 1024
-"""Requests among which that of an id, or the client's own publish, is looked for."""
+"""Requests among which the client's own publish is looked for, and a request whose id another operation used later."""
 MAX_PHANTOM_REQUESTS = 12
 MAX_PHANTOM_REPLIES = 48
 """Phantoms of one hole; more are any number of requests or replies, which decides as much."""
@@ -74,6 +74,8 @@ class RequestMatcher(TcpOrder):
     ``ring``: requests and phantoms that are not decided; None before the first request or reply.
     ``certain``: the alignment of the replies since the last anchor, without assumptions.
     ``rounds``: evidence that the client waits for replies. ``client_keys``: ids and publishes of the client.
+    ``indexes_by_key``: by echo key the first and the last request with it, as indexes plus ``dropped_count``: requests
+    that left the ring since the keys were last forgotten. ``keyed``: requests of the ring whose keys are there.
     ``acknowledged``: requests of the ring that the last reply acknowledged. ``reply_count``: placed replies.
     ``last_phantom``, ``acknowledged_phantom``: index of the last phantom, and of the last among those, or -1.
     ``quiet_ns``: the longest time from an optional request to its reply, 0 without a bound.
@@ -96,6 +98,9 @@ class RequestMatcher(TcpOrder):
     certain: Alignment
     rounds: Rounds
     client_keys: ClientKeys
+    indexes_by_key: dict[int, tuple[int, int]]
+    dropped_count: cython.longlong
+    keyed: cython.Py_ssize_t
     acknowledged: cython.Py_ssize_t
     last_phantom: cython.Py_ssize_t
     acknowledged_phantom: cython.Py_ssize_t
@@ -128,7 +133,7 @@ class RequestMatcher(TcpOrder):
         self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
         self.reply_count, self.state_next = 0, -1
         self.skips_silent = not started or tables.initial_state == tables.midstream_state
-        self.ring = None
+        self.ring, self.indexes_by_key, self.dropped_count, self.keyed = None, {}, 0, 0
 
     @cython.cfunc
     def _begin(self) -> cython.void:
@@ -285,8 +290,10 @@ class RequestMatcher(TcpOrder):
         c: Alignment = self.certain
         self._acknowledge(r)
         self._use_unique_keys()
-        named: cython.Py_ssize_t = self._named(r) if self.acknowledged_phantom >= c.start else -1
-        if not c.add(PlacedReply(r, self.acknowledged, named, self._own_from(r))):
+        p: PlacedReply = PlacedReply(r, self.acknowledged, -1, self._own_from(r))
+        if c.low < c.high or self.acknowledged_phantom >= c.start or self.acknowledged - c.low > MAX_COMPARED:
+            self._look_up(p)
+        if not c.add(p):
             self._give_up_span(self.acknowledged)
             self._acknowledge(r)
             if not c.add(PlacedReply(r, self.acknowledged, -1, 0)):  # the late start accepts any reply
@@ -339,17 +346,37 @@ class RequestMatcher(TcpOrder):
         c.high = c.far = c.low
 
     @cython.cfunc
-    def _named(self, r: Reply) -> cython.Py_ssize_t:
-        """The last captured request whose id a reply repeats, -1 without one."""
-        tables = self.tables
-        if not tables.echoes or r.echoes_nothing or r.row < 0 or not (r.bit & tables.id_replies):
-            return -1
-        least: cython.Py_ssize_t = max(self.certain.start, self.acknowledged - MAX_COMPARED)
+    def _look_up(self, p: PlacedReply) -> cython.void:
+        """Limit the candidates of a reply that repeats an id to the captured requests with that id.
+
+        A missing request may have any id: it remains a candidate, but for what `Alignment.fits` says of ``named``.
+        """
+        tables, c, r = self.tables, self.certain, p.reply
+        q: Request
         i: cython.Py_ssize_t
-        for i in range(self.acknowledged - 1, least - 1, -1):
-            if not self._at(i).is_unread and self.certain.fits(i, r, -1):
-                return i
-        return -1
+        if not tables.echoes or r.echoes_nothing or r.row < 0 or not (r.bit & tables.id_replies):
+            return
+        if len(self.indexes_by_key) > 2 * self.max_open:
+            self._forget_keys()
+        while self.keyed < self.acknowledged:
+            q = self.ring[self.keyed]
+            if not q.is_unread:
+                i = self.keyed + self.dropped_count
+                earliest, latest = self.indexes_by_key.get(q.echo_key, (i, i))
+                self.indexes_by_key[q.echo_key] = (earliest if latest >= c.start + self.dropped_count else i, i)
+            self.keyed += 1
+        earliest, latest = self.indexes_by_key.get(r.echo_key, (-1, -1))
+        i = latest - self.dropped_count
+        if i < c.start:
+            return
+        if i > self.acknowledged_phantom:
+            p.limit = i + 1
+        if self.acknowledged_phantom < c.low:
+            p.least = earliest - self.dropped_count
+        least: cython.Py_ssize_t = max(c.start, i - MAX_COMPARED)  # another operation may have used the id later
+        while i >= least and (self._at(i).is_unread or not c.fits(i, r, -1)):
+            i -= 1
+        p.named = i if i >= least else -1
 
     @cython.cfunc
     def _add_server_hole(self, hole: Reply) -> cython.void:
@@ -402,6 +429,8 @@ class RequestMatcher(TcpOrder):
         self.server_has_hole = False
         if place == len(self.ring) or (place > MIN_DROPPED and 2 * place > len(self.ring)):
             del self.ring[:place]
+            self.dropped_count += place
+            self.keyed = max(self.keyed - place, 0)
             self.acknowledged = max(self.acknowledged - place, 0)
             self.last_phantom -= place
             self.acknowledged_phantom -= place
@@ -576,6 +605,7 @@ class RequestMatcher(TcpOrder):
         """Begin again as after a late start, with the requests from a place on."""
         kept = self.ring[place:]
         del self.ring[:]
+        self._forget_keys()
         self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
         self.server_has_hole, self.was_restarted = False, True
         self._add_phantom(phantom_request(NO_OFFSET, NO_OFFSET, ANY_NUMBER))
@@ -628,6 +658,7 @@ class RequestMatcher(TcpOrder):
         q: Request
         self._enter(state)
         del self.ring[:]
+        self._forget_keys()
         self.acknowledged, self.last_phantom, self.acknowledged_phantom = 0, -1, -1
         for q in waiting:
             if q.is_unread:
@@ -679,7 +710,7 @@ class RequestMatcher(TcpOrder):
     def _key_count(self) -> cython.Py_ssize_t:
         if self.ring is None:
             return 0
-        return self.client_keys.count()
+        return self.client_keys.count() + len(self.indexes_by_key)
 
     @cython.cfunc
     def _forget(self) -> cython.void:
@@ -687,7 +718,13 @@ class RequestMatcher(TcpOrder):
             return
         if len(self.ring) > self.certain.start or self.certain.placed:
             self._give_up_ring()
+        self._forget_keys()
         self.client_keys.forget()
+
+    @cython.cfunc
+    def _forget_keys(self) -> cython.void:
+        self.indexes_by_key.clear()
+        self.dropped_count = self.keyed = 0
 
     @cython.cfunc
     def _finish(
