@@ -14,6 +14,7 @@ the connection's dialect or login is still unknown; then it waits for later mess
 exchange is final when its state is certain, at the latest when its connection ends.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,6 +66,8 @@ OPEN_DIVISOR = 2
 """The longest idle open connections are evicted, too, if all connections take more than this part."""
 MAX_PROBLEMS = 1 << 16
 """Problems of live connections that are buffered, about 600 bytes each; beyond it final problems are emitted."""
+FLUSH_INTERVAL_NS = 50_000_000
+"""Interval of flushes in a live capture, by our own clock: an unresolved message waits two intervals at most."""
 MAX_JOINED_BYTES = 1 << 20
 """Bytes of small files that are read as one window: each window has a cost of its own, about 10 ms."""
 MAX_DISORDER_NS = 1_000_000_000
@@ -112,6 +115,9 @@ class Pipeline:
         self._closings = Closings(self.framer.connections)
         self._connection_rows = ConnectionRows(capture)
         self._part_bytes = PART_BYTES
+        self._flushed_ns = 0
+        self._waited = frozenset[int]()
+        """Connections that had unresolved messages at the flush before."""
 
     def __getstate__(self) -> dict[str, object]:
         """The state between two windows, without callbacks and thread: the caller sets them again."""
@@ -238,6 +244,17 @@ class Pipeline:
                 self.emit(output)
 
         self.background.submit(emit)
+
+    def flush_live(self) -> None:
+        """Emit messages of a live capture that have waited FLUSH_INTERVAL_NS for evidence of their connection."""
+        if time.monotonic_ns() - self._flushed_ns < FLUSH_INTERVAL_NS:
+            return
+        self._flushed_ns = time.monotonic_ns()
+        waiting = self.progress.unresolved_flows()
+        if early := self._waited & waiting:
+            self.flush_unresolved(sorted(early))
+            waiting = self.progress.unresolved_flows()
+        self._waited = waiting
 
     def flush_unresolved(self, flows: Collection[int]) -> None:
         """Emit the messages of these connections that wait, decoded with the evidence collected up to now."""

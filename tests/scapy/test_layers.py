@@ -31,7 +31,9 @@ from scapy.sessions import TCPSession
 from scapy.utils import rdpcap, wrpcap, wrpcapng
 from scapy.volatile import RandBin, RandInt, RandIP, RandNum, RandString
 
+import mqpcap
 import mqpcap.scapy as face
+from mqpcap import pipeline as pipeline_module
 from mqpcap.capture import captures
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.pipeline import Options, dissect
@@ -840,7 +842,12 @@ class Wire:
     def __init__(self, packets: list[Packet]) -> None:
         self.packets = packets
 
-    def recv(self, size: int, **_: object) -> Packet:
+    def select(self, sources: list["Wire"], remain_s: float) -> list["Wire"]:
+        return [source for source in sources if source.packets]
+
+    def recv(self, size: int, **_: object) -> Packet | None:
+        if not self.packets:
+            return None
         each = self.packets.pop(0)
         again = Ether(bytes(each))
         again.time = each.time
@@ -854,6 +861,24 @@ def test_live_capture_gives_the_rest_when_flushed() -> None:
 
     assert [bytes(m) for m in [*found, *session.flush()]] == [PUBLISH, PING, PUBLISH[:-1]]
     assert session.flush() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["blipmq/midstream", "flymq/core", "fq/session", "kokaq/doc_session", "msgq/flat_session"],
+)  # fmt: skip
+def test_messages_of_open_connections_do_not_wait_for_packets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with ``show -i``, only the last message of a side may wait: the frames of kokaq have no length."""
+    path = str(ROOT / "pcaps" / f"{name}.pcap")
+    monkeypatch.setattr(pipeline_module, "FLUSH_INTERVAL_NS", 0)
+    source, session = Wire([p for p in rdpcap(path) if not p[TCP].flags & 5]), MqSession()
+
+    found = [m for _ in range(len(source.packets)) for m in session.recv(source)]
+
+    last = {m.mq.key[:2]: m.mq.key for m in sorted(mqpcap.messages(path), key=lambda m: m.mq.stream_offset)}
+    whole, given = {m.mq.key for m in mqpcap.messages(path)}, {m.mq.key for m in found}
+    assert given <= whole
+    assert whole - given <= set(last.values())
+    assert given | {m.mq.key for m in session.flush()} == whole
 
 
 def test_live_capture_keeps_nothing_of_messages_without_a_reference() -> None:

@@ -185,7 +185,7 @@ class ReorderBuffer:
         exchanges = self._exchanges(run, start, stop - start)
         for a in range(start, stop, slice_rows):
             n = min(slice_rows, stop - a)
-            messages, fields = _dicts(shown.slice(a, n)), _dicts(fields_shown.slice(a, n))
+            messages, fields = row_dicts(shown.slice(a, n)), row_dicts(fields_shown.slice(a, n))
             for message, values, exchange in zip(messages, fields, islice(exchanges, n), strict=True):
                 yield MessageRow(self._number, run.protocol, message, values, exchange, self._first_ns)
 
@@ -217,7 +217,7 @@ class ReorderBuffer:
         return None if file == own_file else file
 
 
-def _dicts(table: pa.Table) -> list[dict[str, object]]:
+def row_dicts(table: pa.Table) -> list[dict[str, object]]:
     """The rows as dictionaries, as ``to_pylist``."""
     names, columns = [], []
     constants: dict[str, object] = dict.fromkeys(table.column_names)

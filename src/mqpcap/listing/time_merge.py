@@ -28,8 +28,6 @@ from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps
 from mqpcap.tables.output import Output
 
-FLUSH_INTERVAL_NS = LIVE_WAIT_NS // 2
-"""Interval of flushes: an unresolved message of a live capture waits two intervals at most."""
 MAX_CLOCK_LEAD_NS = 500_000_000
 """Time that the clock of a live capture may be ahead of ours."""
 SMALL_BYTES = 1 << 20
@@ -55,8 +53,7 @@ class Source:
         self._is_small = is_file and size_bytes([capture]) <= SMALL_BYTES
         self._begin: tuple[int, int] | None = None
         """Our own time, and the time in the capture, at the first window."""
-        self._last_window_ns = self._flushed_ns = 0
-        self._waited = frozenset[int]()
+        self._last_window_ns = 0
         self._pipeline: CapturePipeline | None = None
         self.windows: Generator[None] = (_ for _ in ())
         """The generator that reads the windows."""
@@ -82,7 +79,7 @@ class Source:
                 if not self._is_small or self.buffer.is_full:
                     is_live = self._is_live(now_ns)
                     if is_live:
-                        self._flush_unresolved()
+                        pipeline.stages.flush_live()
                     self.until_ns = self.buffer.release_before_ns(now_ns, is_live)
                     yield
         self.until_ns, self._pipeline = _END, None  # there may be thousands of captures
@@ -97,20 +94,10 @@ class Source:
         self._begin = self._begin or (self._last_window_ns, now_ns)
         return self._is_pipe and now_ns - self._begin[1] <= self._last_window_ns - self._begin[0] + MAX_CLOCK_LEAD_NS
 
-    def _flush_unresolved(self) -> None:
-        """Decode messages that have waited an interval for evidence of their connection."""
-        if self._pipeline is None or time.monotonic_ns() - self._flushed_ns < FLUSH_INTERVAL_NS:
-            return
-        self._flushed_ns = time.monotonic_ns()
-        stages = self._pipeline.stages
-        early = self._waited & stages.progress.unresolved_flows()
-        if early:
-            stages.flush_unresolved(sorted(early))
-        self._waited = stages.progress.unresolved_flows()
-
     def idle(self) -> None:
         """Called while a pipe has no data."""
-        self._flush_unresolved()
+        if self._pipeline is not None:
+            self._pipeline.stages.flush_live()
         if time.monotonic_ns() - self._last_window_ns > LIVE_WAIT_NS:
             self.until_ns = _END - 1
         else:

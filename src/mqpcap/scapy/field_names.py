@@ -66,7 +66,10 @@ def missing_attribute(message: Message, name: str) -> Any:
 
 def set_attribute(message: Message, name: str, value: Any) -> None:
     """Sets a field of the message or of its payload, as Scapy does. Raises UnknownField, as for Scapy's own classes."""
-    if name in message.__dict__ or hasattr(type(message), name):  # slots are attributes of the class
+    if name in message.__all_slots__:
+        object.__setattr__(message, name, value)
+        return
+    if name in message.__dict__ or hasattr(type(message), name):
         Packet.__setattr__(message, name, value)
         return
     try:

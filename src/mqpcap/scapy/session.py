@@ -11,11 +11,13 @@ and call ``flush``. Replies are all decided then, too. Before, ``answers`` may h
 direction that the protocol's rule allows.
 """
 
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,14 +29,17 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
-from scapy.utils import EDecimal, GenericRawPcapWriter
+from scapy.utils import EDecimal, GenericRawPcapWriter, RawPcapReader
 
 from mqpcap.capture import Window
+from mqpcap.capture.interface import RING_BYTES
+from mqpcap.capture.sources import COALESCE_S, PIPE_IDLE_S
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT, layouts_and_variants, message_bytes
 from mqpcap.listing.packet_locator import CapturedPacket, window_of
+from mqpcap.listing.reorder_buffer import row_dicts
 from mqpcap.options import Options
-from mqpcap.pipeline import FLOW_BYTES, OPEN_DIVISOR, Pipeline
+from mqpcap.pipeline import FLOW_BYTES, FLUSH_INTERVAL_NS, OPEN_DIVISOR, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, message_bases
@@ -43,7 +48,9 @@ from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments, address_text
 
 BATCH_PACKETS = 512
-"""Packets of a file that are read at once; a live capture is read packet by packet."""
+"""Packets that are read at once; of a live capture those that come within COALESCE_S."""
+MAX_FLUSHES = 3
+"""Flushes of unresolved messages while no packet of a live capture comes; the third flush has all of them."""
 MAX_BUFFERED_MESSAGES = 16384
 """Messages of a file that are buffered, so that messages come in order of time although some complete late."""
 MAX_BUFFERED_PACKETS = 16384
@@ -54,6 +61,8 @@ MAX_PACKET_BYTES = 4 * MTU
 """Bytes of a packet that are read; a capture on a host may have packets above Scapy's default of 65535 bytes."""
 RAW_IP = 101
 """LINKTYPE_RAW: the packet begins with its IP header."""
+# Constants of Linux that the module `socket` does not have (asm-generic/socket.h, linux/if_packet.h, linux/if_arp.h).
+SO_RCVBUFFORCE, SOL_PACKET, PACKET_IGNORE_OUTGOING, ARPHRD_LOOPBACK = 33, 263, 23, 772
 
 _EXCHANGE_COLUMNS = ["connection_id", "request_direction", "request_offset", "reply_offset"]
 
@@ -197,14 +206,20 @@ class MqSession(DefaultSession):
 
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:
         """The messages that the next packets of ``sock`` complete; at its end also the open messages."""
-        source = self._sources.setdefault(id(sock), _Source(self.options, sock))
-        packets = []
+        source = self._sources.get(id(sock))
+        if source is None:
+            source = self._sources[id(sock)] = _Source(self.options, sock)
+            _make_ready(sock)
+        packets: list[CapturedPacket] = []
+        until_s = time.monotonic() + COALESCE_S
         try:
-            for _ in range(BATCH_PACKETS if source.is_file else 1):
+            while len(packets) < BATCH_PACKETS:
                 packet = self._packet(sock)
                 if packet is not None:
                     packets.append(packet)
-                elif self.supersession is None:
+                if not source.is_file and not sock.select([sock], max(0, min(PIPE_IDLE_S, until_s - time.monotonic()))):
+                    break
+                if packet is None and source.is_file and self.supersession is None:
                     break
         except EOFError:
             del self._sources[id(sock)]
@@ -212,15 +227,26 @@ class MqSession(DefaultSession):
             yield from source.finished()
             raise
         yield from source.completed(packets)
+        # Scapy calls again only when packets come, and messages must not wait for those.
+        for _ in range(MAX_FLUSHES if source.has_unresolved else 0):
+            if any(sock.select([x.sock for x in self._sources.values() if not x.is_file], FLUSH_INTERVAL_NS / 1e9)):
+                break
+            yield from source.completed([])
 
-    def _packet(self, sock: SuperSocket) -> Packet | None:
+    def _packet(self, sock: SuperSocket) -> CapturedPacket | None:
         if self.supersession is not None:
             packet = sock.recv()
-            return None if packet is None else self.process(packet)
-        if isinstance(sock, IterSocket):
-            return _next(sock)
-        # The stages read the headers, so Scapy need not dissect beyond the first layer.
-        return sock.recv(MAX_PACKET_BYTES, stop_dissection_after=Packet)
+            packet = None if packet is None else self.process(packet)
+        elif isinstance(sock, IterSocket):
+            packet = _next(sock)
+        elif type(sock).recv is SuperSocket.recv:
+            # Without an object of Scapy for each packet.
+            cls, raw, time_s = sock.recv_raw(MAX_PACKET_BYTES)
+            return _captured_raw(cls, raw, time_s or time.time()) if cls and raw else None
+        else:
+            # The stages read the headers, so Scapy need not dissect beyond the first layer.
+            packet = sock.recv(MAX_PACKET_BYTES, stop_dissection_after=Packet)
+        return None if packet is None else _captured(packet)
 
     def flush(self) -> list[Packet]:
         """The open messages, as at the end of a file; afterwards the session starts afresh."""
@@ -233,10 +259,11 @@ class _Source:
 
     def __init__(self, options: Options, sock: SuperSocket) -> None:
         hooks = StageHooks(packets=self._note_endpoints, message_columns=(message_bytes, layouts_and_variants))
+        policy = replace(options.policy, columns=frozenset(COLUMNS))
+        options = replace(options, policy=policy, optional_tables=frozenset({"exchanges"}))
         self._pipeline = Pipeline(options, self._add_output, file_name=lambda file: "", hooks=hooks)
         self.sock = sock  # referenced, so that no other object gets its id
-        # A file can be read in batches; a live capture must not wait for further packets.
-        self.is_file = bool(getattr(sock, "nonblocking_socket", False))
+        self.is_file = isinstance(sock, IterSocket | RawPcapReader)
         self.packet_count = 0
         self.ends: dict[int, tuple[str, int, str, int]] = {}
         """Addresses and ports of the latest packets with payload, by packet number."""
@@ -246,16 +273,22 @@ class _Source:
         self._pairs: WeakValueDictionary[Key, ReplyLookup] = WeakValueDictionary()
         """Undecided replies of messages that are still referenced."""
 
-    def completed(self, packets: list[Packet]) -> list[Packet]:
+    def completed(self, packets: list[CapturedPacket]) -> list[Packet]:
         """The messages that the packets complete; those of a file are buffered for the order of time."""
         if len(packets):
-            captured = [_captured(packet) for packet in packets]
             numbers = np.arange(len(packets), dtype=np.int64) + self.packet_count + 1
-            self._packets_by_number.update(zip(numbers.tolist(), captured, strict=True))
+            self._packets_by_number.update(zip(numbers.tolist(), packets, strict=True))
             self.packet_count += len(packets)
-            self._pipeline.feed(window_of(captured, numbers))
+            self._pipeline.feed(window_of(packets, numbers))
             self._evict(self.packet_count - len(packets))
+        if not self.is_file:
+            self._pipeline.flush_live()
         return self._release(MAX_BUFFERED_MESSAGES if self.is_file else 0)
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether messages of a live capture wait for packets of their connections."""
+        return not self.is_file and bool(self._pipeline.progress.unresolved_flows())
 
     def _evict(self, previous_count: int) -> None:
         """Every BATCH_PACKETS packets, forgets ended connections and old packets."""
@@ -300,9 +333,10 @@ class _Source:
 
     def _packets(self, output: Output) -> Iterator[Packet]:
         protocol = self._pipeline.protocols[output.protocol or ""]
-        columns = (output.rows[name].to_pylist() for name in (BYTES, LAYOUT, VARIANT))
-        for row, raw, layout, variant in zip(output.rows.select(COLUMNS).to_pylist(), *columns, strict=True):
-            packet = message(protocol.layout(layout), raw, variant, Seen(**row, packets_raw=self._packets_of(row)))
+        rows = row_dicts(output.rows.select([*COLUMNS, BYTES, LAYOUT, VARIANT]))
+        for row in cast("list[dict[str, Any]]", rows):
+            layout, variant, raw = protocol.layout(row.pop(LAYOUT)), row.pop(VARIANT), row.pop(BYTES)
+            packet = message(layout, raw, variant, Seen(**row, packets_raw=self._packets_of(row)))
             self._pairs[packet.mq.key] = packet.mq.pair
             yield packet
 
@@ -372,17 +406,33 @@ def _next(packets: IterSocket) -> Packet:
 
 
 def _captured(packet: Packet) -> CapturedPacket:
-    """A packet as it was captured; its link type is -1 if Scapy knows no link type for it and it has no IP layer."""
-    raw, link_type = b"", -1
-    if type(packet) in conf.l2types:
-        raw, link_type = packet.original or bytes(packet), conf.l2types[type(packet)]
-    else:
-        dissected = type(packet)(packet.original or bytes(packet))
+    """A packet as it was captured."""
+    return _captured_raw(type(packet), packet.original or bytes(packet), packet.time, packet.wirelen or 0)
+
+
+def _captured_raw(cls: type[Packet], raw: bytes, time_s: Any, wire_len: int = 0) -> CapturedPacket:
+    """A packet of a class; its link type is -1 if Scapy knows no link type for it and it has no IP layer."""
+    link_type = conf.l2types.layer2num.get(cls, -1)
+    if link_type == -1:
+        dissected, raw = cls(raw), b""
         for layer in ("IPv6", "IP"):
             if layer in dissected:
                 raw, link_type = bytes(dissected[layer]), RAW_IP
-    ts_ns = round(EDecimal(packet.time) * 1_000_000_000)
-    return CapturedPacket(raw, max(packet.wirelen or 0, len(raw)), ts_ns, link_type)
+    return CapturedPacket(raw, max(wire_len, len(raw)), round(EDecimal(time_s) * 1_000_000_000), link_type)
+
+
+def _make_ready(sock: SuperSocket) -> None:
+    """Sets a larger buffer for a packet socket of Linux; Scapy's holds some milliseconds of traffic.
+
+    Packets of loopback come once, as in libpcap (pcap-linux.c): the copies that go out are left out.
+    """
+    packet_socket: Any = getattr(sock, "ins", None)
+    if getattr(packet_socket, "family", None) != getattr(socket, "AF_PACKET", -1):
+        return
+    with suppress(OSError):  # the kernel is old, or the user may only have what rmem_max says
+        if packet_socket.getsockname()[3] == ARPHRD_LOOPBACK:
+            packet_socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        packet_socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RING_BYTES)
 
 
 def top(header: type[Message]) -> type[Message]:
