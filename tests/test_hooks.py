@@ -51,16 +51,6 @@ def test_segments_that_a_filter_refuses_are_not_reassembled() -> None:
     assert directions == {"s2c"}
 
 
-def test_messages_that_a_filter_refuses_have_no_row() -> None:
-    every = rows(StageHooks())
-    middle = sorted(row["ts_ns"] for row in every)[len(every) // 2]  # type: ignore[type-var]
-
-    early = rows(StageHooks(frames=lambda frames: frames.ts_ns < middle))
-
-    assert early == [row for row in every if row["ts_ns"] < middle]  # type: ignore[operator]
-    assert 0 < len(early) < len(every)
-
-
 def test_columns_are_appended_row_for_row() -> None:
     def clients(ended: EndedConnections) -> dict[str, pa.Array]:
         ports = ended.flows.columns(ended.numbers).ports(ended.client)

@@ -38,8 +38,6 @@ class StageHooks:
     """Filter: the segments that are reassembled."""
     chunks: Callable[[StreamChunks], None] | None = None
     """Observer: stream bytes before they are framed, with the packets that carried them."""
-    frames: Callable[[Frames], NDArray[np.bool_]] | None = None
-    """Filter: the messages that become rows. All messages of `Options.protocols` were evidence before."""
     message_columns: tuple[MessageColumns, ...] = ()
     """Columns: of ``messages``, row for row."""
     correlation: Callable[[str, Correlation], None] | None = None

@@ -63,6 +63,4 @@ class StageSelection:
             flows, index = factorize(frames.flow)
             is_selected = selected_flows(self._options.connections, self._assembler.flows.columns(flows))
             frames = frames if is_selected.all() else frames.taken(np.flatnonzero(is_selected[index]))
-        if self._hooks.frames is not None:
-            frames = frames.taken(np.flatnonzero(self._hooks.frames(frames)))
         return frames

@@ -177,6 +177,47 @@ def test_job_survives_a_worker_killed_with_its_executor(
     assert {(e["Stage ID"], e["Task Info"]["Index"]) for e in redone} == again
 
 
+def failure(cluster: Cluster, folder: Path, *settings: str, **environment: str) -> list[str]:
+    """What a job says that cannot be done."""
+    words = ["flymq/core.pcap", "--out", str(folder / "tables"), "--master", cluster.url]
+    done = subprocess.run(
+        [sys.executable, "-m", "mqpcap", "spark", "export", *words, *(f"--conf={setting}" for setting in settings)],
+        cwd=PCAPS, env=cluster.environment | environment, stderr=subprocess.PIPE, text=True, timeout=BUDGET_S,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, [*folder.iterdir()]) == (1, [])
+    return [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+
+
+def test_cluster_that_gives_no_executor_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
+    """As where all workers are dead: none of them has so much memory."""
+    told = failure(cluster, tmp_path, "spark.executor.memory=900g", "spark.mqpcap.executorWait=1")
+
+    assert told == [
+        f"mqpcap: no executor for 1 s: {cluster.url} has no living worker with a free core and the memory of an "
+        "executor (--conf spark.mqpcap.executorWait=3600 waits an hour)"
+    ]
+
+
+def test_workers_whose_python_lacks_the_package_are_one_line(cluster: Cluster, tmp_path: Path) -> None:
+    """Before the job starts: a Python without the modules that are installed."""
+    bare = tmp_path / "bare/python"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    (tmp_path / "out").mkdir()
+
+    told = failure(
+        cluster, tmp_path / "out", "spark.executor.memory=512m", PYSPARK_PYTHON=str(bare),
+        PYSPARK_DRIVER_PYTHON=sys.executable, PYTHONPATH="",
+    )  # fmt: skip
+
+    assert told == [
+        "mqpcap: executors cannot load mqpcap: ModuleNotFoundError: No module named 'pyarrow'; name a Python that has "
+        "it on all machines by PYSPARK_PYTHON or --conf spark.sql.execution.pyspark.python=PYTHON"
+    ]
+
+
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
     """The event log, one file or a folder of them."""
     for path in sorted(folder.rglob("*")):

@@ -1,13 +1,19 @@
 """Java is found in JAVA_HOME, on PATH, in a wheel; else one line says what to do."""
 
+import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from rows import importable
+from rows import QUICK_SPARK, importable, row_count
 
-from mqpcap.spark.session import SparkError, environment, session, version
+import mqpcap
+from mqpcap.spark.session import SparkError, cause, environment, session, version
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
 def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,8 +118,66 @@ def test_java_home_that_leads_nowhere_hides_no_java_on_path(
     assert environment() == ({"JAVA_HOME": str((tmp_path / "jdk").resolve())} if home else {})
 
 
+@pytest.mark.parametrize(("master", "words"), [
+    ("spark://127.0.0.1:{port}", "127.0.0.1:{port}: [Errno 111] Connection refused"),
+    ("spark://127.0.0.1:{port},[::1]:{port}", "127.0.0.1:{port}: [Errno 111] Connection refused; [::1]:{port}: "),
+    ("sc://127.0.0.1:{port}/;user_id=me", "127.0.0.1:{port}: [Errno 111] Connection refused"),
+    ("spark://nowhere", "nowhere: it has no port"),
+])  # fmt: skip
+def test_no_master_is_one_line_before_java_starts(monkeypatch: pytest.MonkeyPatch, master: str, words: str) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and does not listen
+        port = probe.getsockname()[1]
+
+        with pytest.raises(SparkError) as told:
+            session(master.format(port=port))
+
+    named = master.format(port=port)
+    assert str(told.value).startswith(f"no Spark at {named}: {words.format(port=port)}")
+
+
+def test_logging_is_configured_from_a_folder_of_any_name(tmp_path: Path) -> None:
+    """The whole flow, in the copy of the package that a blank and a comma lead to."""
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    home = tmp_path / "a b,c"
+    for package in ("mqpcap", "pyspark_mqpcap"):
+        shutil.copytree(Path(mqpcap.__file__).parents[1] / package, home / package)
+    shutil.copy(PCAPS / "fq/session.pcap", home)
+    command = [sys.executable, "-m", "mqpcap", "spark", "export", "session.pcap", "--out", "tables", "-q",
+               *(f"--conf={key}={value}" for key, value in QUICK_SPARK.items())]  # fmt: skip
+
+    done = subprocess.run(
+        command, cwd=home, env=dict(os.environ) | {"PYTHONPATH": str(home)}, capture_output=True, text=True, check=False
+    )
+
+    told = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+    assert (done.returncode, told) == (0, [])
+    assert row_count(home / "tables", "messages") == mqpcap.read(PCAPS / "fq/session.pcap").num_rows
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("[PYTHON] failed: org.apache.spark.PythonException: Traceback (most recent call last):\n"
+     '  File "x.py", line 1, in f\n    1 / 0\npyarrow.lib.ArrowInvalid: it is too long\n\n\tat org.apache.Spark',
+     "pyarrow.lib.ArrowInvalid: it is too long"),
+    ("\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+     "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nKeyError: 1\n\nDuring handling:\n\n"
+     "Traceback (most recent call last):\n  File \"x.py\", line 2, in f\nzlib.error: bad\n", "zlib.error: bad"),
+    ("An error occurred while calling o1.x.\n: java.lang.IllegalStateException: it stopped\n\tat x",
+     "java.lang.IllegalStateException: it stopped"),
+    ("Job aborted: ExecutorLostFailure\nDriver stacktrace:", "Job aborted: ExecutorLostFailure"),
+    ("", "no reason given"),
+])  # fmt: skip
+def test_cause_of_an_error_of_spark(text: str, line: str) -> None:
+    assert cause(text) == line
+
+
 def test_no_pyspark_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
 
     with pytest.raises(SparkError, match=r"^there is no pyspark: pip install 'mqpcap\[spark\]'$"):
         session()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThanOrEqual
 from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
@@ -16,7 +15,6 @@ from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.share import Share, SharedKnowledge
-from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.output import Dissection
 
@@ -49,27 +47,6 @@ def test_shares_together_are_the_capture(name: str) -> None:
 
     for table in OF_ONE_CONNECTION:
         assert shares.get(table) == whole.get(table), table
-
-
-def test_wanted_rows_are_those_of_the_whole_capture() -> None:
-    """Filters spare work; what is left of a row says the same."""
-    capture = only("fq/session.pcap")
-    messages = dissect(capture).table("messages")
-    rows = sorted((row["ts_ns"], row["src_port"], row["dst_port"]) for row in messages.to_pylist())
-    low, high = rows[len(rows) // 3][0], rows[len(rows) // 2][0]
-    client = max(rows[len(rows) * 2 // 5][1:])
-    source = CaptureSource({"path": capture.files[0]})
-    reader = source.reader(source.schema())
-    filters = [GreaterThanOrEqual(("ts_ns",), low), LessThanOrEqual(("ts_ns",), high), EqualTo(("dst_port",), client)]
-
-    given_back = [*reader.pushFilters(filters)]
-    (part,) = reader.partitions()
-    found = [row for batch in reader.read(part) for row in batch.to_pylist()]
-
-    expected = [row for row in messages.to_pylist() if low <= row["ts_ns"] <= high and row["dst_port"] == client]
-    assert given_back == []
-    assert expected
-    assert found == expected
 
 
 @pytest.mark.parametrize("table", ["messages", "exchanges", "deliveries", "connections", "problems", "captures", "fq"])

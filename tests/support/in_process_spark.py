@@ -21,7 +21,7 @@ class InProcessSpark:
 
     @property
     def sparkContext(self) -> SimpleNamespace:
-        return SimpleNamespace(defaultParallelism=self.slots)
+        return SimpleNamespace(defaultParallelism=self.slots, master="local[2]")
 
     def range(self, start: int, end: int, step: int, partitions: int) -> "Frame":
         assert (start, step, partitions) == (0, 1, end)

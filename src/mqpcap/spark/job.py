@@ -32,9 +32,9 @@ from mqpcap.decode.detection import ProvenServer
 from mqpcap.decode.shared_facts import SharedFact
 from mqpcap.errors import CaptureError, OutputError, one_line
 from mqpcap.options import Options
-from mqpcap.spark import partitions, ranges, shuffle, tasks
+from mqpcap.spark import executors, partitions, ranges, shuffle, tasks
 from mqpcap.spark.ranges import FileRange
-from mqpcap.spark.session import SparkError
+from mqpcap.spark.session import SparkError, cause, spark_errors
 from mqpcap.spark.share import SharedKnowledge
 from mqpcap.spark.storage import Storage
 from mqpcap.spark.tasks import Describe, Dissect, Result, ShareWork, TaskFiles
@@ -156,16 +156,6 @@ def _published(
     return outcome
 
 
-def slots(spark: "SparkSession") -> int:
-    """Number of tasks that run at the same time."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except (PySparkException, AttributeError):  # Spark Connect has no context
-        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
-
-
 class _Job:
     """A job, from its plan to the files that are published."""
 
@@ -192,7 +182,8 @@ class _Job:
 
     def run(self, share_count: int | None) -> JobOutcome:
         """Runs all tasks; afterwards ``files`` has the files to publish."""
-        units = partitions.plan_units(self.captures, slots(self.spark), share_count)
+        executors.check_python(self.spark)
+        units = partitions.plan_units(self.captures, executors.slots(self.spark), share_count)
         todo = [Dissect(number, unit) for number, unit in enumerate(units)]
         self._run([task for task in todo if task.unit.plan.share_count == 1])
         counts = self._run_shares([task for task in todo if task.unit.plan.share_count > 1])
@@ -256,13 +247,11 @@ class _Job:
 
     def collected(self, rows: "DataFrame") -> dict[int, Result]:
         """The results among rows, by number of the task; Spark's errors become SparkError."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         try:
-            return shuffle.results(rows)
-        except (PySparkException, Py4JError) as error:
-            raise SparkError(f"the job failed: {_cause(str(error))}") from error
+            with executors.watched(self.spark):
+                return shuffle.results(rows)
+        except spark_errors() as error:
+            raise SparkError(f"the job failed: {cause(str(error))}") from error
 
     def _keep_all(self, results: Mapping[int, Result]) -> None:
         for _, result in sorted(results.items()):
@@ -342,7 +331,7 @@ class _ShareRows:
             [(next(index), number, file_range) for file_range in pack]
             for number, of_capture in self.packs.items() if number in needed for pack in of_capture
         ]  # fmt: skip
-        return ShareWork(shares, packs, slots(job.spark), job.options, job.staging)
+        return ShareWork(shares, packs, executors.slots(job.spark), job.options, job.staging)
 
 
 def _again(shares: Sequence[Dissect], results: Mapping[int, Result]) -> Iterator[Dissect]:
@@ -369,16 +358,6 @@ def _check_idle(staging: Storage) -> None:
         host, pid = job["host"], int(job["pid"])
         if host == socket.gethostname() and pid != os.getpid() and is_running(pid):
             raise OutputError(f"process {pid} is writing there: {staging.name} is its staging directory")
-
-
-def _cause(text: str) -> str:
-    """The line of a Spark error that names its cause: the last line of the Python traceback, else the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in reversed(lines):
-        head = line.split(":", 1)[0]
-        if head.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in head:
-            return line[:300]
-    return lines[0][:300] if lines else "no reason given"
 
 
 # Publication

@@ -12,6 +12,7 @@ from mqpcap.errors import CaptureError, QueryError
 from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.query.values import integer
+from mqpcap.reading import SMALLEST_MEMORY_BYTES
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
 
@@ -52,7 +53,7 @@ def reading(given: Mapping[str, str]) -> Reading:
     return Reading(
         tuple(partitions.named_inputs(options)), table,
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
-        max(1, _number(options, "shares")) if "shares" in options else None,
+        _number(options, "shares", at_least=1) if "shares" in options else None,
     )  # fmt: skip
 
 
@@ -77,19 +78,23 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return word == "true"
 
 
-def _number(options: Mapping[str, str], name: str, otherwise: int = 0) -> int:
-    word = options.get(name, str(otherwise))
-    if not re.fullmatch(r"\d+", word, re.ASCII):
-        raise CaptureError(f"option {OPTION_NAMES[name]} is a number, not {word!r}")
+def _number(options: Mapping[str, str], name: str, at_least: int = 0) -> int:
+    word = options[name]
+    if not re.fullmatch(r"\d+", word, re.ASCII) or int(word) < at_least:
+        minimum = f" of at least {at_least}" if at_least else ""
+        raise CaptureError(f"option {OPTION_NAMES[name]} is a number{minimum}, not {word!r}")
     return int(word)
 
 
 def _size_bytes(word: str) -> int:
     """``64MB``, ``2GiB`` or a number of bytes."""
     try:
-        return integer(re.sub("[bB]?$", "B", word.strip(), count=1))
+        size_bytes = integer(re.sub("[bB]?$", "B", word.strip(), count=1))
     except QueryError:
         raise CaptureError(f"option maxMemory is a size as 64MB or 2GiB, not {word!r}") from None
+    if size_bytes < SMALLEST_MEMORY_BYTES:
+        raise CaptureError(f"option maxMemory is at least {SMALLEST_MEMORY_BYTES} bytes, not {word!r}")
+    return size_bytes
 
 
 def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
@@ -98,5 +103,7 @@ def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
         match = _DECODE_AS.fullmatch(rule)
         if match is None or match[2].lower() not in protocols():
             raise CaptureError(f"{rule!r} is not a rule like tcp.port==9092,flymq")
+        if not 1 <= int(match[1]) <= 65535:
+            raise CaptureError(f"{match[1]} is no TCP port")
         rules_read.append(DecodeAs(int(match[1]), match[2].lower()))
     return tuple(rules_read)

@@ -9,6 +9,7 @@ without that argument. POSIX only, like Spark's scripts.
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
-from mqpcap.errors import MqpcapError
+from mqpcap.errors import MqpcapError, one_line
 from mqpcap.wording import extra_line
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ NO_JAVA = (
 _VECTOR = "jdk.incubator.vector"
 _SHIM = Path(__file__).parent / "jre"
 NO_SPARK = f"there is no pyspark: {extra_line('spark')}"
-_LOGGING = Path(__file__).parent / "log4j2.properties"
+_LOGGING = (Path(__file__).parent / "log4j2.properties").absolute().as_uri()
+"""A URI has no blank, which would end the option, and no comma, which would end the name of the file."""
+MASTER_TIMEOUT_S = 10
+"""Time in which a machine must accept a connection to its master."""
 _JVM = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -66,13 +70,14 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     If Java or pyspark is missing, raises SparkError that says what to install.
     """
     try:
-        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkError(NO_SPARK) from error
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if master is not None:
+        _check_master(master)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     local = not submitted and (master is None or master.startswith("local"))
     remote = master is not None and master.startswith("sc://")
@@ -99,8 +104,52 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             if isinstance(starting := frame.f_locals.get("proc"), subprocess.Popen):
                 starting.kill()
         raise
-    except (PySparkException, OSError) as error:
-        raise SparkError(f"Spark does not start: {' '.join(str(error).split())[:300]}") from error
+    except (*spark_errors(), OSError) as error:
+        raise SparkError(f"Spark does not start: {cause(str(error))}") from error
+
+
+def _check_master(master: str) -> None:
+    """Raises SparkError if no machine of a ``spark://`` or ``sc://`` URL accepts connections.
+
+    Spark would try for a minute or more, and then end in a traceback.
+    """
+    scheme, _, places = master.partition("://")
+    if scheme not in ("spark", "sc"):
+        return
+    reasons = []
+    for place in places.partition("/")[0].split(","):
+        host, _, port = place.rpartition(":") if scheme == "spark" or ":" in place else (place, "", "15002")
+        if not port.isdecimal():
+            reasons.append(f"{place}: it has no port")
+            continue
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_TIMEOUT_S).close()
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{place}: {one_line(error)}")
+        else:
+            return
+    raise SparkError(f"no Spark at {master}: {'; '.join(reasons)}")
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """The errors that calls of Spark raise."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
+def cause(text: str) -> str:
+    """The line of a Spark error that names its cause: the error of the last Python traceback, else the first line.
+
+    >>> cause("worker failed:\\nTraceback (most recent call last):\\n  File x\\npyarrow.lib.ArrowInvalid: too long\\n")
+    'pyarrow.lib.ArrowInvalid: too long'
+    """
+    _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
+    lines = [line for line in traceback.splitlines() if line.strip() and not (found and line.startswith((" ", "\t")))]
+    # An error of Java follows a line on the call that met it.
+    error = next((line for line in lines if line.startswith(": ")), lines[0] if lines else "no reason given")
+    return error.removeprefix(": ").strip()[:300]
 
 
 def environment() -> dict[str, str]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from mqpcap.capture import Capture
 from mqpcap.decode.detection import ProvenServer, ServerProtocol
-from mqpcap.decode.frames import Frames
 from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
@@ -28,8 +27,6 @@ from mqpcap.tcp.headers import Segments
 
 TASK_MEMORY_BYTES = 192 << 20
 """Memory of a task for out-of-order data and open connections."""
-NS = np.iinfo(np.int64)
-"""The range of times in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +69,11 @@ def collect_knowledge(capture: Capture, options: Options) -> SharedKnowledge:
     return knowledge_of(pipeline.stages)
 
 
-@dataclass(frozen=True, slots=True)
-class TableNeeds:
-    """The messages that a query needs: of these protocols (None: of all), that begin in a range of time."""
-
-    protocols: frozenset[str] | None = None
-    from_ns: int = NS.min
-    until_ns: int = NS.max
-
-    @property
-    def is_range(self) -> bool:
-        """Whether the range of time has a bound."""
-        return (self.from_ns, self.until_ns) != (NS.min, NS.max)
-
-    def in_range(self, frames: Frames) -> NDArray[np.bool_]:
-        """The messages that begin in the range of time."""
-        return (frames.ts_ns >= self.from_ns) & (frames.ts_ns <= self.until_ns)
-
-
-def table_needs(table: str) -> TableNeeds:
-    """The messages that a table needs: a protocol's table those of its protocol, two tables none."""
+def needed_protocols(table: str) -> frozenset[str] | None:
+    """The protocols whose messages a table needs (None: all): its own, or none at all for two tables."""
     if table in ("connections", "problems"):
-        return TableNeeds(frozenset())
-    return TableNeeds(frozenset({table})) if table in protocols() else TableNeeds()
+        return frozenset()
+    return frozenset({table}) if table in protocols() else None
 
 
 def drain(outputs: list[Output], table: str) -> Iterator[pa.Table]:
@@ -110,7 +89,7 @@ def drain(outputs: list[Output], table: str) -> Iterator[pa.Table]:
 class Share:
     """One share of a capture: share number ``share`` of the plan. ``pipeline`` reads it.
 
-    ``knowledge``: servers and facts of other shares. ``needs``: messages that do not match are not decoded.
+    ``knowledge``: servers and facts of other shares.
     """
 
     def __init__(
@@ -119,19 +98,14 @@ class Share:
         options: Options,
         emit: Emit,
         knowledge: SharedKnowledge | None = None,
-        needs: TableNeeds | None = None,
         share: int = 0,
         plan: SharePlan | None = None,
         hooks: StageHooks | None = None,
     ) -> None:
-        knowledge, needs = knowledge or SharedKnowledge(), needs or TableNeeds()
+        knowledge = knowledge or SharedKnowledge()
         self.share, self.plan = share, plan or SharePlan(1)
-        options = replace(options, servers=options.servers | knowledge.servers, protocols=needs.protocols)
-        hooks = replace(
-            hooks or StageHooks(),
-            segments=None if self.is_whole else self._of_share,
-            frames=needs.in_range if needs.is_range else None,
-        )
+        options = replace(options, servers=options.servers | knowledge.servers)
+        hooks = replace(hooks or StageHooks(), segments=None if self.is_whole else self._of_share)
         self.pipeline = CapturePipeline(capture, options, emit, hooks=hooks)
         for name, facts in knowledge.facts.items():
             shared = self.pipeline.stages.evidence.shared[name] = SharedFacts()
