@@ -94,5 +94,5 @@ def _context(spark: "SparkSession") -> Any:
     """The context of a session; None where there is none, as in Spark Connect."""
     try:
         return spark.sparkContext
-    except (*spark_errors(), AttributeError):
+    except spark_errors(AttributeError):
         return None

@@ -104,7 +104,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             if isinstance(starting := frame.f_locals.get("proc"), subprocess.Popen):
                 starting.kill()
         raise
-    except (*spark_errors(), OSError) as error:
+    except spark_errors(OSError) as error:
         raise SparkError(f"Spark does not start: {cause(str(error))}") from error
 
 
@@ -131,12 +131,12 @@ def _check_master(master: str) -> None:
     raise SparkError(f"no Spark at {master}: {'; '.join(reasons)}")
 
 
-def spark_errors() -> tuple[type[Exception], ...]:
-    """The errors that calls of Spark raise."""
+def spark_errors(*further: type[Exception]) -> tuple[type[Exception], ...]:
+    """The errors that calls of Spark raise, and further ones."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    return PySparkException, Py4JError
+    return PySparkException, Py4JError, *further
 
 
 def cause(text: str) -> str:
