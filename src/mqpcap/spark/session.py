@@ -145,8 +145,8 @@ def cause(text: str) -> str:
     >>> cause("worker failed:\\nTraceback (most recent call last):\\n  File x\\npyarrow.lib.ArrowInvalid: too long\\n")
     'pyarrow.lib.ArrowInvalid: too long'
     """
-    _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
-    lines = [line for line in traceback.splitlines() if line.strip() and not (found and line.startswith((" ", "\t")))]
+    _, mark, traceback = text.rpartition("Traceback (most recent call last):\n")
+    lines = [line for line in traceback.splitlines() if line.strip() and not (mark and line.startswith((" ", "\t")))]
     # An error of Java follows a line on the call that met it.
     error = next((line for line in lines if line.startswith(": ")), lines[0] if lines else "no reason given")
     return error.removeprefix(": ").strip()[:300]
