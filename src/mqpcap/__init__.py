@@ -5,11 +5,12 @@ are loaded when they are used: importing the package takes no pyarrow and no Sca
 promised.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from mqpcap.errors import CaptureError, MqpcapError, QueryError
 
+TYPE_CHECKING = False  # importing `typing` is half of this import, and Ctrl-C meanwhile would be a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from mqpcap import protocols
     from mqpcap.api import (
         ask,
@@ -52,7 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     import importlib
 
     if name == "protocols":
@@ -67,7 +68,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def scapy_ext(ext: Any) -> None:
+def scapy_ext(ext: "Any") -> None:
     """What Scapy calls for ``conf.exts.load("mqpcap")``; then ``load_contrib("mqpcap")`` is ``mqpcap.scapy``."""
     from pathlib import Path
 

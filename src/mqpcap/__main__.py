@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 
 
 def main() -> None:
@@ -18,6 +17,8 @@ def main() -> None:
             raise
         sys.exit(f"mqpcap: {error_line(error)}")
     except KeyboardInterrupt:
+        from contextlib import suppress
+
         with suppress(OSError):
             os.write(2, b"mqpcap: interrupted\n")
         # Not sys.exit: if Ctrl-C ended code run by `exec`, CPython counts it as unhandled and ends by the signal.

@@ -4,8 +4,9 @@ Bytes from the wire never raise: they become a :class:`~mqpcap.schema.flaws.Flaw
 outputs and arguments of the caller.
 """
 
-from contextlib import suppress
-from typing import IO
+TYPE_CHECKING = False  # see mqpcap/__init__.py
+if TYPE_CHECKING:
+    from typing import IO
 
 
 def one_line(error: BaseException) -> str:
@@ -13,8 +14,10 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def let_go(file: IO[bytes]) -> None:
+def let_go(file: "IO[bytes]") -> None:
     """Close a temporary file; a full disk no longer matters."""
+    from contextlib import suppress
+
     with suppress(OSError):
         file.close()
 

@@ -3,6 +3,14 @@
 from running import lines_on_terminal
 
 
+def test_bars_of_messages_alone_say_how_to_get_the_rest() -> None:
+    lines = lines_on_terminal(80, "stats", "-u", "--interval", "1s", "pcaps/blipmq/qos1.pcap")
+    chosen = lines_on_terminal(80, "stats", "-u", "--interval", "1s", "--metric", "errors", "pcaps/blipmq/qos1.pcap")
+
+    assert "note: bars are of messages; --metric errors,p99 names others" in " ".join(lines)
+    assert not [line for line in chosen if "note:" in line]
+
+
 def test_each_interval_has_its_numbers_and_a_bar() -> None:
     """Of 242 messages in 8 seconds, 53 came in the first and 135 in the seventh: 53 * 20 // 135 = 7 characters."""
     title, *lines = lines_on_terminal(160, "stats", "-q", "-u", "--interval", "1s", "pcaps/blipmq/qos1.pcap")

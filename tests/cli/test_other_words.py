@@ -25,6 +25,15 @@ def run(*words: str) -> Ended:
         (["-r", SESSION, "-z", "expert"], "-z expert: that is mqpcap info INPUT"),
         (["-r", SESSION, "-Y", "tcp.analysis.flags"], "; stats --connections counts bytes that were sent again"),
         (["-r", SESSION, "-T", "fields", "-e", "frame.time_delta"], "counts from the line before"),
+        (["stats", SESSION, "--limit", "3"], "there is no option --limit: that is --top N"),
+        (["show", SESSION, "--limit", "3"], "there is no option --limit: that is -c N"),
+        (["-i", "lo", "-b", "filesize:100"], "a ring of files is --ring NxSIZE of extract -i"),
+        (["-i", "lo", "tcp", "port", "5555"], "-f 'tcp port 5555' captures only these packets"),
+        (["show", SESSION, "-Y", "flymq.opcode == 1"], "did you mean op or op_code?"),
+        (
+            ["stats", SESSION, "--metric", "p90"],
+            "'p90' is no metric; there are count, bytes, errors, latency, p50, p95, p99",
+        ),
         (["-r", SESSION, "-T", "fields", "-e", "time"], "there is no column 'time'; did you mean ts?"),
         (["-r", SESSION, "-Y", "kokaq.status == Fail"], "; names are in kokaq.status_name"),
     ],
@@ -39,16 +48,19 @@ def test_an_error_names_the_right_line(words: list[str], line: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "note"),
     [
-        (["host", "127.0.0.1"], "note: -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"),
-        (["port 8765"], "note: -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"),
-        (["3"], "note: -c 3 stops after 3 messages"),
+        (["host", "127.0.0.1"], "no file host; -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of"),
+        (
+            ["port 8765"],
+            "no file port 8765; -Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture",
+        ),
+        (["3"], "there is no file 3; -c 3 stops after 3 messages"),
     ],
 )
-def test_inputs_that_are_not_there_may_be_filters_or_counts(extra: list[str], note: str) -> None:
-    ended = run("-n", "-q", "-r", QOS1, *extra)
+def test_filters_and_counts_among_the_inputs_are_refused_before_the_first_row(extra: list[str], note: str) -> None:
+    ended = run("-q", "-r", QOS1, "-n", *extra)
 
-    assert ended.exit_code == 1
-    assert ended.stderr.splitlines()[-1] == note
+    assert (ended.exit_code, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert note in ended.stderr
 
 
 def test_statistics_of_tshark_take_a_filter() -> None:

@@ -16,22 +16,34 @@ from mqpcap.cli.process import NoPandas
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
 
-def test_an_interrupted_export_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_is_caught_as_soon_as_python_runs() -> None:
+    """What is loaded before that: Ctrl-C meanwhile is a traceback."""
+    code = (
+        "import re, sys; before = set(sys.modules); from mqpcap.__main__ import main; print(*set(sys.modules) - before)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+
+    assert set(loaded.stdout.split()) <= {"mqpcap", "mqpcap.errors", "mqpcap.__main__", "__future__"}
+
+
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGHUP, "terminated")])
+def test_an_interrupted_export_ends_at_once_and_leaves_nothing(number: int, word: str, tmp_path: Path) -> None:
     fifo = tmp_path / "slow.pcap"
     os.mkfifo(fifo)
     # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    heeding += "; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
     heeding += "; from mqpcap.cli import main; main()"
     exporting = subprocess.Popen(
         [sys.executable, "-c", heeding, "export", "-q", str(fifo), "--out", str(tmp_path / "tables")], cwd=ROOT,
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with begun(fifo, (ROOT / QOS1).read_bytes()[:4000]):
-        exporting.send_signal(signal.SIGINT)
+        exporting.send_signal(number)
         assert exporting.wait(timeout=300) == 1
 
     assert exporting.stderr is not None
-    assert exporting.stderr.read() == "mqpcap: interrupted\n"
+    assert exporting.stderr.read() == f"mqpcap: {word}\n"
     exporting.stderr.close()
     assert {path.name for path in tmp_path.iterdir()} == {"slow.pcap"}
 

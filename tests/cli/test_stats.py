@@ -63,6 +63,19 @@ def test_bytes_are_those_that_the_client_wrote_and_read() -> None:
     assert found == {"c2s": connection["c2s_bytes"], "s2c": connection["s2c_bytes"]}
 
 
+def test_a_percentile_is_a_metric_with_one_column() -> None:
+    both = rows("--by", "op", "--metric", "latency", QOS1)
+    alone = rows("--by", "op", "--metric", "p99,count", QOS1)
+
+    assert {row["op"]: row.get("latency_p99_ns") for row in alone} == {
+        row["op"]: row.get("latency_p99_ns") for row in both
+    }
+    assert "latency_p50_ns" not in alone[0] and "messages" in alone[0]
+    assert run("stats", "-q", "--by", "op", "--metric", "P99", QOS1).stdout.splitlines()[0].split() == [
+        "operation", "p99", "ms",
+    ]  # fmt: skip
+
+
 def test_intervals_add_up_and_quiet_ones_are_rows_of_zeros() -> None:
     found = rows("--interval", "500ms", QOS1)
 

@@ -13,6 +13,7 @@ from mqpcap.listing.message_lines import fit_width, tree
 from mqpcap.listing.message_words import LinePart
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
+CORE = "pcaps/flymq/core.pcap"
 SAMPLES = [QOS1, "pcaps/kokaq/doc_session.pcap", "pcaps/fq/session.pcap", "pcaps/faults/fq_snapped.pcap"]
 
 
@@ -106,6 +107,17 @@ def test_a_line_with_another_server_says_so() -> None:
 
     others = [line for line in said if "127.0.0.1:4242  kokaq/doc" in line]
     assert others and all(" c2 " in line for line in others)
+
+
+def test_a_body_goes_before_the_status_and_the_latency() -> None:
+    """core.pcap, packet 26: a PRODUCE of 5 bytes, answered by packet 27 after 0.756 ms."""
+    (line,) = [
+        x
+        for x in lines_on_terminal(80, "show", "-q", "-u", "--op", "PRODUCE", CORE)
+        if "->  PRODUCE" in x and "#27" in x
+    ]
+
+    assert "  5 B  " in line and line.endswith("=> #27 ok in 0.756 ms")
 
 
 def test_fitting_leaves_out_the_least_telling_first() -> None:

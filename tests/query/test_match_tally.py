@@ -94,6 +94,7 @@ def test_export_writes_what_show_shows(tmp_path: Path) -> None:
         (("--since", "+1h"), "0 of 242 messages match; messages here are from 2026-11-21 05:24:09.419323Z to "
                              "2026-11-21 05:24:16.038789Z"),
         (("--op", "ACK", "--topic", "q1"), "0 of 242 messages match"),
+        (("--connection", "c99"), "0 of 242 messages match; connections here: c1, c2, c3, c4, c5, c6"),
         (("--client", "10.9.9.9"), "no connection matches; here are clients 127.0.0.1:39290, 127.0.0.1:39304"),
     ],
 )  # fmt: skip

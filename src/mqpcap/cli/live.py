@@ -14,6 +14,7 @@ import click
 
 from mqpcap.cli.completion import interfaces
 from mqpcap.cli.options import P, R
+from mqpcap.cli.other_words import is_capture_filter
 from mqpcap.cli.reading import found, print_remark, tell_of_speed
 from mqpcap.reading import Outcome
 from mqpcap.wording import counted, plural
@@ -73,6 +74,8 @@ def input_options(command: Callable[P, R]) -> Callable[P, R]:
 
 def check_sources(inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool = False) -> None:
     """Exits 2 where what is to be read is not one thing."""
+    if interface is not None and is_capture_filter(inputs):
+        raise click.UsageError(f"-f '{' '.join(inputs)}' captures only these packets; -i goes with no INPUT")
     if interface is not None and inputs:
         raise click.UsageError("-i listens to an interface; it goes with no INPUT")
     if interface is None and not inputs:
@@ -107,6 +110,7 @@ def listening(interface: str, bpf: str | None, end: EndOfInput, outcome: Outcome
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-f'") from error
     end.tell(listener.stop)
+    print_remark(outcome, f"listening on {interface}; Ctrl-C ends it")
     try:
         yield listener
         if listener.failure is not None:

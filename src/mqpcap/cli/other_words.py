@@ -29,8 +29,9 @@ _COMMANDS = {
 }
 _OPTIONS = {
     "--topic NAME, with --raw-body for bodies alone": "-C --queue --exchange --destination",
-    "--client IP:PORT or --server IP:PORT": "--ip --host --src --dst --port --addr -b -p",
-    "-c N": "--limit --head --max --num --number --lines",
+    "--client IP:PORT or --server IP:PORT": "--ip --host --src --dst --port --addr -p",
+    "--server IP:PORT; a ring of files is --ring NxSIZE of extract -i": "-b",
+    "-c N|--top N": "--limit --head --max --num --number --lines",
     "--since TIME": "--from --start --after --begin",
     "--until TIME": "--to --end --before",
     "--fields NAMES, --csv or --json": "--format --columns --output --output-format -F",
@@ -58,10 +59,18 @@ def command_hint(word: str) -> str | None:
     return command and f"there is no command {word}: that is mqpcap {command}"
 
 
+def _option_hint(error: click.NoSuchOption) -> str | None:
+    """The option that an unknown one may mean: the first of those that the command has, else the first of all."""
+    words = _OPTION_BY_WORD.get(error.option_name, "").split("|")
+    command = error.ctx and error.ctx.command
+    option_names = {name for param in command.params for name in param.opts} if command else set()
+    return next((option for option in words if option.split(" ")[0] in option_names), words[0]) or None
+
+
 def error_text(error: click.ClickException) -> str:
     """The text of an error, with the option that an unknown option may mean."""
-    if isinstance(error, click.NoSuchOption) and error.option_name in _OPTION_BY_WORD:
-        return f"there is no option {error.option_name}: that is {_OPTION_BY_WORD[error.option_name]}"
+    if isinstance(error, click.NoSuchOption) and (option := _option_hint(error)) is not None:
+        return f"there is no option {error.option_name}: that is {option}"
     text = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None and "-t" in error.param.opts:
         text = f"{text.rstrip('.')}; topics are selected by --topic"
@@ -72,8 +81,19 @@ def input_hints(names: Sequence[str]) -> list[str]:
     """What inputs that are not there may mean: a filter, or a count.
 
     >>> input_hints(["3"])
-    ['-c 3 stops after 3 messages']
+    ['there is no file 3; -c 3 stops after 3 messages']
     """
-    if any(_CAPTURE_FILTER.fullmatch(name) or "==" in name for name in names):
-        return ["-Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"]
-    return [f"-c {name} stops after {name} messages" for name in names if name.isdecimal() and name.isascii()]
+    for name in names:
+        if is_capture_filter([name]) or "==" in name:
+            filter = "-Y 'ip.addr == 10.0.0.1 and tcp.port == 9092' selects messages of a capture"
+            return [f"there is no file {name}; {filter}"]
+    return [
+        f"there is no file {name}; -c {name} stops after {name} messages"
+        for name in names
+        if name.isdecimal() and name.isascii()
+    ]
+
+
+def is_capture_filter(words: Sequence[str]) -> bool:
+    """Whether words are a filter of tcpdump, or begin one."""
+    return bool(words and _CAPTURE_FILTER.fullmatch(words[0]))

@@ -38,10 +38,10 @@ def configure_process() -> None:
 def skip_final_cleanup() -> None:
     """Let the process end without a last search for garbage, which takes a twentieth of a short command.
 
-    All output is written, so SIGINT and SIGTERM are ignored from here on.
+    All output is written, so signals that end it are ignored from here on.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     gc.freeze()
 
 
@@ -84,25 +84,27 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Terminated(Interrupted):
-    """SIGTERM: the same."""
+    """SIGTERM, or SIGHUP of a terminal that was closed: the same."""
 
     number = signal.SIGTERM
 
 
 def unwind_on_signals() -> None:
-    """Have Ctrl-C and SIGTERM unwind the process; SIGTERM once.
+    """Have Ctrl-C, SIGTERM and SIGHUP unwind the process; the latter two once.
 
     A command that a script runs in the background ignores Ctrl-C, and goes on to do so.
     """
 
     def leave(number: int, frame: object) -> None:
-        if number == signal.SIGTERM:
+        if number != signal.SIGINT:
             signal.signal(number, signal.SIG_IGN)
             raise Terminated
         signal.signal(number, signal.default_int_handler)
         raise Interrupted
 
     signal.signal(signal.SIGTERM, leave)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, leave)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
     sys.unraisablehook = _hide_dropped

@@ -1,9 +1,12 @@
 """Notes about the inputs of a command, printed at its end, and its exit code."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
+
+import click
 
 from mqpcap.cli.console import BarMeter, metered, print_note
 from mqpcap.cli.other_words import input_hints
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from mqpcap.capture import Capture
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
-NO_SUCH_FILE = "no such file"
 MAX_NOTES = 20
 """Notes that are written; further notes are counted."""
 
@@ -30,8 +32,6 @@ def exit_code(outcome: Outcome) -> int:
         print_remark(outcome, f"skipped {plural(len(outcome.skipped), 'file that is', 'files that are')} no capture")
     for name, reason in outcome.unreadable:
         print_note(f"mqpcap: {name}: {reason}")
-    for hint in input_hints([name for name, reason in outcome.unreadable if reason == NO_SUCH_FILE]):
-        print_note(f"note: {hint}")
     strict = outcome.choices.strict and bool(outcome.flaws or outcome.skipped)
     if strict:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
@@ -53,7 +53,9 @@ def print_remark(outcome: Outcome, words: str) -> None:
 
 
 def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
-    """The captures in the inputs, about to be read; what is none is the outcome's."""
+    """The captures in the inputs, about to be read; what is none is the outcome's. Exits 2 for a count or a filter."""
+    for hint in input_hints([name for name in inputs if not os.path.exists(name)]):
+        raise click.UsageError(hint)
     if not outcome.file_count:  # once, also if inputs are searched separately
         tell_of_speed(outcome)
     return find_captures(inputs, outcome)
@@ -77,7 +79,5 @@ def tell_of_speed(outcome: Outcome) -> None:
 
 def finish(outcome: Outcome) -> NoReturn:
     """Ends the command with the outcome's exit code."""
-    import click
-
     sys.stdout.flush()
     click.get_current_context().exit(exit_code(outcome))

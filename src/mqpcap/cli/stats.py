@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
     from mqpcap.query import Query
     from mqpcap.statistics.reports import StatsReport
 
-METRICS = ("count", "bytes", "errors", "latency")
+METRICS = ("count", "bytes", "errors", "latency", "p50", "p95", "p99", "max")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 TALKERS_BY = (("host",), ("port",))
 """Other groups of --talkers."""
+BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has all columns"
 MAX_NAMES = 4
 """Names to group by."""
 
 
 def _metrics(word: str) -> tuple[str, ...]:
-    words = [name.strip().lower() for name in word.split(",")]
-    for name in words:
-        if name not in METRICS:
-            raise ValueError(f"{name!r} is none of {', '.join(METRICS)}")
-    return tuple(dict.fromkeys(words))
+    from mqpcap.statistics.reports import metric_names
+
+    with misuse_of("--metric"):
+        return metric_names(word.split(","))
 
 
 def _key_names(word: str) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ def _interval_ns(word: str) -> int:
 @click.option("--by", "key_names", type=Parsed(_key_names), metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
 @click.option("--metric", "metrics", type=Parsed(_metrics), metavar="NAMES", shell_complete=one_of(METRICS),
-              help="Write only these of count,bytes,errors,latency.")  # fmt: skip
+              help="Write only these of count,bytes,errors,latency,p50,p95,p99,max.")  # fmt: skip
 @click.option("--interval", "interval_ns", type=Parsed(_interval_ns), metavar="TIME",
               help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
@@ -170,7 +171,8 @@ def _report(
     width = width_of(sys.stdout)
     if name is None and interval_ns is not None and form is None and width is not None:
         is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
-        return bars(key_names, metrics or METRICS[:1], interval_ns, utc, width, is_ascii)  # more leave bars no room
+        report = bars(key_names, metrics or METRICS[:1], interval_ns, utc, width, is_ascii)  # more leave bars no room
+        return report if metrics else replace(report, more_notes=(BARS_NOTE,))
     return stats_report(name, key_names or None, metrics, interval_ns, slowest)
 
 

@@ -90,7 +90,7 @@ def _painted(parts: Sequence[LinePart], paint: Paint) -> list[str]:
 
 
 def fit_width(parts: Sequence[LinePart], width: int) -> list[LinePart]:
-    """The parts that fit the width: names and latencies are left out, then the longest parts are shortened.
+    """The parts that fit the width: names are left out, then bodies and long texts shortened, then latencies left out.
 
     >>> [part.text for part in fit_width([LinePart("PUBLISH"), LinePart("id=7", rank=1), LinePart("a long topic")], 18)]
     ['PUBLISH', 'a long...']
@@ -98,10 +98,14 @@ def fit_width(parts: Sequence[LinePart], width: int) -> list[LinePart]:
     left = list(parts)
     while _width(left) > width and (ranked := [part for part in left if part.rank]):
         left.remove(max(ranked, key=lambda part: part.rank))
+    left = _texts_cut(left, width, 0, SHORT_TEXT, spare=True)
+    if _width(left) > width:
+        left = [part._replace(text=part.text.rstrip()) if part.keep else part for part in left]
+    if _width(left) > width:
+        left = [part for part in left if not part.is_spare]
     left = _outcomes_cut(left, width, " in ")
     left = _texts_cut(left, width, 0, SHORT_TEXT)
     left = _outcomes_cut(left, width, " ok")
-    left = [part._replace(text=part.text.rstrip()) if _width(left) > width and part.keep else part for part in left]
     for keep in range(3):
         left = _texts_cut(left, width, keep, 0)
     return left
@@ -116,11 +120,14 @@ def _outcomes_cut(parts: Sequence[LinePart], width: int, word: str) -> list[Line
     ]
 
 
-def _texts_cut(parts: Sequence[LinePart], width: int, keep: int, least: int) -> list[LinePart]:
-    """The parts, the longest texts of a rank shortened until the line fits or none is longer than ``least``."""
+def _texts_cut(parts: Sequence[LinePart], width: int, keep: int, least: int, spare: bool = False) -> list[LinePart]:
+    """The parts, the longest texts of a rank shortened until the line fits or none is longer than ``least``.
+
+    spare: only texts that are left out soon.
+    """
     left = list(parts)
     while (excess := _width(left) - width) > 0:
-        loose = [part for part in left if part.keep == keep and not part.is_fixed and len(part.text) > least]
+        loose = [x for x in left if x.keep == keep and not x.is_fixed and len(x.text) > least and x.is_spare >= spare]
         if not loose:
             break
         longest = max(loose, key=lambda part: len(part.text))

@@ -35,13 +35,15 @@ class LinePart(NamedTuple):
     """Whether it is never shortened, only left out."""
     keep: Literal[0, 1, 2] = 0
     """How long it is kept as it is: the parts with 0 are shortened first."""
+    is_spare: bool = False
+    """Whether it is left out before an outcome loses its latency."""
 
 
 CONTENT_PARTS = (
     LinePart("operation", "cyan", keep=2), LinePart("destination", "bold"),
     *(LinePart(label, rank=rank) for rank, (_, label) in enumerate(_NAMES, 3)),
-    LinePart("length", keep=1), LinePart("body"), LinePart("ok", "green", keep=1), LinePart("error", "red"),
-    LinePart("gap", "red"), LinePart("resynced", "red"), LinePart("flaw", "red"),
+    LinePart("length", keep=1), LinePart("body", is_spare=True), LinePart("ok", "green", keep=1),
+    LinePart("error", "red"), LinePart("gap", "red"), LinePart("resynced", "red"), LinePart("flaw", "red"),
     LinePart("outcome", "dim", keep=1), LinePart("failure", "red", keep=1),
 )  # fmt: skip
 """The parts that a line may have, in their order, each with its name for a text."""

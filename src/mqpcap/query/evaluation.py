@@ -78,6 +78,8 @@ class Condition:
     def seen_values(self, rows: FilterInput) -> list[str]:
         """The texts in its column, for a note if no row matched; empty for numbers and bytes."""
         source = self.column.sources[0]
+        if source.kind in (ValueKind.CONNECTION, ValueKind.STREAM) and CONNECTION_NUMBER in rows.messages.column_names:
+            return [f"c{number}" for number in rows.messages[CONNECTION_NUMBER].unique().to_pylist()]
         if source.kind is ValueKind.ENDPOINT:
             array = _end_column(rows, source.path[0], "ip")
         elif (

@@ -184,7 +184,8 @@ _ELSEWHERE = {
 """Beginnings of Wireshark's names that no column has, and where the answer is."""
 _MEANT = {
     "time": ["ts"], "timestamp": ["ts"], "src": ["src_ip"], "dst": ["dst_ip"], "source": ["src_ip"],
-    "length": ["frame_len", "body_len"], "latency_ms": ["latency"], "duration": ["latency"],
+    "length": ["frame_len", "body_len"],
+    "opcode": ["op", "op_code"], "op_code": ["op", "op_code"], "latency_ms": ["latency"], "duration": ["latency"],
 }  # fmt: skip
 """Usual names for what columns hold."""
 
@@ -208,7 +209,7 @@ def column(name: str) -> FilterColumn:
     near = [f"{table}.{x}" for x in get_close_matches(field_name, fields, 3)] or get_close_matches(
         name.lower(), names(), 3
     )
-    near = _MEANT.get(name.lower(), near)
+    near = _MEANT.get(name.lower()) or (_MEANT.get(field_name, near) if table in protocols() else near)
     hint = (
         f"; did you mean {' or '.join(near)}?" if near else "; names are columns of messages and exchanges, and fields"
     )

@@ -1,5 +1,6 @@
 """Counts how many messages match a filter, and says why none does."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
+from mqpcap.query.filter_columns import STREAM
 from mqpcap.tables.output import Output
 from mqpcap.wording import clock, endpoint, plural
 
@@ -22,6 +24,7 @@ _PLURALS = {
     "op": "operations", "destination": "topics", "topic": "topics", "protocol": "protocols", "status": "statuses",
     "client": "clients", "server": "servers", "client_ip": "clients", "server_ip": "servers", "src_ip": "addresses",
     "dst_ip": "addresses", "client_name": "client names", "group_name": "groups", "dialect": "dialects",
+    **dict.fromkeys(("connection", "connection_id", STREAM), "connections"),
 }  # fmt: skip
 
 
@@ -99,6 +102,11 @@ class MatchTally:
         return any(condition.column.name in ("ts", "ts_ns") for condition in self.query.conditions)
 
 
+def _by_number(word: str) -> list[tuple[int, str]]:
+    """Sorts words with numbers in them by the numbers: c2 before c10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", word)]
+
+
 def _listed(words: Collection[str]) -> str:
-    named = [word or '""' for word in sorted(words)[:NAMED_VALUES]]
+    named = [word or '""' for word in sorted(words, key=_by_number)[:NAMED_VALUES]]
     return ", ".join([*named, *(["..."] if len(words) > NAMED_VALUES else [])])

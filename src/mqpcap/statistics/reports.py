@@ -55,17 +55,24 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "errors": (Column("errors", "errors", "number"),),
     "latency": (*LATENCY, *SERVER),
 }
+METRICS = tuple(COLUMNS)
+PERCENTILES: Mapping[str, tuple[Column, ...]] = {
+    name: (replace(column, is_spare=False), LATENCY[-1])
+    for name, column in zip(("p50", "p95", "p99", "max"), LATENCY[2:6], strict=True)
+}
+"""Metrics that are single columns of latencies."""
 FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "latency_p99_ns"}
+FIRST |= {name: columns[0].name for name, columns in PERCENTILES.items()}
 """The column that each metric sorts by."""
 TITLES = {
     "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
     "asked": "asked for", "how": "evidence",
 }  # fmt: skip
-METRICS = tuple(COLUMNS)
 DEFAULT_BY = ("protocol", "op")
 DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
 """Columns of operations that are drawn."""
-EXCHANGES_FOR = frozenset({"errors", "latency"})
+OF_LATENCY = frozenset({"latency", *PERCENTILES})
+EXCHANGES_FOR = frozenset({"errors", *OF_LATENCY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +84,11 @@ class StatsReport:
     rows: Callable[[], list[Cells]]
     sums: Sums | None = None
     noted: LikelyPairs | Conversations | DeliveryList | None = None
+    more_notes: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
-        notes = [] if self.sums is None else overflow_notes(self.sums)
+        notes = [*self.more_notes, *([] if self.sums is None else overflow_notes(self.sums))]
         return notes if self.noted is None else notes + self.noted.notes()
 
 
@@ -159,11 +167,25 @@ def overflow_notes(sums: Sums) -> list[str]:
     return [f"{len(sums) - 1:,} groups are distinguished; {rows} of further groups count in (other)"]
 
 
+def metric_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Metrics in any case, each once. Raises QueryError for another word.
+
+    >>> metric_names(["P99", "count", "p99"])
+    ('p99', 'count')
+    """
+    names = tuple(dict.fromkeys(word.strip().lower() for word in words))
+    for name in names:
+        if name not in FIRST:
+            raise QueryError(f"{name!r} is no metric; there are {', '.join(FIRST)}")
+    return names
+
+
 def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None = None) -> StatsReport:
     """Metrics by group, sorted by the first metric, the most first.
 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
     """
+    metrics = metric_names(metrics)
     pairs, max_groups = not EXCHANGES_FOR.isdisjoint(metrics), MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS
     groups: Groups | FieldGroups
     if all(name in OF_MESSAGES for name in key_names):
@@ -191,12 +213,15 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
         group_rows += [] if key_names else _empty(group_rows, interval_ns)
         return sorted(group_rows, key=lambda row: (number(row, "start_ns"), order(key_names, row)))
 
-    columns = [*key_columns(key_names), *(column for metric in metrics for column in COLUMNS[metric])]
+    of_metrics = (column for metric in metrics for column in {**COLUMNS, **PERCENTILES}[metric])
+    columns = [*key_columns(key_names), *dict.fromkeys(of_metrics)]
     times = [] if interval_ns is None else [Column("start_ns", "from", "clock")]
     # Exchanges count only where a metric takes them.
     likely = LikelyPairs()
     counters = Counters(groups, likely, without=() if pairs else ("exchanges",))
-    return StatsReport(counters, [*times, *columns], rows, groups.sums, likely if "latency" in metrics else None)
+    return StatsReport(
+        counters, [*times, *columns], rows, groups.sums, None if OF_LATENCY.isdisjoint(metrics) else likely
+    )
 
 
 def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
