@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture
-from mqpcap.errors import CaptureError, OutputError, QueryError
+from mqpcap.errors import CaptureError, MqpcapError, OutputError, QueryError
 from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation, key_of_file
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.conversation import Conversation
@@ -85,7 +85,11 @@ def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **pa
         import duckdb
     except ImportError as error:
         raise QueryError(f"DuckDB is not installed: {extra_line('lake')}") from error
-    with tempfile.TemporaryDirectory(prefix="mqpcap-") as folder, duckdb.connect() as con:
+    with (
+        tempfile.TemporaryDirectory(prefix="mqpcap-") as folder,
+        duckdb.connect() as con,
+        _in_one_line(f"{path}: ", duckdb.Error),
+    ):
         if not queries.holds_tables(path):
             export(path, f"{folder}/tables", notes=notes)
             path = f"{folder}/tables"
@@ -96,6 +100,15 @@ def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **pa
             notes += queries.why_not(question, (name for (name,) in names))
         rows: pa.Table = answer.to_arrow_table() if hasattr(answer, "to_arrow_table") else answer.fetch_arrow_table()
         return rows
+
+
+@contextmanager
+def _in_one_line(place: str, kind: type[Exception]) -> Iterator[None]:
+    """An error of a library inside becomes an error of this package, with the first line of its text."""
+    try:
+        yield
+    except kind as error:
+        raise MqpcapError(place + (str(error).splitlines() or [kind.__name__])[0]) from error
 
 
 Metric = Literal["count", "bytes", "errors", "latency"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -65,9 +66,10 @@ def test_statement_is_printed_with_its_explanation() -> None:
         (["slowest"], 2, "mqpcap: name the directory of an export, or a capture, too"),
         (["slowest", "DIR", "--set", "n"], 2, "'n' is not NAME=VALUE"),
         (["slowest", "DIR", "--set", "top=3"], 2, "mqpcap: slowest has no parameter top; it has n"),
-        (["slowest", "DIR", "--set", "n=0"], 2, "mqpcap: n is a number above 0, not 0"),
+        (["slowest", "DIR", "--set", "n=0"], 2, "mqpcap: n is a number above 0, not '0'"),
         (["what_did", "DIR"], 2, "mqpcap: what_did needs the parameter client"),
         (["what_did", "DIR", "--set", "client=a", "--set", "start=noon"], 2, "'noon' is not a time"),
+        (["rates", "DIR", "--set", "top=1.5"], 2, "mqpcap: top is a number above 0, not '1.5'"),
         (["slowest", "NOWHERE"], 1, "NOWHERE: no such file"),
     ],
 )
@@ -76,6 +78,27 @@ def test_wrong_words_are_one_line(tables: Path, words: list[str], code: int, lin
 
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (code, "", 1)
     assert line in result.stderr
+
+
+def test_digits_are_a_name_or_a_day_where_the_parameter_is_one(tables: Path) -> None:
+    """core.pcap is of 2026-11-21, its client 127.0.0.1:40730."""
+    asked = ("ask", "what_did", tables, "--csv", "--set")
+
+    assert len(run(*asked, "client=1001").stdout.splitlines()) == 1  # the heading
+    days = {day: run(*asked, "client=127.0.0.1:40730", "--set", f"start={day}").stdout for day in (20261121, 20261122)}
+    assert days[20261121] == run(*asked, "client=127.0.0.1:40730").stdout != ""
+    assert len(days[20261122].splitlines()) == 1
+
+
+def test_a_table_that_cannot_be_read_is_one_line(tables: Path, tmp_path: Path) -> None:
+    shutil.copytree(tables, tmp_path / "t")
+    (file, *_) = (tmp_path / "t/messages").rglob("*.parquet")
+    file.write_bytes(b"PAR1" + bytes(100))
+
+    result = run("ask", "slowest", tmp_path / "t")
+
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert str(tmp_path / "t") in result.stderr
 
 
 def test_without_duckdb_the_line_says_what_to_install(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from mqpcap.cli.options import Parsed, form_options, misuse_of, utc_option
 from mqpcap.cli.rows import Form, write
 
 
-def _parameter(word: str) -> tuple[str, int | str]:
+def _parameter(word: str) -> tuple[str, str]:
     name, sign, value = word.partition("=")
     if not sign:
         raise ValueError(f"{word!r} is not NAME=VALUE")
-    return name, int(value) if value.isdecimal() and value.isascii() else value
+    return name, value
 
 
 @command(epilog="Example: mqpcap ask slowest tables --set n=3")
@@ -28,7 +28,7 @@ def _parameter(word: str) -> tuple[str, int | str]:
 def ask(
     question: str | None,
     directory: str | None,
-    settings: tuple[tuple[str, int | str], ...],
+    settings: tuple[tuple[str, str], ...],
     sql: bool,
     form: Form | None,
     utc: bool,

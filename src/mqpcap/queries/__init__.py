@@ -113,8 +113,10 @@ def check(question: str, parameters: Mapping[str, object]) -> dict[str, object]:
             raise QueryError(f"{question} needs the parameter {name}")
         if name in MOMENTS:
             values[name] = _moment_ns(value)
-        elif isinstance(defaults[name], int) and not (isinstance(value, int) and value > 0):
-            raise QueryError(f"{name} is a number above 0, not {value!r}")
+        elif isinstance(defaults[name], int):
+            values[name] = _count(name, value)
+        else:
+            values[name] = str(value)
     return values
 
 
@@ -242,10 +244,17 @@ def _items(captured: Mapping[str, Sequence[str]], unnest: str) -> str:
     return "\nUNION ALL\n".join(parts) or f"SELECT {keys}, CAST(NULL AS {BIG}) AS item_key FROM messages WHERE FALSE"
 
 
+def _count(name: str, value: object) -> int:
+    """The value of a parameter that is a number above 0, also as text."""
+    if isinstance(value, int | str) and re.fullmatch(r"0*[1-9][0-9]{0,17}", str(value)):
+        return int(value)
+    raise QueryError(f"{name} is a number above 0, not {value!r}")
+
+
 def _moment_ns(moment: object) -> int:
     """A moment in nanoseconds since 1970; without a zone it is UTC."""
-    if isinstance(moment, int):
-        return moment
+    if isinstance(moment, int) or re.fullmatch(r"[0-9]{16,19}", str(moment)):
+        return int(str(moment))
     try:
         when = moment if isinstance(moment, datetime.datetime) else datetime.datetime.fromisoformat(str(moment))
     except ValueError as error:
