@@ -36,6 +36,7 @@ SLOW = frozenset(
         "cli/test_export.py",
         "cli/test_extract.py",
         "listing/test_anonymisation.py",
+        "listing/test_planted_tokens.py",
         "listing/test_extraction.py",
         "query/test_match_tally.py",
         "cli/test_follow.py",

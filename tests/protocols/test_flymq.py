@@ -809,7 +809,7 @@ def test_secrets_and_bodies_are_marked() -> None:
     path = {i: c.name if c.parent < 0 else f"{columns[c.parent].name}.{c.name}" for i, c in enumerate(columns)}
 
     assert {path[i] for i, c in enumerate(columns) if c.secret} == {"password", "old_password"}
-    assert {path[i] for i, c in enumerate(columns) if c.body} == {"value", "data", "records.value"}
+    assert {path[i] for i, c in enumerate(columns) if c.body} == {"value", "data", "records.value", "messages.data"}
     assert {d.name for d in PROTOCOL.derived if d.body} == {"inner_value"}
 
 

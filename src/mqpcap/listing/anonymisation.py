@@ -8,13 +8,16 @@ replacements. The scheme is that of Xu, Fan, Ammar and Moon (Prefix-Preserving I
 BLAKE2 in place of AES. The library yacryptopan 1.0.2 was rejected: it needs a library of ciphers for these ten lines.
 Ports, times, sequence numbers and all lengths stay.
 
-Numbers, lengths and the protocol's own words (`MessageQueue.words`) stay in a message. A secret becomes ``*``. A body
-becomes text of the same length that the key derives from it. All other text is a name: so is it, but its punctuation
-stays. Equal values stay equal. Addresses in text become ``x``. A message that does not decode keeps only its fixed
-header. Bytes outside of messages become ``x``.
+Of a message stays what is known to say nothing of a user: the numbers and lengths of its fields, and texts that are the
+protocol's own (`MessageQueue.words`, ``keys``). A secret becomes ``*``. A body becomes text of the same length that the
+key derives from it. All other text is a name: so is it, but its punctuation stays. Bytes that are no text become other
+bytes. Equal values stay equal. A message that does not decode keeps only its fixed header. Bytes outside of messages
+become ``x``.
 """
 
 import hashlib
+import ipaddress
+import json
 import os
 import re
 import struct
@@ -23,12 +26,16 @@ import weakref
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import BinaryIO, Literal
+from itertools import accumulate
+from operator import attrgetter
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -47,6 +54,7 @@ from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema import fields
 from mqpcap.schema.gzip_body import inflate
+from mqpcap.schema.json_parts import json_parts
 from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
 from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
@@ -55,27 +63,30 @@ from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, endpoints
 from mqpcap.tcp.sequence_numbers import unwrapped
 
 KEY_BYTES = 32
-MAX_NAMES = 1 << 16
-"""Names that are recognised inside other text."""
 RAW_IP = 101
 """Link type of packets that begin with their IP header."""
 MAX_CACHED_ADDRESSES = 1 << 16
 BodyForm = Literal["hash", "mask", "keep"]
 NameForm = Literal["hash", "keep"]
+NO_SECRETS = SecretSpans()
+MODES: tuple[BodyForm | None, ...] = (None, "mask")
+"""How bodies are replaced in a compressed message: x gets shorter."""
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 _ALNUM = bytes((_LETTERS + b"0123456789")[i % 36] for i in range(256))
 _LOWER = bytes(_LETTERS[i % 26] for i in range(256))
 _UPPER = _LOWER.upper()
-_DIGITS = bytes(b"123456789"[i % 9] for i in range(256))
+_DIGITS = bytes(b"0123456789"[i % 10] for i in range(256))
+_FIRST_DIGITS = bytes(b"123456789"[i % 9] for i in range(256))
+_HIGH = bytes(0x80 | i for i in range(0x80)) * 2
+"""No byte of these begins a message of any protocol, and they are seldom text."""
+_BLOCK_BYTES = 8
+"""Bytes of fixed size are replaced in blocks: a disk queue of fq rewrites the second half of an id."""
 _WORD = re.compile(rb"[A-Za-z0-9]+|[\x80-\xff]+")
-_TOKEN = re.compile(rb"[A-Za-z0-9_.:@/\x80-\xff-]+")
 _ADDRESS = re.compile(
-    rb"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])"
+    rb"(?<![0-9A-Za-z.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9A-Za-z]|\.[0-9])"
     rb"|(?<![0-9A-Za-z:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
 )
-"""An IPv4 or IPv6 address in text; a time of day looks like one, too."""
-_JSON_PART = re.compile(rb'"((?:[^"\\]|\\.)*)"|-?[0-9][0-9.eE+-]*|\\.')
-_ESCAPE = re.compile(rb"(\\u[0-9a-fA-F]{4}|\\.)")
+"""What may be an IPv4 or IPv6 address in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +100,10 @@ class Anonymisation:
     def words(self) -> str:
         """The changes, in a sentence for people."""
         forms = {"hash": "replaced by derived text", "mask": "x", "keep": "as captured"}
-        kept = sorted({name for protocol in protocols().values() for name in protocol.words})
         return (
             f"addresses mapped prefix-preserving; bodies {forms[self.bodies]}; names {forms[self.names]}; secrets *; "
             "bytes outside of messages x; link headers, tunnels, IP and TCP options left out; "
-            f"kept: ports, times, sequence numbers, lengths, numbers and the columns {', '.join(kept)}"
+            "kept: ports, times, sequence numbers, lengths, numbers and the protocols' own words"
         )
 
 
@@ -134,68 +144,86 @@ class AddressMap:
         return (number ^ flips).to_bytes(len(address))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Masker:
     """Replaces values by values of the same length; equal values become equal."""
 
     how: Anonymisation
-    names: set[bytes] = field(default_factory=set)
-    """Names that were replaced, to find them in other text."""
 
-    def _digest(self, value: bytes, length: int) -> bytes:
-        return hashlib.shake_256(self.how.key + value).digest(length)
+    def _digest(self, value: bytes) -> bytes:
+        return hashlib.shake_256(self.how.key + value).digest(len(value))
 
-    def body(self, value: bytes, mode: BodyForm | None = None) -> bytes:
-        """A body: JSON keeps its structure, text becomes letters and digits, other bytes become bytes."""
+    def body(self, value: bytes, mode: BodyForm | None = None, keys: frozenset[str] = frozenset()) -> bytes:
+        """A body: JSON keeps its structure and some ``keys``, text becomes letters and digits, others other bytes."""
         mode = mode or self.how.bodies
         if mode == "keep":
             return value
         if value[:1] in (b"{", b"[", b'"') and _is_json(value):
-            return _JSON_PART.sub(lambda part: self._json_part(part, mode), value)
+            result = bytearray(b"x" * len(value))
+            for part in json_parts(value):
+                start, end = part.offset, part.offset + part.length
+                is_own = part.form == "key" and value[start:end].decode() in keys
+                result[start:end] = value[start:end] if is_own else self.part(value[start:end], part.form, mode)
+            return bytes(result)
         if mode == "mask":
             return b"x" * len(value)
-        digest = self._digest(value, len(value))
-        return digest.translate(_ALNUM) if _is_text(value) else digest
+        return self.letters(value) if _is_text(value) else self.opaque(value)
 
-    def _json_part(self, part: re.Match[bytes], mode: BodyForm) -> bytes:
-        if part[1] is None:
-            return self.number(part[0])
-        pieces = _ESCAPE.split(part[1])
-        return b'"' + b"".join(x if i % 2 else self._plain(x, mode) for i, x in enumerate(pieces)) + b'"'
+    def part(self, value: bytes, form: fields.Form, mode: BodyForm | None = None) -> bytes:
+        """A part of a body that has parts."""
+        mode = mode or self.how.bodies
+        if mode == "keep" or form == "structure":
+            return value
+        if form == "number":
+            return self.number(value)
+        return b"x" * len(value) if mode == "mask" else self.letters(value)
 
-    def _plain(self, value: bytes, mode: BodyForm) -> bytes:
-        return b"x" * len(value) if mode == "mask" else self._digest(value, len(value)).translate(_ALNUM)
+    def letters(self, value: bytes) -> bytes:
+        """Letters and digits."""
+        return self._digest(value).translate(_ALNUM)
+
+    def opaque(self, value: bytes) -> bytes:
+        """Bytes that are no text; the zeros at their end stay."""
+        start = value.rstrip(b"\0")
+        return self._digest(start).translate(_HIGH) + value[len(start) :]
 
     def number(self, value: bytes) -> bytes:
-        """The text of a number: zeros and signs stay, so that it is one."""
-        digest = self._digest(value, len(value)).translate(_DIGITS)
-        return bytes(d if 0x31 <= c <= 0x39 else c for c, d in zip(value, digest, strict=True))
+        """The text of a number, as another number; zeros before others and small exponents stay."""
+        digits, exponent, power = value.partition(b"e" if b"e" in value else b"E")
+        digest, is_first, result = self._digest(value), True, bytearray(value)
+        for i, c in enumerate(digits):
+            if 0x30 <= c <= 0x39 and not (is_first and c == 0x30):
+                result[i] = (_FIRST_DIGITS if is_first else _DIGITS)[digest[i]]
+                is_first = False
+        if len(power) > 3:
+            result[len(digits) + len(exponent) :] = self.number(power)
+        return bytes(result)
 
-    def name(self, value: bytes) -> bytes:
+    def name(self, value: bytes, is_text: bool = True) -> bytes:
         """A name: punctuation stays, and each word becomes a word of the same kinds of characters."""
         if self.how.names == "keep":
-            return value
-        if len(self.names) < MAX_NAMES:
-            self.names.add(value)
+            return _ADDRESS.sub(_hidden_address, value)
+        if not _is_text(value):
+            letters = self.letters(value) if is_text else self.opaque(value)
+            # NUL stays, as a server refuses a topic with one.
+            return bytes(x if c else 0 for c, x in zip(value, letters, strict=True)) if is_text else letters
         return _WORD.sub(lambda word: self._word(word[0]), value)
 
     def _word(self, value: bytes) -> bytes:
-        digest = self._digest(value, len(value))
+        digest = self._digest(value)
         lower, upper, digits = (digest.translate(table) for table in (_LOWER, _UPPER, _DIGITS))
         return bytes(
-            digits[i] if 0x31 <= c <= 0x39 else upper[i] if 0x41 <= c <= 0x5A else c if c == 0x30 else lower[i]
-            for i, c in enumerate(value)
+            digits[i] if 0x30 <= c <= 0x39 else upper[i] if 0x41 <= c <= 0x5A else lower[i] for i, c in enumerate(value)
         )
 
-    def text(self, value: bytes) -> bytes:
-        """Other text: addresses become x, known names are replaced."""
-        value = _ADDRESS.sub(lambda address: re.sub(rb"[0-9A-Fa-f]", b"x", address[0]), value)
-        return _TOKEN.sub(lambda token: self._token(token[0]), value)
 
-    def _token(self, token: bytes) -> bytes:
-        if token in self.names:
-            return self.name(token)
-        return b":".join(self.name(x) if x in self.names else x for x in token.split(b":"))
+def _hidden_address(found: re.Match[bytes]) -> bytes:
+    """What may be an address, with x for the digits if it is one."""
+    for text in (found[0], found[0].removesuffix(b":")):  # a colon may follow it
+        with suppress(ValueError):
+            ipaddress.ip_address(text.decode())
+            return re.sub(rb"[0-9A-Fa-f]", b"x", found[0])
+    return found[0]
 
 
 def _is_text(value: bytes) -> bool:
@@ -206,22 +234,22 @@ def _is_text(value: bytes) -> bool:
 
 
 def _is_json(value: bytes) -> bool:
-    import json
-
     try:
-        json.loads(value)
+        json.loads(value.decode())
     except (ValueError, RecursionError):
         return False
     return True
 
 
 @cache
-def _kinds(protocol: MessageQueue) -> Mapping[str, fields.Kind]:
-    """The kinds of a protocol's fields by column or name, as far as these decide what is replaced."""
-    classes = [message for layout in protocol.layouts for message in layout.messages()]
-    classes += [layout.header for layout in protocol.layouts if layout.header is not None]
-    every = [kind for message in classes for kind in fields.every_field(message)]
-    return {kind.column or kind.name: kind for kind in every if isinstance(kind, fields.Late | fields.Span)}
+def _own_words(protocol: MessageQueue) -> Mapping[str, re.Pattern[bytes]]:
+    return {column: re.compile(words.encode()) for column, words in protocol.words.items()}
+
+
+def _is_own(protocol: MessageQueue, column: str, value: bytes) -> bool:
+    """Whether a text of a column is the protocol's own."""
+    words = _own_words(protocol).get(column)
+    return words is not None and words.fullmatch(value) is not None
 
 
 @cache
@@ -235,34 +263,32 @@ class MessageMasker:
     def __init__(self, how: Anonymisation) -> None:
         self.masker, self.addresses = Masker(how), AddressMap(how.key)
         self.unreadable_count = 0
+        self._keeps = "keep" in (how.bodies, how.names)
 
     def masked(self, row: MessageRow) -> bytes:
         """The bytes of a message, as many as there were."""
         protocol, data = protocols()[row.protocol], row.data
         best = best_attempt(row)
         is_whole = row.message["flaw"] is None and len(data) == row.message["frame_len"]
-        if row.message["flaw"] == "truncated" and best is not None and not any(x.inflated for x in best.items):
-            return self._truncated(protocol, row, [item for item in best.items if item.name])
-        if best is None or not best.fits or not is_whole or not all(item.name for item in best.items):
+        if row.message["flaw"] == "truncated" and best is not None and best.frame_len is None:
+            # No length says where the next message begins, but the lengths of its fields do.
+            return self._replaced(protocol, data, [x for x in best.items if not (x.is_rest or x.inflated)])
+        if best is None or not best.fits or not is_whole or any(item.is_rest for item in best.items):
             self.unreadable_count += row.message["flaw"] is None
             return self._header(protocol, row)
-        secrets = SecretSpans()
-        if holds_secrets(protocol, operation(row)) or any(item.secret for item in best.items):
-            secrets = secret_spans(protocol, data, best)
         outside = [item for item in best.items if not item.inflated]
         inside = [item for item in best.items if item.inflated]
-        result = bytearray(data)
-        self._replace(protocol, result, outside, None)
-        if inside:
-            start = max((item.offset + item.length for item in outside), default=0)
-            packed = self._packed(protocol, data[start:], inside, [*secrets.inflated])
+        secrets = NO_SECRETS
+        if self._keeps and (holds_secrets(protocol, operation(row)) or any(item.secret for item in best.items)):
+            secrets = secret_spans(protocol, data, best)  # of other readings, too
+        result = bytearray(self._replaced(protocol, data, outside, secrets))
+        start = max((item.offset + item.length for item in outside), default=0)
+        if start < len(data):  # compressed
+            packed = self._packed(protocol, data[start:], inside, secrets)
             if packed is None:
                 self.unreadable_count += 1
                 return self._header(protocol, row)
             result[start:] = packed
-        else:
-            # Secrets up to any end: bytes that no field has. All text was replaced above.
-            _mask_secrets(result, [(start, end) for start, end in secrets.spans if end <= len(data)])
         return bytes(result)
 
     def _header(self, protocol: MessageQueue, row: MessageRow) -> bytes:
@@ -271,72 +297,74 @@ class MessageMasker:
         kept = min((0 if header is None else fields.smallest(header) for header in headers), default=0)
         return row.data[:kept] + b"x" * (len(row.data) - kept)
 
-    def _truncated(self, protocol: MessageQueue, row: MessageRow, items: list[FieldItem]) -> bytes:
-        """A message up to its last whole field: its lengths say where the next message begins."""
-        result = bytearray(row.data)
-        self._replace(protocol, result, items, None)
-        end = max((item.offset + item.length for item in items), default=0)
-        result[end:] = b"x" * (len(result) - end)
-        return bytes(result)
-
     def _packed(
-        self, protocol: MessageQueue, data: bytes, items: list[FieldItem], secrets: list[tuple[int, int]]
+        self, protocol: MessageQueue, data: bytes, items: list[FieldItem], secrets: SecretSpans
     ) -> bytes | None:
         """A compressed body with its values replaced, as long as before; None if it does not get as short."""
         body, _ = inflate(data)
         if body is None:
             return None
-        for mode in (None, "mask"):
-            result = bytearray(body)
-            self._replace(protocol, result, items, mode)
-            _mask_secrets(result, secrets)
-            if (packed := _gzip(bytes(result), len(data))) is not None:
+        for mode in MODES:
+            packed = _gzip(self._replaced(protocol, body, items, secrets, mode), len(data))
+            if packed is not None:
                 return packed
         return None
 
-    def _replace(
-        self, protocol: MessageQueue, result: bytearray, items: list[FieldItem], mode: BodyForm | None
-    ) -> None:
-        kinds, late_end = _kinds(protocol), 0
+    def _replaced(
+        self, protocol: MessageQueue, data: bytes, items: list[FieldItem], secrets: SecretSpans = NO_SECRETS,
+        mode: BodyForm | None = None,
+    ) -> bytes:  # fmt: skip
+        """Bytes with the values of their fields replaced; x for bytes that no field has."""
+        result, late_end = bytearray(b"x" * len(data)), 0
         for item in items:
             start, end = item.offset, item.offset + item.length
-            if start == end or start < late_end or not isinstance(item.value, bytes | str):
+            if start == end or start < late_end:
                 continue
-            column = item.column or item.name
-            kind, value = kinds.get(column), bytes(result[start:end])
-            if isinstance(kind, fields.Late):
+            if isinstance(item.value, int):
+                result[start:end] = data[start:end]
+            elif isinstance(item.kind, fields.Late):
                 late_end = end
-                for word in kind.inner_values(value):
-                    self._replace_word(protocol, result, start, word, mode)
-            elif item.secret:
-                result[start:end] = b"*" * item.length
-            elif item.body:
-                result[start:end] = self.masker.body(value, mode)
-            elif isinstance(kind, fields.Address):
-                result[start:end] = self.addresses.mapped(value)
-            elif column in protocol.words:
-                result[start:end] = self.masker.text(value)
-            else:
-                result[start:end] = self.masker.name(value)
+                for part in item.kind.inner_parts(data[start:end]):
+                    low, high = start + part.offset, start + part.offset + part.length
+                    result[low:high] = self._part(protocol, part, data[low:high], mode)
+            elif isinstance(item.value, bytes):
+                delimiter = data[start + len(item.value) : end]
+                is_secret = not item.secret and secrets.covers(item)
+                value = b"*" * len(item.value) if is_secret else self._value(protocol, item, item.value, mode)
+                result[start:end] = value + delimiter
+        return bytes(result)
 
-    def _replace_word(
-        self, protocol: MessageQueue, result: bytearray, offset: int, word: fields.InnerValue, mode: BodyForm | None
-    ) -> None:
-        start, end = offset + word.offset, offset + word.offset + word.length
-        value = bytes(result[start:end])
-        if word.name in _body_names(protocol):
-            is_number = word.form == "number" and self.masker.how.bodies != "keep"
-            result[start:end] = self.masker.number(value) if is_number else self.masker.body(value, mode)
-        elif word.name in protocol.words:
-            result[start:end] = self.masker.text(value)
-        else:
-            result[start:end] = self.masker.name(value)
+    def _value(self, protocol: MessageQueue, item: FieldItem, value: bytes, mode: BodyForm | None) -> bytes:
+        """The text or bytes that replace those of a field."""
+        kind, column = item.kind, item.column or item.name
+        if item.secret:
+            is_key = isinstance(kind, fields.Bytes) and kind.secret  # it joins connections
+            return self.masker.opaque(value) if is_key else b"*" * len(value)
+        if item.body:
+            return self.masker.body(value, mode)
+        if isinstance(kind, fields.Address):
+            return self.addresses.mapped(value)
+        if isinstance(kind, fields.Text):
+            return value if _is_own(protocol, column, value) else self.masker.name(value)
+        if isinstance(kind, fields.Span) and kind.size is not None:
+            blocks = (value[i : i + _BLOCK_BYTES] for i in range(0, len(value), _BLOCK_BYTES))
+            return b"".join(map(self.masker.opaque, blocks))
+        is_name = kind is not None and not isinstance(kind, fields.GreedyBytes)
+        return self.masker.name(value, False) if is_name else self.masker.opaque(value)
 
-
-def _mask_secrets(result: bytearray, spans: Sequence[tuple[int, int]]) -> None:
-    for start, end in spans:
-        stop = min(end, len(result))
-        result[start:stop] = b"*" * max(stop - start, 0)
+    def _part(self, protocol: MessageQueue, part: fields.InnerPart, value: bytes, mode: BodyForm | None) -> bytes:
+        """The bytes that replace those of a part of a late kind."""
+        is_own = part.form == "key" and value.decode("utf-8", "replace") in protocol.keys
+        if is_own or part.form == "structure" or _is_own(protocol, part.name, value):
+            return value
+        if part.name in _body_names(protocol):
+            if part.form == "text":
+                return self.masker.body(value, mode, protocol.keys)
+            return self.masker.part(value, part.form, mode)
+        if part.form == "number":
+            return self.masker.number(value)
+        # After an escape of JSON a letter has a meaning.
+        return self.masker.name(value) if b"\\" not in value else self.masker.letters(value)
 
 
 def _proxy_line(length: int) -> bytes:
@@ -366,6 +394,18 @@ class _Side:
     key: tuple[int, str]
 
 
+class _Connection(NamedTuple):
+    """The time of a connection, the latest time of it and those begun before, and its sides."""
+
+    first_ns: int
+    last_ns: int
+    latest_ns: int
+    sides: tuple[_Side, ...]
+
+
+_BY_BEGIN = attrgetter("first_ns")
+
+
 @dataclass(slots=True)
 class _MaskedSide:
     """The masked messages of a side, in order: starts and lengths in the stream, and positions in the file."""
@@ -374,6 +414,8 @@ class _MaskedSide:
     lengths: "array[int]" = field(default_factory=lambda: array("q"))
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     near: int = 0
+    conflicts: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
+    """By number and time (in microseconds) of a packet: ranges where its bytes differ from those captured before."""
 
 
 class AnonymousPackets:
@@ -382,8 +424,8 @@ class AnonymousPackets:
     def __init__(self, capture: Capture, how: Anonymisation) -> None:
         self._capture, self.messages = capture, MessageMasker(how)
         self._sides: dict[tuple[int, str], _MaskedSide] = {}
-        self._connections: dict[int, list[tuple[int, int, tuple[_Side, ...]]]] = {}
-        """By key of segments: first and last time, and both sides."""
+        self._connections: dict[int, list[_Connection]] = {}
+        """By key of segments."""
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # as long as this object
         weakref.finalize(self, let_go, self._file)
         self._position = 0
@@ -399,6 +441,12 @@ class AnonymousPackets:
         if output.table == "problems":
             for row in output.rows.filter(pc.equal(output.rows["reason"], PROXY_REASON)).to_pylist():
                 self._add(row["connection_id"], row["direction"], row["stream_offset"], _proxy_line(row["length"]))
+            is_conflict = pc.equal(output.rows["kind"], "conflict")
+            times_us = output.rows["ts"].cast(pa.int64())
+            for row in output.rows.set_column(0, "ts_us", times_us).filter(is_conflict).to_pylist():
+                conflicts = self._masked_side(row["connection_id"], row["direction"]).conflicts
+                span = row["stream_offset"], row["stream_offset"] + row["length"]
+                conflicts.setdefault((row["first_packet"], row["ts_us"]), []).append(span)
         if output.fields is None or output.protocol is None:
             return
         for start in range(0, output.rows.num_rows, 1024):
@@ -409,12 +457,15 @@ class AnonymousPackets:
 
     def _add(self, connection_id: int, direction: str, offset: int, data: bytes) -> None:
         """Bytes that replace those of a stream."""
-        side = self._sides.setdefault((connection_id, direction), _MaskedSide())
+        side = self._masked_side(connection_id, direction)
         side.starts.append(offset)
         side.lengths.append(len(data))
         side.positions.append(self._position)
         self._file.write(data)
         self._position += len(data)
+
+    def _masked_side(self, connection_id: int, direction: str) -> "_MaskedSide":
+        return self._sides.setdefault((connection_id, direction), _MaskedSide())
 
     def _take_ended(self, ended: EndedConnections) -> None:
         columns, (keys, bases) = ended.flows.columns(ended.numbers), ended.flows.anchors(ended.numbers)
@@ -427,14 +478,19 @@ class AnonymousPackets:
                 _Side(int(senders[side][i]), int(bases[i, side]), (connection_id, DIRECTIONS[side != client]))
                 for side in (0, 1)
             )
-            times = int(columns.first_ts_ns[i]), int(columns.last_ts_ns[i])
-            self._connections.setdefault(key, []).append((*times, both))
+            last_ns = int(columns.last_ts_ns[i])
+            connection = _Connection(int(columns.first_ts_ns[i]), last_ns, last_ns, both)
+            self._connections.setdefault(key, []).append(connection)
 
     def packets(
         self, is_taken: Callable[[int, Int64Array], NDArray[np.bool_]], meter: Meter
     ) -> Iterator[tuple[int, int, bytes, int, list[str], int, int]]:
         """The packets as `PacketFile` takes them, with their files and numbers; ``is_taken``: a mask of numbers."""
         dissector = Dissector()
+        for connections in self._connections.values():
+            connections.sort(key=_BY_BEGIN)
+            latest_ns = accumulate((x.last_ns for x in connections), max)
+            connections[:] = [x._replace(latest_ns=ns) for x, ns in zip(connections, latest_ns, strict=True)]
         for side in self._sides.values():
             order = np.argsort(np.frombuffer(side.starts, np.int64), kind="stable")
             for name in ("starts", "lengths", "positions"):
@@ -468,12 +524,19 @@ class AnonymousPackets:
                 self._file.seek(masked.positions[index] + low - start)
                 result[low - begin : high - begin] = self._file.read(high - low)
             index += 1
+        when = int(segments.packet_number[i]), int(segments.ts_ns[i]) // 1000
+        for low, high in masked.conflicts.get(when, []) if masked.conflicts else ():
+            span = slice(max(low - begin, 0), min(high - begin, length))
+            result[span] = bytes(c ^ 1 for c in result[span])
         return bytes(result)
 
     def _side(self, key: int, ts_ns: int, sender: int) -> _Side | None:
-        for first_ns, last_ns, sides in reversed(self._connections.get(key, [])):
-            if first_ns <= ts_ns <= last_ns:
-                return next((side for side in sides if side.sender == sender), None)
+        connections = self._connections.get(key, [])
+        index = bisect_right(connections, ts_ns, key=_BY_BEGIN) - 1
+        while index >= 0 and connections[index].latest_ns >= ts_ns:
+            if connections[index].last_ns >= ts_ns:
+                return next((side for side in connections[index].sides if side.sender == sender), None)
+            index -= 1
         return None
 
 

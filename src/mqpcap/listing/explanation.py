@@ -35,6 +35,7 @@ class FieldItem:
     - meaning: the name of the number, the field that a length measures, or the unit
     - column: its column in the protocol's table, None without a column
     - named: its name is bytes of the message
+    - kind: the kind of field that it is, None for parts of a field
     """
 
     offset: int
@@ -48,6 +49,12 @@ class FieldItem:
     body: bool = False
     inflated: bool = False
     named: bool = False
+    kind: fields.Kind | None = None
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it stands for the fields that are not listed."""
+        return not (self.name or self.named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,7 @@ def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[
     All after the header is one span if the message does not fit, or its bodies are inflated or not all listed.
     """
     bodies = [] if best is None else [item for item in best.items if item.body]
-    if best is None or not best.fits or any(item.inflated or not item.name for item in bodies):
+    if best is None or not best.fits or any(item.inflated or item.is_rest for item in bodies):
         header = None if best is None else protocol.layout(best.layout).header
         return [(0 if header is None else fields.smallest(header), _NO_END)]
     return [(item.offset + kept, item.offset + item.length) for item in bodies if item.length > kept]
@@ -399,7 +406,7 @@ class _Walk:
         is_late = isinstance(kind, fields.Late)
         about = _meaning(kind, pkt, value), kind.column, kind.secret, kind.body or is_late  # bodies may be inside
         # The delimiter of a span belongs to it.
-        self.add(FieldItem(start, end - start, depth, kind.name, value, *about))
+        self.add(FieldItem(start, end - start, depth, kind.name, value, *about, kind=kind))
         # The parts of a late kind; where they end too early the engine's verdict explains why.
         for part in kind.inside(bytes(self.data[start:end])) if isinstance(kind, fields.Late) else ():
             offset, inner = start + part.offset, depth + 1 + part.depth

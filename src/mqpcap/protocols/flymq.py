@@ -300,7 +300,7 @@ _request(Op.DELETE_SCHEMA, "Removes a version of a schema.", _TOPIC, _VERSION)
 # -- dead letters, delays, transactions
 
 _request(Op.FETCH_DLQ, "Asks for the dead letters of a topic.", _TOPIC, _MAX_MESSAGES)
-_DEAD_LETTER = _part("dead letter", "A message of a reply.", _ID, Bytes("data", prefix=4), _ERROR, I32("retries"))
+_DEAD_LETTER = _part("dead letter", "A message of a reply.", _ID, _DATA, _ERROR, I32("retries"))
 _reply(Op.FETCH_DLQ, "Dead letters.", Array("messages", _DEAD_LETTER, prefix=4))
 _request(Op.REPLAY_DLQ, "Sends a dead letter again.", _TOPIC, Text("message_id", prefix=2))
 _python(
@@ -774,7 +774,16 @@ PROTOCOL = MessageQueue(
         "compressed": "(flags & 14) <> 0",
         "body": "value",
     },
-    words=("mode", "message"),
+    words={
+        "mode": "earliest|latest|commit|offset",
+        "compatibility": "none|backward|forward|full",
+        "message": (
+            "EOF|success|authentication required|unauthorized|topic not found"
+            "|partition [0-9]{1,10} (not found|out of range)|username and password are required"
+            "|invalid current password|cannot delete your own account"
+            "|admin access required for audit (queries|export)|audit trail is not enabled|unknown opcode: [0-9]{1,3}"
+        ),
+    },
     acknowledgement=Acknowledgement("offset"),
     items="records.offset",
     envelope=Envelope(

@@ -484,6 +484,8 @@ MEANINGS = {
 }
 """The content of each column of the table."""
 
+_PARAM = "(private|public|drop|block|permanent|transient|backlog=-?[0-9]{1,10})"
+
 PROTOCOL = MessageQueue(
     name="fq",
     title="fq",
@@ -493,8 +495,19 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the client's first four bytes: cc50cafe, cc50face, cc50feed or cc50fade",
     meanings=MEANINGS,
-    words=("message_id", "queue_type", "queue_params", "error_text", "name"),
     details={"sender": "sender", "body": "body"},
+    words={
+        "queue_type": "mem|disk",  # fqd_queue.c:279-286
+        "queue_params": f"{_PARAM}(,{_PARAM})*",
+        # fqd_ccs.c:231-242
+        "name": "dropped_in|no_exchange|no_route|routed|dropped|size_dropped|(msgs|octets)_(in|out)",
+        "error_text": (
+            "auth command expected|auth method read failed|(user|queue) name is too long|queue detail is too long"
+            "|pass field is too long|unsupported auth method|can't generate random key|can't add you to queue"
+            "|requested queue is private and in use\n|requested private, queue is public"
+            "|request block, queue is drop|initialization of disk queue failed|(client )?heartbeat failed"
+        ),
+    },
     envelope=Envelope(
         destination="exchange",
         body="body",

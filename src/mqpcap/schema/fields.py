@@ -524,13 +524,17 @@ class Inside(NamedTuple):
     named: bool
 
 
-class InnerValue(NamedTuple):
-    """A value inside a late kind: ``length`` bytes from ``offset``; name: the column that has it."""
+Form = Literal["structure", "key", "text", "number"]
+"""The form of a part: ``structure`` are the bytes of the format itself, which say nothing of a user."""
+
+
+class InnerPart(NamedTuple):
+    """A part of a late kind: ``length`` bytes from ``offset``; name: the column that has it."""
 
     offset: int
     length: int
-    name: str
-    form: Literal["text", "number"] = "text"
+    name: str = ""
+    form: Form = "structure"
 
 
 class Late(GreedyBytes):
@@ -543,9 +547,9 @@ class Late(GreedyBytes):
         """The parts of the bytes."""
         return iter(())
 
-    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
-        """The values that users chose; each may be replaced by another of its length and form."""
-        yield InnerValue(0, len(data), self.name)
+    def inner_parts(self, data: bytes) -> Iterator[InnerPart]:
+        """The parts; keys, texts and numbers may be replaced by others of their length."""
+        yield InnerPart(0, len(data), self.name, "text")
 
 
 Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]

@@ -329,8 +329,10 @@ class MessageQueue:
     """The content of each column of its table, by name. Units and names of numbers are added."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts that questions ask for (`mqpcap.queries.DETAILS`), each an SQL expression of the columns of its table."""
-    words: tuple[str, ...] = ()
-    """Columns with text or bytes of the protocol's own, or of its programs: nothing in them names users or machines."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """By column a regular expression of the texts that are the protocol's own, or its programs': they name nobody."""
+    keys: frozenset[str] = frozenset()
+    """Keys of its messages that are the protocol's own."""
     acknowledgement: Acknowledgement | None = None
     """How clients acknowledge deliveries; None if they do not."""
     items: str = ""

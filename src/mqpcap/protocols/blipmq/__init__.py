@@ -6,6 +6,7 @@ Source: docs/PROTOCOL.md of bravo1goingdark/blipmq at b8159bf; net/src/frame.rs 
 The version is that of the HELLO answered by ACK; it decides whether the high bits of a qos byte are flags.
 """
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -530,7 +531,15 @@ PROTOCOL = MessageQueue(
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     meanings=MEANINGS,
     details={"body": "body"},
-    words=("error_text",),
+    words={
+        "error_text": "|".join(
+            [
+                *map(re.escape, correlation.TEXTS),
+                "unknown subscription or delivery tag",
+                "(durable publish failed: |wal_busy: )?(wal overload: wal channel full|wal writer stopped)",
+            ]
+        )
+    },
     acknowledgement=Acknowledgement(
         "correlation_id", tag=("delivery_tag", "correlation_id"), due=("qos", 1), scope="subscription_id"
     ),

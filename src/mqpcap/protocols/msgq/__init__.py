@@ -610,7 +610,13 @@ PROTOCOL = MessageQueue(
     claims=claims,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
     meanings=MEANINGS,
-    words=("type", "instance", "seq", "repl", "reply", "subtype", "want_answer"),
+    words={
+        "type": "getlname|lname|send|subscribe|unsubscribe|stats|ping|pong|stop",
+        "instance": r"\*",
+        **dict.fromkeys(("seq", "repl", "reply"), "-?[0-9]{1,20}|[a-z]{1,3}"),  # Ruby counts in letters
+        **dict.fromkeys(("subtype", "sybtype"), "normal|meonly|promisc"),
+    },
+    keys=frozenset({*ROUTING, *_WORDS}),
     details={"identity": "\"from\" || ':' || seq"},
     envelope=Envelope(
         destination="group",

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from mqpcap.schema.fields import InnerValue, Inside, Late
+from mqpcap.schema.fields import Form, InnerPart, Inside, Late
+from mqpcap.schema.json_parts import json_parts
 
 MAGIC = b"Skan"
 ROUTING = ("type", "from", "to", "group", "instance", "seq", "repl", "reply", "lname", "subtype")
 MAX_SHOWN_DEPTH = 32
-_JSON_PAIR = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_NUMBER = re.compile(rb"[+-]?[0-9][0-9.eE+-]*")
+_BOOLS = (b"\0", b"\1", b"0", b"1")
 
 
 class Tree(Late):
@@ -47,12 +49,11 @@ class Tree(Late):
         """The pairs of the tree; they stop where none is."""
         return _parts(data, 0, len(data))
 
-    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
-        """The scalars of the tree by their key; keys, too, in ``msg``."""
-        if not self.magic:
-            return _inner_values(data, 0, len(data))
-        is_tree = data.startswith(MAGIC)
-        return _inner_values(data, len(MAGIC), len(data), "msg") if is_tree else iter([InnerValue(0, len(data), "msg")])
+    def inner_parts(self, data: bytes) -> Iterator[InnerPart]:
+        """The scalars of the tree by their outermost key, and its keys."""
+        if self.magic and not data.startswith(MAGIC):
+            return iter([InnerPart(0, len(data), "msg", "text")])
+        return _tree_parts(data, len(self.magic), "msg" if self.magic else "")
 
 
 class Json(Late):
@@ -62,13 +63,9 @@ class Json(Late):
         """The text of an object or a list; other values are kept."""
         return json.dumps(x).encode() if isinstance(x, dict | list) else super().any2i(pkt, x)
 
-    def inner_values(self, data: bytes) -> Iterator[InnerValue]:
-        """The text if it is a body, else the strings in it by their key."""
-        if self.name == "body":
-            yield InnerValue(0, len(data), "msg")
-            return
-        for pair in _JSON_PAIR.finditer(data):
-            yield InnerValue(pair.start(2), len(pair[2]), pair[1].decode("utf-8", "replace"))
+    def inner_parts(self, data: bytes) -> Iterator[InnerPart]:
+        """The text if it is a body, else the parts of the header."""
+        return iter([InnerPart(0, len(data), "msg", "text")]) if self.name == "body" else json_parts(data)
 
     def draw(self) -> Any:
         """An object of one word."""
@@ -80,18 +77,18 @@ _LENGTH_SIZES = {0x00: 4, 0x10: 2, 0x20: 1}
 _DATA, _HASH, _LIST, _NULL, _BOOL, _INT, _REAL, _UTF8 = _TYPES
 
 
-def _head(data: bytes, offset: int, end: int) -> tuple[int, int, int] | None:
+def _head(data: bytes, offset: int, end: int, long_null: bool = False) -> tuple[int, int, int] | None:
     """The type of the item at a place, and where its data begins and ends; None where no item is."""
     if offset >= end:
         return None
     kind, size = data[offset] & 0x0F, _LENGTH_SIZES.get(data[offset] & 0x30)
-    if kind == _NULL:
+    if kind == _NULL and not (long_null and data[offset] & 0x30 in (0x10, 0x20)):
         return kind, offset + 1, offset + 1
     if kind not in _TYPES or size is None or offset + 1 + size > end:
         return None
     start = offset + 1 + size
     length = int.from_bytes(data[offset + 1 : start], "big")
-    return (kind, start, start + length) if start + length <= end else None
+    return (kind, start, start + length) if length <= (end - start if kind != _NULL else 0) else None
 
 
 def _parts(data: bytes, offset: int, end: int, depth: int = 0, is_hash: bool = True) -> Iterator[Inside]:
@@ -115,26 +112,64 @@ def _parts(data: bytes, offset: int, end: int, depth: int = 0, is_hash: bool = T
         offset = stop
 
 
-def _inner_values(
-    data: bytes, offset: int, end: int, name: str = "", depth: int = 0, is_hash: bool = True
-) -> Iterator[InnerValue]:
-    """The scalars between two places, by their key; with a ``name`` all of them, and the keys, under that name."""
-    while offset < end:
+def _tree_parts(data: bytes, start: int, name: str) -> Iterator[InnerPart]:
+    """The parts of a message after its magic, and of the messages in its strings."""
+    yield InnerPart(0, start)
+    regions = [(start, len(data), name)]
+    for start, end, name in regions:  # it grows
+        reading = _reading(data, start, end, name)
+        if reading is None:
+            yield InnerPart(start, end - start, name, "text")
+            continue
+        for part in reading:
+            if part.form == "text" and data.startswith(MAGIC, part.offset, part.offset + part.length):
+                yield InnerPart(part.offset, len(MAGIC))
+                regions.append((part.offset + len(MAGIC), part.offset + part.length, part.name))
+            else:
+                yield part
+
+
+def _reading(data: bytes, start: int, end: int, name: str) -> list[InnerPart] | None:
+    """The parts of a message in the reading of `tree.TreeReader`: the first that fits."""
+    explicit = _head(data, start, end)
+    is_hash = explicit is not None and explicit[0] == _HASH and explicit[2] == end and data[start] < 0x40
+    inner = explicit[1] if explicit is not None and is_hash else None
+    for long_null in (False, True):
+        for offset in (inner, start):
+            parts = None if offset is None else _pairs(data, offset, end, name, long_null)
+            if offset is not None and parts is not None:
+                return [InnerPart(start, offset - start), *parts]
+    return None
+
+
+def _pairs(data: bytes, offset: int, end: int, name: str, long_null: bool) -> list[InnerPart] | None:
+    """The parts of the pairs that fill a region, None if they do not; without a ``name`` by their outermost key."""
+    parts: list[InnerPart] = []
+    stack: list[tuple[int, bool]] = []
+    is_hash, key = True, name
+    while offset < end or stack:
+        if offset == end:
+            end, is_hash = stack.pop()
+            continue
         item = offset + 1 + data[offset] if is_hash else offset
-        head = _head(data, item, end)
+        head = _head(data, item, end, long_null)
         if head is None:
-            return
+            return None
         kind, start, stop = head
-        own_name = name or data[offset + 1 : item].decode("utf-8", "replace")
-        if name and is_hash:
-            yield InnerValue(offset + 1, item - offset - 1, name)
-        if kind in (_HASH, _LIST) and depth <= MAX_SHOWN_DEPTH:
-            yield from _inner_values(data, start, stop, own_name, depth + 1, kind == _HASH)
-        elif data[start : start + len(MAGIC)] == MAGIC and not name:
-            yield from _inner_values(data, start + len(MAGIC), stop, own_name, depth + 1)
-        elif kind not in (_NULL, _BOOL):
-            yield InnerValue(start, stop - start, own_name, "number" if kind in (_INT, _REAL) else "text")
+        if is_hash:
+            key = key if name or stack else data[offset + 1 : item].decode("utf-8", "replace")
+            parts += InnerPart(offset, 1), InnerPart(offset + 1, item - offset - 1, key, "key")
+        parts.append(InnerPart(item, start - item))
+        if kind in (_HASH, _LIST):
+            stack.append((end, is_hash))
+            offset, end, is_hash = start, stop, kind == _HASH
+            continue
+        is_number = kind in (_INT, _REAL) and _NUMBER.fullmatch(data, start, stop) is not None
+        is_bool = kind == _BOOL and data[start:stop] in _BOOLS
+        form: Form = "structure" if is_bool else "number" if is_number else "text"
+        parts.append(InnerPart(start, stop - start, key, form))
         offset = stop
+    return parts
 
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
