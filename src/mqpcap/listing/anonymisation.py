@@ -217,13 +217,13 @@ class Masker:
         )
 
 
-def _hidden_address(found: re.Match[bytes]) -> bytes:
+def _hidden_address(match: re.Match[bytes]) -> bytes:
     """What may be an address, with x for the digits if it is one."""
-    for text in (found[0], found[0].removesuffix(b":")):  # a colon may follow it
+    for text in (match[0], match[0].removesuffix(b":")):  # a colon may follow it
         with suppress(ValueError):
             ipaddress.ip_address(text.decode())
-            return re.sub(rb"[0-9A-Fa-f]", b"x", found[0])
-    return found[0]
+            return re.sub(rb"[0-9A-Fa-f]", b"x", match[0])
+    return match[0]
 
 
 def _is_text(value: bytes) -> bool:
