@@ -78,6 +78,7 @@ TESTS = {
     "statistics.groups.MAX_GROUPS": "cli/test_stats.py::test_groups_beyond_the_bound_are_one_row_and_a_note",
     "statistics.groups.MAX_TIME_GROUPS": "cli/test_stats.py::test_groups_beyond_the_bound_are_one_row_and_a_note",
     "statistics.groups.MAX_KEY_CHARS": "statistics/test_groups.py::test_texts_of_keys_are_bounded_as_their_number_is",
+    "delta.states.MAX_STATE_BYTES": "delta/test_states.py::test_state_that_is_too_large_is_not_read",
     "tables.parquet.MAX_GROUP_ROW_COUNT":
         "tables/test_parquet.py::test_a_batch_of_a_whole_table_becomes_even_row_groups",
     "tables.parquet.MAX_GROUP_BYTES": "tables/test_parquet.py::test_row_groups_are_bounded_by_bytes",

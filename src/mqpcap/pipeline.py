@@ -121,8 +121,8 @@ class Pipeline:
 
     def __getstate__(self) -> dict[str, object]:
         """The state between two windows, without callbacks and thread: the caller sets them again."""
-        replaced: dict[str, object] = {"emit": _discard, "file_name": str, "hooks": StageHooks()}
-        return {name: value for name, value in self.__dict__.items() if name != "background"} | replaced
+        left_out = ("background", "emit", "file_name")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"hooks": StageHooks()}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, background=Background())

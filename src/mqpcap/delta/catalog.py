@@ -108,7 +108,9 @@ def load_catalog(folder: Path, run: int) -> Catalog:
         if content.pop("format") != FORMAT:
             raise OutputError(f"{folder} was written by another release of mqpcap; export its captures to a new lake")
         recordings = [
-            Recording(x["capture"], tuple(x["key"]), [TakenFile(**file) for file in x["files"]], x["state"])
+            Recording(
+                x["capture"], tuple(x["key"]), [TakenFile(**file) for file in x["files"]], _state_name(x["state"])
+            )
             for x in content.pop("recordings")
         ]
         return Catalog(recordings=recordings, **content)
@@ -118,9 +120,15 @@ def load_catalog(folder: Path, run: int) -> Catalog:
         raise OutputError(f"{path} is damaged; restore it, or export the captures to a new lake") from error
 
 
+def _state_name(name: str | None) -> str | None:
+    if name is not None and os.path.basename(name) != name:
+        raise ValueError(name)
+    return name
+
+
 def save(path: Path, content: bytes) -> None:
     """Writes a file that only its owner may read or change: it may hold captured secrets."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -26,6 +26,7 @@ from mqpcap.capture.remote import redacted_uri
 from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
+from mqpcap.delta.states import MAX_STATE_BYTES, read_state
 from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_line
 from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
@@ -76,7 +77,7 @@ class Lake:
             raise OutputError(f"{self.folder} is not empty and no lake; name a lake, an empty or a new folder")
         with delta_tables.declared_errors(self.folder):
             self.own.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.own / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = os.open(self.own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -391,12 +392,13 @@ class Lake:
 
         name = addition.recording.state
         try:
-            state = None if name is None else (self.own / name).read_bytes()
+            max_bytes = MAX_STATE_BYTES + self.options.max_memory_bytes
+            state = None if name is None else read_state(self.own / name, max_bytes)
             return RecordingPipeline(state, addition.capture, self.options, emit, worker, ends=finish)
         except OSError as error:
             raise OutputError(f"{error.filename} cannot be read: {error.strerror}") from error
         except CaptureError as error:
-            raise OutputError(f"{self.folder}: {one_line(error)}; --finish with that release, or a new lake") from error
+            raise OutputError(f"{self.folder}: {one_line(error)}") from error
 
     def _write_captures(self, tables: delta_tables.LakeTables, days: Collection[str]) -> None:
         """Write the rows of ``captures`` of some days, all of them."""

@@ -4,30 +4,22 @@ In: the next files of a recording and the state of its pipeline after the files 
 Called by: ``growth``. A run ends after the last window of its last file and closes nothing, so the next run continues
 as if it had read on. Memory, and so the state, has the bounds of one reading.
 
-A state is a pickle: only the owner of the lake may write it. It holds captured bytes that may be secrets.
+A state holds captured bytes that may be secrets, so only its owner may read it.
 """
 
-import io
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.inputs import InputFile
-from mqpcap.correlate.rules import request_groups
-from mqpcap.errors import CaptureError
+from mqpcap.delta.states import dump_state, load_state
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
-from mqpcap.protocols import protocols
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.output import Emit
-
-STATE_HEADER: Final = b"mqpcap state 5\n"
-"""Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 
 
 class NextFiles:
@@ -112,35 +104,3 @@ def full_fingerprint(path: str) -> str:
     for window in capture.windows():
         rows.take(window, {})
     return str(rows.table(None)["fingerprint"][0].as_py())
-
-
-@cache
-def _shared_objects() -> dict[tuple[str, ...], object]:
-    """Objects of protocol descriptions, by name; a dumped state refers to them by name."""
-    objects: dict[tuple[str, ...], object] = {}
-    for name, protocol in protocols().items():
-        objects[name, "protocol"] = protocol
-        if (rule := protocol.rule) is not None:
-            objects |= {(name, "rule"): rule, (name, "deliveries"): rule.deliveries}
-            for i, group in enumerate(request_groups(rule)):
-                objects |= {(name, "group", str(i)): group, (name, "tables", str(i)): group.tables}
-    return {name: item for name, item in objects.items() if item is not None}
-
-
-def dump_state(state: object) -> bytes:
-    """A state as bytes, without caches; objects of descriptions are stored by name."""
-    stream = io.BytesIO()
-    names = {id(item): name for name, item in _shared_objects().items()}
-    pickler = pickle.Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.persistent_id = lambda item: names.get(id(item))  # type: ignore[method-assign]
-    pickler.dump(state)
-    return STATE_HEADER + stream.getvalue()
-
-
-def load_state(content: bytes) -> Any:
-    """Reads a state from the bytes of `dump_state`; raises CaptureError for another release."""
-    if not content.startswith(STATE_HEADER):
-        raise CaptureError("its state is of another release of mqpcap")
-    unpickler = pickle.Unpickler(io.BytesIO(content[len(STATE_HEADER) :]))
-    unpickler.persistent_load = lambda name: _shared_objects()[name]  # type: ignore[method-assign]
-    return unpickler.load()
