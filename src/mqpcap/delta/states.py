@@ -56,7 +56,7 @@ _CONTAINERS: Final[Mapping[str, Callable[[Iterable[Any]], Any]]] = {
     "list": list, "deque": deque, "set": set, "tuple": tuple, "frozenset": frozenset
 }  # fmt: skip
 _MAPPINGS: Final = {"dict": dict, "Counter": Counter}
-_SEEDED: Final = fingerprints((0, 0))
+_FINGERPRINTS: Final = getattr(fingerprints((0, 0)), "func")  # noqa: B009 - its type names no partial
 _COMPILED: Final = "__pyx_unpickle_"
 """Begins the name of the function of Cython that creates an object of a compiled class."""
 
@@ -150,10 +150,10 @@ class _Writer:
     def _entry(self, item: Any) -> list[Any]:
         if name := self._shared.get(id(item)):
             return ["shared", *name]
-        kind = type(item).__name__
-        if _CONTAINERS.get(kind) is type(item):
+        kind, class_ = type(item).__name__, type(item)
+        if class_ in _CONTAINERS.values():
             return [kind, *map(self.value, item)]
-        if _MAPPINGS.get(kind) is type(item):
+        if class_ in _MAPPINGS.values():
             return [kind, *(self.value(x) for pair in item.items() for x in pair)]
         if isinstance(item, bytes | bytearray):
             return [kind, *self._buffer(item)]
@@ -168,7 +168,7 @@ class _Writer:
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table)
             return ["table" if table is item else "column", *self._buffer(sink.getvalue().to_pybytes())]
-        if isinstance(item, partial) and item.func is _SEEDED.func and not item.keywords:
+        if isinstance(item, partial) and item.func is _FINGERPRINTS and not item.keywords:
             return ["fingerprints", *item.args[0]]
         return self._object(item)
 
