@@ -69,10 +69,10 @@ class Recording:
 class Catalog:
     """Everything that a run leaves for the next.
 
-    - options: of the dissection; all runs have the same
-    - wanted: files of a recording that is taken anew, until they are taken
+    - options: of the dissection
+    - wanted: files of a recording that is taken anew
     - removing: captures whose rows are being removed
-    - aside: by path, the size, time (ns) and reason of files that could not be taken, until they change
+    - aside: size, time (ns) and reason of files that were not taken, by path
     """
 
     run: int = 0

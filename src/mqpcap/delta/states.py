@@ -4,8 +4,8 @@ In: the stages of a pipeline between two windows. Out: bytes, and the stages aga
 
 A state may have been written by another user, so reading it never calls what it names. The JSON is a list of objects,
 each with its kind and content; ``[n]`` refers to object n. Kinds are containers, arrays, Arrow tables, objects of
-protocol descriptions by name, and objects of the classes that `_allowed` lists. Those are created without
-``__init__`` and filled by attribute; compiled classes check the type of each attribute.
+protocol descriptions by name, and objects of the classes that `_allowed` lists, created without ``__init__``
+and filled by attribute. Compiled classes check the type of each attribute.
 """
 
 import copyreg
@@ -132,7 +132,7 @@ class _Writer:
         self._size_bytes = 0
         self._index: dict[int, int] = {}
         self._written: list[object] = []
-        """All objects written, so that no other object gets the id of one of them."""
+        """Keeps all objects alive, so that their ids stay unique."""
         self._shared = {id(item): name for name, item in _shared_objects().items()}
 
     def value(self, item: Any) -> Any:
