@@ -313,8 +313,8 @@ class Lake:
         rows = captures.to_pylist()
         with self._run(recordings) as tables:
             for recording in recordings:
-                own = [row for row in rows if row["capture"] == recording.capture]
-                self._take(recording, _taken(recording, own, [row["path"] for row in own]))
+                file_rows = [row for row in rows if row["capture"] == recording.capture]
+                self._take(recording, _taken(recording, file_rows, [row["path"] for row in file_rows]))
             for path, file in files:
                 tables.adopt(path, file)
 

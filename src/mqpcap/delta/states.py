@@ -79,11 +79,11 @@ def _allowed(name: str, makers: bool = False) -> Any:
     module, _, attribute = name.partition(":")
     if name not in _CLASSES | _MAKERS and not module.startswith(_PACKAGES):
         raise ValueError(f"{name} is not part of a state")
-    found = getattr(import_module(module), attribute)
-    is_class = isinstance(found, type) and found.__module__ == module
-    is_maker = name in _MAKERS or (is_class and issubclass(found, Enum))
+    member = getattr(import_module(module), attribute)
+    is_class = isinstance(member, type) and member.__module__ == module
+    is_maker = name in _MAKERS or (is_class and issubclass(member, Enum))
     if is_maker if makers else is_class:
-        return found
+        return member
     raise ValueError(f"{name} is not part of a state")
 
 
@@ -173,8 +173,8 @@ class _Writer:
         return self._object(item)
 
     def _object(self, item: Any) -> list[Any]:
-        function, arguments, state, *others = (*item.__reduce_ex__(4), None, None, None)[:5]
-        if any(x is not None for x in others):
+        function, arguments, state, *iterators = (*item.__reduce_ex__(4), None, None, None)[:5]
+        if any(x is not None for x in iterators):
             raise ValueError(f"{type(item)} is not part of a state")
         if function.__name__.startswith(_COMPILED):
             class_, checksum, inner = arguments
@@ -231,8 +231,8 @@ class _Reader:
         if kind == "shared":
             return _shared_objects()[content]
         if kind == "fingerprints":
-            first, second = content
-            return fingerprints((int(first), int(second)))
+            seeds = int(content[0]), int(content[1])
+            return fingerprints(seeds)
         *described, begin, size = content
         data = self._content[begin : begin + size]
         if begin < 0 or len(data) != size:
@@ -290,8 +290,8 @@ class _Reader:
 
 def _compiled_state(item: Any) -> tuple[Any, ...]:
     """The attributes of an object of a compiled class, as Cython orders them."""
-    _, (_, _, inner), *rest = item.__reduce_cython__()
-    state: tuple[Any, ...] = inner if inner is not None else rest[0]
+    reduced = item.__reduce_cython__()
+    state: tuple[Any, ...] = reduced[1][2] if reduced[1][2] is not None else reduced[2]
     return state
 
 
