@@ -533,6 +533,7 @@ def test_counts_are_written_again_while_packets_come(ending: signal.Signals) -> 
     last = (rest if "PING" in rest else "".join(said)).split("-- ")[-1]
     counts = {words[0]: words[1] for words in map(str.split, last.splitlines()[2:])}
     assert (stats.returncode, counts["PING"], counts["PONG"]) == (0, "3", "3"), stderr
+    assert re.search(r"\d+ messages: \d+ blipmq; flaws: none; \d+ packets, 0 dropped$", stderr, re.MULTILINE), stderr
     assert re.match(r"-- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", said[0])
 
 
@@ -591,6 +592,17 @@ def test_a_ring_keeps_its_newest_files_and_deletes_no_other(ending: signal.Signa
     assert numbers == list(range(numbers[-1] - 2, numbers[-1] + 1))
     assert all(one.stat().st_size < 8000 for one in kept)
     assert re.search(rf"{out}: \d+ packets in {numbers[-1]} files; the newest 3 are kept", stderr)
+
+
+def test_what_an_interface_has_queued_is_read_however_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a pipe may go on after Ctrl-C: an interface stops, and ends after its last packet."""
+    monkeypatch.setattr("mqpcap.cli.live.DRAIN_S", -1.0)
+    of_interface, of_pipe = EndOfInput(), EndOfInput()
+    of_interface.tell(lambda: None)
+    for end in (of_interface, of_pipe):
+        end._hear(signal.SIGINT, None)
+
+    assert (of_interface.is_over(), of_pipe.is_over()) == (False, True)
 
 
 def test_ring_wants_an_interface_and_a_new_directory(tmp_path: Path) -> None:

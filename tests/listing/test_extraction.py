@@ -12,6 +12,7 @@ from examples import one_in
 from running import ROOT, run
 from torture import SYN, Segment, pcap
 
+import mqpcap
 from mqpcap.capture import captures
 from mqpcap.listing.extraction import Extraction, write_packets
 from mqpcap.pipeline import Options, dissect
@@ -167,6 +168,24 @@ def test_what_is_extracted_is_found_in_one_reading(whole: bool) -> None:
     Extraction(capture, query("op == PING"), whole).find(Outcome(Choices()), read_bytes.append)
 
     assert sum(read_bytes) <= (ROOT / QOS1).stat().st_size
+
+
+def test_what_is_counted_is_what_was_written(tmp_path: Path) -> None:
+    """The file loses its second half between the two readings: packets of the sample are read in order of time."""
+    path, outcome, file = tmp_path / "shrinks.pcap", Outcome(Choices()), io.BytesIO()
+    shutil.copy(ROOT / QOS1, path)
+    (capture,) = captures([str(path)]).captures
+    made = Extraction(capture, query("protocol exists"), False)
+    made.find(outcome, lambda count: None)
+    os.truncate(path, path.stat().st_size // 2)
+
+    summary = write_packets([made], file, outcome, lambda count: None)
+
+    (tmp_path / "out.pcapng").write_bytes(file.getvalue())
+    there = mqpcap.read(str(tmp_path / "out.pcapng")).num_rows
+    assert 0 < summary.message_count == there < 242
+    ((name, reason),) = [x for x in outcome.unreadable if "went missing" in x[1]]
+    assert name == str(path) and reason.startswith(f"{made.packet_count - summary.packet_count} packets of ")
 
 
 @needs_tshark

@@ -35,7 +35,7 @@ class EndOfInput:
         self.at_once = False
         """Whether nothing is waited for any more."""
         self._signals = signals or (signal.SIGINT,)
-        self._told: Callable[[], None] = lambda: None
+        self._told: Callable[[], None] | None = None
         self._before: list[tuple[signal.Signals, Any]] = []
 
     def __enter__(self) -> "EndOfInput":
@@ -47,7 +47,7 @@ class EndOfInput:
             signal.signal(number, handler)
 
     def tell(self, callback: Callable[[], None]) -> None:
-        """Call this when it comes, at once if it came."""
+        """Call this when it comes, at once if it came. It ends the input after all that is queued."""
         self._told = callback
         if self.heard_s is not None:
             callback()
@@ -56,11 +56,14 @@ class EndOfInput:
         if self.heard_s is not None:
             raise KeyboardInterrupt
         self.heard_s = time.monotonic()
-        self._told()
+        if self._told is not None:
+            self._told()
 
     def is_over(self) -> bool:
         """Whether what comes later is not wanted."""
-        return self.heard_s is not None and (self.at_once or time.monotonic() - self.heard_s > DRAIN_S)
+        if self.heard_s is None or self._told is not None:
+            return False
+        return self.at_once or time.monotonic() - self.heard_s > DRAIN_S
 
 
 def input_options(command: Callable[P, R]) -> Callable[P, R]:

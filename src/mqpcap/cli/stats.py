@@ -11,7 +11,7 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
 from mqpcap.cli.console import width_of
-from mqpcap.cli.live import EndOfInput, Renewal, check_sources, input_options, open_captures
+from mqpcap.cli.live import EndOfInput, Renewal, check_sources, input_options, open_captures, summary
 from mqpcap.cli.options import (
     PERIOD,
     Parsed,
@@ -24,7 +24,7 @@ from mqpcap.cli.options import (
     misuse_of,
     utc_option,
 )  # fmt: skip
-from mqpcap.cli.reading import finish, reading
+from mqpcap.cli.reading import finish, print_summary, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.reading import Choices, Outcome
 from mqpcap.statistics.report_columns import Cells, with_files
@@ -154,6 +154,9 @@ def stats(
             count_captures(listened, outcome, report.counters, _ignore, wanted, renewal.tick)
         renewal.finish()
     rows = write_rows()
+    if interface is not None:
+        sys.stdout.flush()
+        print_summary(outcome, summary(outcome, listened))
     notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
     notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
     outcome.notes[:0] = [*notes, *report.notes()]

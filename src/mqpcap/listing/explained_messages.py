@@ -241,9 +241,9 @@ def explain_captured(
         misses.insert(0 if search.places else len(misses), search.miss)
     misses = misses or ([f"there is no file {place.file}"] if isinstance(place, PacketName) else [])
     if isinstance(place, PacketName) and len(holders := list(dict.fromkeys(holders))) > 1:
-        more = ", ..." if len(holders) > MOST_NAMED else ""
+        rest = ", ..." if len(holders) > MOST_NAMED else ""
         outcome.notes.append(
-            f"{plural(len(holders), 'file')} have a packet {place.number}: {', '.join(holders[:MOST_NAMED])}{more}; "
+            f"{plural(len(holders), 'file')} have a packet {place.number}: {', '.join(holders[:MOST_NAMED])}{rest}; "
             f"--at {holders[0]}#{place.number} names one"
         )
     rows.sort(key=lambda row: row.order)

@@ -9,6 +9,7 @@ took from it, about 30 bytes of memory a packet. The second pass copies the pack
 import heapq
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -126,6 +127,22 @@ class Extraction:
         with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(taken, fragments) >> _FILE_SHIFT)
         self._packets = np.union1d(taken, fragments[with_them])
 
+    def check_written(self, places: Int64Array, outcome: Outcome) -> None:
+        """Count only messages whose packets were written: a file may have shrunk since its packets were found."""
+        missing = np.setdiff1d(self._packets, places)
+        if not len(missing):
+            return
+        self._messages = [rows.filter(pa.array(self._are_there(rows, missing))) for rows in self._messages]
+        self.message_count = sum(rows.num_rows for rows in self._messages)
+        words = f"{plural(len(missing), 'packet')} of {self.packet_count:,} went missing while the capture was read"
+        outcome.unreadable.append((self.capture.files[0], words))
+
+    def _are_there(self, rows: pa.Table, missing: Int64Array) -> NDArray[np.bool_]:
+        """Which messages have none of the missing packets, by the first and the last of each."""
+        begins, ends = (_message_places(self.capture, rows, f"{end}_packet") for end in ("first", "last"))
+        between = np.searchsorted(missing, ends, "right") > np.searchsorted(missing, begins)
+        return ~between
+
     def packets(self, meter: Meter) -> Iterator[_TakenPacket]:
         """The packets that are taken, in the order of the capture."""
         if not self.packet_count:
@@ -238,6 +255,7 @@ def _write(
     parts: Sequence[Extraction], sink: Sink, outcome: Outcome, meter: Meter, how: Anonymisation | None
 ) -> ExtractSummary:
     streams: list[Iterator[tuple[_TakenPacket, int]]] = []
+    places = [array("q") for _ in parts]
     unreadable_count = written_bytes = packet_count = 0
     for number, part in enumerate(parts):
         packets = part.packets(meter)
@@ -250,8 +268,11 @@ def _write(
         streams.append(zip(packets, repeat(number)))
     for packet, number in heapq.merge(*streams, key=lambda pair: pair[0][0]):
         sink(packet, number)
+        places[number].append(packet[5])
         written_bytes += len(packet[2])
         packet_count += 1
+    for part, written in zip(parts, places, strict=True):
+        part.check_written(np.frombuffer(written, np.int64), outcome)
     if unreadable_count:
         words = plural(unreadable_count, "message keeps only its", "messages keep only their")
         outcome.notes.append(f"{words} header: the rest cannot be replaced without changing its length")
@@ -457,15 +478,20 @@ def _spans(messages: Sequence[pa.Table]) -> dict[tuple[int, str], _Spans]:
     return span_lists
 
 
+def _message_places(capture: Capture, messages: pa.Table, column: str) -> Int64Array:
+    """The places of the packets in a column of messages, all in the file where the message begins."""
+    files = {file_text(name): i for i, name in enumerate(capture.files)}
+    encoded = dictionary(messages["capture_file"])
+    file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
+    return _places(file, messages[column].to_numpy())
+
+
 class _Comments:
     """Comments on the first packet of each message."""
 
     def __init__(self, capture: Capture, messages: Sequence[pa.Table]) -> None:
         self._messages = unify_dictionaries(pa.concat_tables(messages)).combine_chunks()
-        files = {file_text(name): i for i, name in enumerate(capture.files)}
-        encoded = dictionary(self._messages["capture_file"])
-        file = np.array([files[name] for name in encoded.dictionary.to_pylist()], np.int64)[encoded.indices.to_numpy()]
-        place = _places(file, self._messages["first_packet"].to_numpy())
+        place = _message_places(capture, self._messages, "first_packet")
         self._order = np.argsort(place, kind="stable")
         self._places = place[self._order]
 
