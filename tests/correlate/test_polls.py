@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from batches import End, correlated
-from blipmq_broker import ACK, AUTH, HELLO, MS, NACK, POLL, PUBLISH, SUBSCRIBE, TYPES, Frame, rows
+from blipmq_broker import ACK, AUTH, HELLO, MS, NACK, PING, POLL, PONG, PUBLISH, SUBSCRIBE, TYPES, Frame, rows
 
 from mqpcap.protocols import protocols
 
@@ -210,3 +210,21 @@ def test_a_refusal_finds_its_publish_by_id_however_many_are_open(lost: bool) -> 
     assert [x for x in given if given[x] not in (expected[x], ("unknown", None))] == []
     assert list(given.values()).count(("unknown", None)) <= (13 if lost else 0)
     assert len(expected) == (424 if lost else 425)
+
+
+def test_a_poll_is_not_answered_by_a_message_that_its_connection_published_after_it() -> None:
+    """POLL, PUBLISH, POLL, ACK and PING come together, and the queue was empty: the message goes to the second POLL."""
+    talk, now = Talk(1), 10 * MS
+    talk.add(True, POLL, 4, now, sub=1)
+    talk.add(True, PUBLISH, 5, now, topic="t1", qos=1, body=7)
+    second = talk.add(True, POLL, 6, now, sub=1)
+    talk.add(True, ACK, 1, now, sub=1)
+    ping = talk.add(True, PING, 7, now)
+    said = talk.delivery(1, now + MS, second)
+    said.body = 7
+    talk.add(False, PONG, 7, now + MS, answers=ping)
+    rule = protocols()["blipmq"].rule
+    assert rule is not None
+    made = correlated(rule, [rows(talk.acknowledged())], {1: End()}, TYPES)["exchanges"]
+
+    assert [row["request_offset"] for row in made if row["reply_offset"] == said.offset] == [second.offset]

@@ -273,3 +273,19 @@ def test_a_guessed_server_identifies_no_other_connection() -> None:
     result = read_bytes(pcap(guessed + other, PORT))
 
     assert {c["client_port"]: c["protocol"] for c in result.connections} == {50000: "msgq", 51000: None}
+
+
+def test_one_whole_poll_between_deliveries_cut_at_both_ends_is_read() -> None:
+    """21 bytes of the client are a whole POLL, on BlipMQ's port; the server's 87 bytes are no whole message."""
+    body = b"\x01\0\1t" + bytes(60)
+    delivery = struct.pack(">IBQ", 9 + len(body), 3, 44) + body
+    poll = struct.pack(">IBQQ", 17, 9, 44, 1)
+    segments = [
+        Segment(delivery[20:], 1000, 2000, ACK, True), Segment(poll, 2000, 1057, ACK),
+        Segment(delivery[:30], 1057, 2021, ACK, True),
+    ]  # fmt: skip
+
+    rows = read_bytes(pcap(segments, 5555)).messages
+    assert [(row["protocol"], row["op"], row["stream_offset"]) for row in rows if row["flaw"] is None] == [
+        ("blipmq", "POLL", 0)
+    ]

@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import end_of, observe, row, scapy_row
-from torture import ACK, CLIENT_PORT, SYN, Segment, pcap, read
+from torture import ACK, CLIENT_PORT, SYN, Segment, pcap, read, read_bytes
 
 from mqpcap.decode.columns import ColumnReader
 from mqpcap.decode.shared_facts import SharedFacts
@@ -299,6 +299,17 @@ def test_payload_length_past_2_to_the_28_is_refused() -> None:
 @pytest.mark.parametrize("word", [b"\xcc\x50\xfa\xce", b"\xcc\x50\xfa\xde", b"\xcc\x50\xfe\xed\x0a\0\0\x01"])
 def test_key_is_1_to_127_bytes(word: bytes, length: int) -> None:
     assert end_of(PROTOCOL, "connect_data", word + length.to_bytes(2, "big") + b"K" * length) == []
+
+
+def test_a_peer_without_a_node_id_is_a_malformed_connect_message() -> None:
+    """A Go client writes the document's form after the new word: 22 bytes with a key of 16, then full frames."""
+    opening = b"\xcc\x50\xfe\xed\0\x10" + b"0123456789abcdef"
+
+    assert row(PROTOCOL, "connect_peer", opening) == ({}, Flaw.MALFORMED, "v1")
+    assert scapy_row(FqConnect, opening, "c2s", "connect_peer")[1] is Flaw.MALFORMED
+    result = read_bytes(pcap([Segment(seq=999, flags=SYN), Segment(opening + FULL, 1000)], 8765))
+    assert [(m["op"], m["flaw"]) for m in result.messages] == [("connect", "malformed"), ("message", None)]
+    assert result.problems == []
 
 
 def test_no_hops_is_an_empty_list_as_messages_by_http_have_it() -> None:

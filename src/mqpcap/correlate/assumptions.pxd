@@ -19,6 +19,7 @@ cdef class Assumptions:
     cdef object tables
     cdef bytes awaited
     cdef long long replies_before, waited_count
+    cdef bint use_publishes
     cdef dict likely
     cpdef bint assume(self, int evidence)
     cdef bint _is_anchor(self, Request q, int evidence)

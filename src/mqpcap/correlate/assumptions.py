@@ -172,6 +172,7 @@ class Assumptions:
     ``awaited``: by code of a request: whether its success is a reply.
     ``replies_before``: replies before those of the alignment.
     ``waited_count``: awaited requests for which the client is assumed to have waited.
+    ``use_publishes``: a message of the client answers no request that the client sent before it.
     ``likely``: by row of a reply: index of its request, and evidence.
     """
 
@@ -181,6 +182,7 @@ class Assumptions:
     awaited: bytes
     replies_before: cython.longlong
     waited_count: cython.longlong
+    use_publishes: cython.bint
     likely: dict[int, tuple[int, int]]
 
     def __init__(
@@ -188,7 +190,7 @@ class Assumptions:
     ) -> None:
         self.certain, self.ring, self.tables, self.awaited = certain, certain.ring, tables, awaited
         self.replies_before, self.waited_count = replies_before, waited_count
-        self.likely = {}
+        self.likely, self.use_publishes = {}, certain.use_publishes
 
     @cython.ccall
     def assume(self, evidence: cython.int) -> cython.bint:
@@ -201,7 +203,7 @@ class Assumptions:
         index: cython.Py_ssize_t = c.start
         n: cython.Py_ssize_t = len(self.ring)
         k: cython.longlong = self.replies_before
-        a.use_ids, a.use_publishes = c.use_ids, c.use_publishes
+        a.use_ids, a.use_publishes = c.use_ids, self.use_publishes
         a.restart(c.start)
         for p in c.placed:
             while index < n:
@@ -276,7 +278,13 @@ class Assumptions:
         undecided_to: cython.Py_ssize_t = -1
         last_ns: cython.longlong = 0
         lag_ns: cython.longlong = 0
+        own_from: dict[int, int] = {}
+        p: PlacedReply
+        for p in self.certain.placed if self.use_publishes else ():
+            r = p.reply
+            own_from[r.row] = p.own_from
         for r, earliest, latest in ambiguous:
+            earliest = max(earliest, own_from.get(r.row, 0))
             i: cython.Py_ssize_t = self._untaken(r, max(earliest, last_index + 1), latest, taken)
             if i < 0:
                 return

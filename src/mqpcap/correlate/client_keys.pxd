@@ -15,3 +15,4 @@ cdef class ClientKeys:
     cdef bint may_be_used(self, long long key)
     cdef bint has_unique_ids(self)
     cdef bint has_unique_publishes(self)
+    cdef bint publishes_differ(self)

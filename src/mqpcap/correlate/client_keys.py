@@ -113,5 +113,10 @@ class ClientKeys:
 
     @cython.cfunc
     def has_unique_publishes(self) -> cython.bint:
-        """Whether no message was published twice."""
-        return not self.publishes_repeat and not self.has_forgotten and self.publish_count >= MIN_UNIQUE
+        """Whether no message was published twice, and enough were published to show it."""
+        return self.publishes_differ() and self.publish_count >= MIN_UNIQUE
+
+    @cython.cfunc
+    def publishes_differ(self) -> cython.bint:
+        """Whether no message was published twice, as far as is known."""
+        return not self.publishes_repeat and not self.has_forgotten

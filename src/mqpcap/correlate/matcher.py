@@ -325,8 +325,9 @@ class RequestMatcher(TcpOrder):
             return 0
         while i > least and self._at(i - 1).offset > r.publish_offset:
             i -= 1
-        # Requests that were given up may follow the publish, too.
-        return 0 if self.was_restarted and i <= self.certain.start + 1 else i
+        # Requests that were not looked at, or were given up, may follow the publish, too.
+        is_unsure: cython.bint = i > self.certain.start + 1 and i == least
+        return 0 if is_unsure or (self.was_restarted and i <= self.certain.start + 1) else i
 
     @cython.cfunc
     def _first_of_queue(self, r: Reply) -> cython.void:
@@ -547,6 +548,7 @@ class RequestMatcher(TcpOrder):
         waited: cython.longlong = self.rounds.count_waited()
         waited = 1 if habits.once and self.rounds.asked_count == 1 else waited
         a: Assumptions = Assumptions(c, self.tables, self.awaited, self.reply_count - len(c.placed), waited)
+        a.use_publishes = self.client_keys.publishes_differ()
         r: Reply
         if orderly and habits.answers_all != "no":
             self._record_assumption(a.assume(Evidence.CLOSE), "close", "the server answered all before it closed")

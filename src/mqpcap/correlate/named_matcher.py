@@ -3,9 +3,11 @@
 
 In: the requests and replies of one connection, in TCP's order. Out: `MatchResults`. Called by: ``tcp_order``.
 
-If several requests of a name are open, order decides, provided that nothing is missing and no replies crossed. If the
-start is unknown or bytes of the client are missing, the request of a reply may be missing, too, and a captured request
-have the same name.
+If several requests of a name are open, order gives likely pairs, provided that nothing is missing and no replies
+crossed: requests of other names are answered in any order, so those of one name may be, too.
+
+If the start is unknown or bytes of the client are missing, the request of a reply may be missing, too, and a captured
+request have the same name.
 It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
 With the third name they become certain. Otherwise they are likely if the client waited for the reply.
 """
@@ -37,7 +39,7 @@ _NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 _MAX_NAMES = cython.declare(cython.Py_ssize_t, MAX_NAMES)
 _ECHO = cython.declare(cython.int, int(Evidence.ECHO))
 _ID = cython.declare(cython.int, int(Evidence.ID))
-_ORDER = cython.declare(cython.int, int(Evidence.ORDER))
+_LIKELY_ORDER = cython.declare(cython.int, int(Evidence.ORDER) + LIKELY)
 _LIKELY_ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION) + LIKELY)
 _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 _ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
@@ -54,6 +56,7 @@ class NamedMatcher(TcpOrder):
     ``given_up``: names of requests that were given up. Replies to them may still come.
     ``all_given_up``: more names were given up than are remembered.
     ``has_unnamed``: the names of some requests were not captured.
+    ``in_doubt``: names with a likely pair by order, and open requests from then.
     ``answered_to``: offset of the last request with a pair. ``has_crossed``: an earlier request had its reply later.
     """
 
@@ -70,6 +73,7 @@ class NamedMatcher(TcpOrder):
     early: list[tuple[Request, Reply]]
     given_up: set[int]
     all_given_up: cython.bint
+    in_doubt: set[int]
     answered_to: cython.longlong
     has_crossed: cython.bint
     has_unnamed: cython.bint
@@ -79,7 +83,7 @@ class NamedMatcher(TcpOrder):
     def __init__(self, tables: RequestTables, flow: int, started: bool, results: MatchResults) -> None:
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
-        self.open, self.names, self.given_up, self.early = {}, {}, set(), []
+        self.open, self.names, self.given_up, self.early, self.in_doubt = {}, {}, set(), [], set()
         self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0
         self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = self.has_crossed = False
         self.answered_to = -1
@@ -159,6 +163,7 @@ class NamedMatcher(TcpOrder):
         if not self.all_given_up:
             self.given_up.add(name)
             self.all_given_up = len(self.given_up) >= MAX_NAMES
+        self.in_doubt.discard(name)
         for q in self.open.pop(name):
             self.open_count -= 1
             is_one_way = q.kind == _OPTIONAL_REPLY and self.tables.silence[q.code] == State.NOT_EXPECTED
@@ -188,8 +193,9 @@ class NamedMatcher(TcpOrder):
             self._leave_unpaired(r, is_whole)
             return
         q = requests[0]
+        is_in_doubt: cython.bint = count > 1 or r.echo_key in self.in_doubt
         was_given_up: cython.bint = self.all_given_up or r.echo_key in self.given_up
-        if was_given_up or (count > 1 and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
+        if was_given_up or (is_in_doubt and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
             if self.replay is not None:
                 self.replay.add("unpaired", r.offset, q.offset, q.offset, count)
             self._give_up(r.echo_key, False)
@@ -201,8 +207,11 @@ class NamedMatcher(TcpOrder):
         self.answered_to = max(self.answered_to, q.offset)
         if not requests:
             del self.open[r.echo_key]
+            self.in_doubt.discard(r.echo_key)
+        elif is_in_doubt:
+            self.in_doubt.add(r.echo_key)
         if is_whole:
-            self._pair(q, r, _ORDER if count > 1 else _ECHO)
+            self._pair(q, r, _LIKELY_ORDER if is_in_doubt else _ECHO)
         elif self._are_names_unique():
             self._pair(q, r, _ID)
         elif self.repeats:

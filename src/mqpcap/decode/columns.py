@@ -99,7 +99,10 @@ class ColumnReader:
         self._header_pc = np.array([x.header_pc for x in layouts], np.int32)
         self._header_len = np.array([x.header_len for x in layouts], np.int64)
         self._variants_by_op = [
-            {op: (first_variant, count) for op, first_variant, count in x.table.reshape(-1, 3).tolist()}
+            {
+                op: (first_variant, count - sum(v.only_framed for v in protocol.layout(x.name).variants_of(op)))
+                for op, first_variant, count in x.table.reshape(-1, 3).tolist()
+            }
             for x in layouts
         ]
         self._packed_at = np.array([x.packed_at for x in layouts], np.int64)

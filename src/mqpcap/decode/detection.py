@@ -483,7 +483,9 @@ class Detector:
         is_short = count < MANY_MESSAGES and sum(len(side.data) for side, _ in sides) < TRIAL_BYTES
         if claim.verdict is LIKELY and is_short and not final:
             return True
-        return decoded_bytes < other_bytes and not any(trial.is_run for trial in trials)
+        # On the port a side of whole messages is enough: the other may have captured only parts of long ones.
+        is_proved = any(trial.is_run or (on_port and trial.message_count and not trial.other_bytes) for trial in trials)
+        return decoded_bytes < other_bytes and not is_proved
 
     def _candidates(self, origin: FlowOrigin) -> list[_Candidate]:
         """The protocols to ask about a connection; protocols on their own port come first."""

@@ -44,6 +44,7 @@ from mqpcap.schema.protocol import (
     Observation,
     Opening,
     Raw,
+    Variant,
     Verdict,
 )
 from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, ServerHabits
@@ -97,14 +98,15 @@ _CLIENT_KEY = Bytes("client_key", prefix=2, at_least=1, at_most=MAX_KEY_LEN, sec
 _WORDS = U32("word", Word.COMMAND, column=None, names={int(w): w.name for w in Word})
 
 FqConnect = _message("FqConnect", "fq", "The word a client opens a connection with (fqd_listener.c:80-139).", _WORDS)
-_CONNECT: dict[int, tuple[type[Message], ...]] = {}
+_CONNECT: dict[int, tuple[type[Message] | Variant, ...]] = {}
 _AFTER_CONNECT: dict[int, str] = {}
 
 
-def _opening(word: Word, next_layout: str, title: str, about: str, *fields: Kind) -> None:
-    """Adds the class of the bytes after a word, and the layout after them."""
-    name = "FqConnect" + KINDS[word].title().replace("_", "")
-    _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (_message(name, title, about, *fields),), next_layout
+def _opening(word: Word, next_layout: str, title: str, about: str, *fields: Kind) -> type[Message]:
+    """The class of the bytes after a word, which is added with the layout after them."""
+    message = _message("FqConnect" + KINDS[word].title().replace("_", ""), title, about, *fields)
+    _CONNECT[int(word)], _AFTER_CONNECT[int(word)] = (message,), next_layout
+    return message
 
 
 _opening(Word.COMMAND, "command_c2s", "fq connect command", "A command connection: the login follows.")
@@ -115,9 +117,11 @@ _opening(
 _opening(
     Word.PEER, "full_c2s", "fq connect peer", "A data connection of another broker.", Address("node_id"), _CLIENT_KEY
 )
-_opening(
+_CONNECT_OLD = _opening(
     Word.PEER_OLD, "full_c2s", "fq connect old peer", "The document's form: it does not say which broker.", _CLIENT_KEY
 )
+# Go clients write the document's form after the new word; the server reads the key's length as a part of the node id.
+_CONNECT[Word.PEER] += (Variant(_CONNECT_OLD, only_framed=True),)
 
 # -- commands
 

@@ -463,7 +463,8 @@ class Message(Packet):
                 continue
             op = self.fields.get(layout.op) if layout.op else -1
             for variant in layout.variants_of(-1 if op is None else op):
-                yield layout, variant.message, layout.may_leave(variant)
+                if not variant.only_framed:
+                    yield layout, variant.message, layout.may_leave(variant)
 
     def _unpacked(self, layout: "Layout", s: bytes) -> bytes:
         if layout.packed is None or not self.fields[layout.packed[0]] & layout.packed[1]:
@@ -545,7 +546,7 @@ def _bind_bodies(header: type[Message], layout: "Layout") -> None:
         return
     fields = {f.name for f in header.fields_desc}
     for op, variants in layout.variants.items():
-        for message in (variant.message for variant in variants):
+        for message in (variant.message for variant in variants if not variant.only_framed):
             binding_values = {layout.op: op} if op >= 0 else {}
             binding_values |= {k: v for k, v in message.binding_values.items() if k in fields}
             if binding_values and header not in message.__dict__.get("_overload_fields", {}):

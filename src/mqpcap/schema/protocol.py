@@ -34,10 +34,14 @@ def other_direction(direction: str) -> Direction:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to read a body, and the dialect of a row read so."""
+    """One way to read a body, and the dialect of a row read so.
+
+    ``only_framed``: it finds the end of a message that the server refuses. The row is malformed, without fields.
+    """
 
     message: "type[Message]"
     dialect: str | None = None
+    only_framed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
