@@ -1,5 +1,6 @@
 """The bulk job gives the tables of ``mqpcap export``, whatever the shares, and goes on where it was killed."""
 
+import errno
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,9 @@ from mqpcap.errors import OutputError
 from mqpcap.pipeline import Options, dissect
 from mqpcap.spark import delivery_keys, job, partitions, tasks
 from mqpcap.spark.partitions import SharePlan
+from mqpcap.spark.ranges import RangeReader
+from mqpcap.spark.storage import Storage
+from mqpcap.spark.tasks import TaskFiles
 from mqpcap.tables.export import Export
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tables.parquet import DATES
@@ -464,3 +469,53 @@ def test_command_after_a_killed_one_gives_the_same_rows(
     assert of_export(out) == of_twenty.rows
     assert not any(path.exists() for path in left)
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+FAULT = "a fault of mqpcap, KeyError: 'x'"
+
+
+def with_fault(monkeypatch: pytest.MonkeyPatch, place: object, name: str, is_bad: Callable[..., bool]) -> None:
+    """Have a function of tasks raise what no capture should."""
+    work = getattr(place, name)
+
+    def failing(*given: object, **named: object) -> object:
+        return {}["x"] if is_bad(*given, **named) else work(*given, **named)
+
+    monkeypatch.setattr(place, name, failing)
+
+
+@pytest.mark.parametrize(("share_count", "place", "name", "is_bad"), [
+    (None, TaskFiles, "write", lambda files, table, rows: table == "flymq"),  # after rows of its messages
+    (3, TaskFiles, "write", lambda files, table, rows: table == "flymq"),
+    (3, RangeReader, "packets", lambda reader: "fetch" in reader.capture.files[0]),
+    (3, delivery_keys, "deliveries", lambda protocol, parts: protocol == "flymq"),
+    (3, tasks, "_describe", lambda task, files, result: "fetch" in task.capture.files[0]),
+])  # fmt: skip
+def test_capture_that_fails_is_named_and_the_others_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int | None, place: object, name: str,
+    is_bad: Callable[..., bool],
+) -> None:  # fmt: skip
+    """In a task with the others, and in each stage of shares."""
+    names = [str(PCAPS / f"{name}.pcap") for name in ("blipmq/qos1", "flymq/fetch", "fq/session")]
+    local(captures([names[0], names[2]]).captures, tmp_path / "others")
+    with_fault(monkeypatch, place, name, is_bad)
+
+    made = job.export(SPARK, captures(names).captures, str(tmp_path / "out"), Options(), share_count=share_count)
+
+    assert made.unreadable == [(names[1], FAULT)]
+    rows, expected = of_export(tmp_path / "out"), of_export(tmp_path / "others")
+    (failed,) = {*rows.pop("captures")} - {*expected.pop("captures")}
+    assert failed.count(f"'{names[1]}'") == 2 and "'unreadable'" in failed and FAULT in failed
+    assert rows == expected
+
+
+def test_full_disk_is_no_fault_of_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(storage: Storage, name: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Storage, "output", full)
+    monkeypatch.setattr(Storage, "write", lambda storage, name, content: None)
+    monkeypatch.setattr(Storage, "hide", lambda storage: None)
+
+    with pytest.raises(OutputError, match="No space left on device"):
+        job.export(SPARK, captures([str(PCAPS / "flymq/core.pcap")]).captures, str(tmp_path / "out"), Options())

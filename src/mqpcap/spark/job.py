@@ -14,14 +14,14 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -185,9 +185,9 @@ class _Job:
         executors.check_python(self.spark)
         units = partitions.plan_units(self.captures, executors.slots(self.spark), share_count)
         todo = [Dissect(number, unit) for number, unit in enumerate(units)]
-        self._run([task for task in todo if task.unit.plan.share_count == 1])
-        counts = self._run_shares([task for task in todo if task.unit.plan.share_count > 1])
-        self._run([Describe(number, self.captures[number], messages) for number, messages in counts.items()])
+        for result in self._results([task for task in todo if task.unit.plan.share_count == 1]):
+            self._keep(result)
+        self._run_shares([task for task in todo if task.unit.plan.share_count > 1])
         self.outcome.task_count = len(self.kept)
         return self.outcome
 
@@ -197,42 +197,41 @@ class _Job:
             rows.unpersist()
         self.staging.remove(_WRITTEN)
 
-    def _run(self, todo: Sequence[Dissect | Describe]) -> None:
-        """Runs tasks that need no other, and keeps their results."""
+    def _results(self, todo: Sequence[Dissect | Describe]) -> list[Result]:
+        """The results of tasks that need no other, in their order."""
+        if not todo:
+            return []
         options, staging = self.options, self.staging
-        if todo:
-            rows = shuffle.started(
-                self.spark, len(todo), lambda i: iter([shuffle.result_row(i, tasks.run(todo[i], options, staging))])
-            )
-            self._keep_all(self.collected(rows))
+        rows = shuffle.started(
+            self.spark, len(todo), lambda i: iter([shuffle.result_row(i, tasks.run(todo[i], options, staging))])
+        )
+        return [result for _, result in sorted(self.collected(rows).items())]
 
-    def _run_shares(self, todo: Sequence[Dissect]) -> dict[int, Counter[str]]:
-        """Runs the shares of large captures, and keeps their results.
-
-        Returns the messages of each file, by number of the capture, without the captures that could not be read.
-        """
+    def _run_shares(self, todo: Sequence[Dissect]) -> None:
+        """Runs the shares of large captures, and keeps their results."""
         packs = self._ranges(sorted({task.capture_number for task in todo}))
         todo = [task for task in todo if task.capture_number in packs]
         if not todo:
-            return {}
+            return
         shares = _ShareRows(self, packs)
         shares.run(todo)
         if wrong := shares.correct_borders():
             shares.run([task for task in todo if task.capture_number in wrong])
         shares.run([*_again(todo, shares.results)])
-        # If one share could not be read, the results of all shares of the capture are dropped.
-        lost = {task.capture_number for task in todo if shares.results[task.number].failed}
-        counts: dict[int, Counter[str]] = {}
-        pairs: set[int] = set()
-        for task in todo:
-            number, result = task.capture_number, shares.results[task.number]
+        results = [(task.capture_number, shares.results[task.number]) for task in todo]
+        lost = {number for number, result in results if result.failed}
+        results += shares.pair_deliveries(todo, [x for x in results if x[0] not in lost])
+        lost |= {number for number, result in results if result.failed}
+        counts: dict[int, Counter[str]] = {number: Counter() for number in packs.keys() - lost}
+        for number, result in results:
+            if number in counts:
+                counts[number].update(result.messages)
+        described = [Describe(number, self.captures[number], messages) for number, messages in sorted(counts.items())]
+        results += zip(sorted(counts), self._results(described), strict=True)
+        # If one task of a capture failed, the results of all are dropped.
+        lost |= {number for number, result in results if result.failed}
+        for number, result in results:
             self._keep(Result(failed=result.failed) if number in lost else result)
-            if number not in lost:
-                counts.setdefault(number, Counter()).update(result.messages)
-                pairs |= {tasks.pair_number(number, protocol) for protocol in result.delivering}
-        if pairs:
-            self._keep_all(shares.pair_deliveries(todo, pairs))
-        return counts
 
     def _ranges(self, numbers: Iterable[int]) -> Packs:
         """The ranges to read, by number of the capture; a capture with a file that is gone has failed."""
@@ -245,17 +244,13 @@ class _Job:
                 self._keep(Result(failed=[(number, one_line(error), [*capture.files])]))
         return packs
 
-    def collected(self, rows: "DataFrame") -> dict[int, Result]:
+    def collected(self, rows: "DataFrame") -> dict[int, Any]:
         """The results among rows, by number of the task; Spark's errors become SparkError."""
         try:
             with executors.watched(self.spark):
                 return shuffle.results(rows)
         except spark_errors() as error:
             raise SparkError(f"the job failed: {cause(str(error))}") from error
-
-    def _keep_all(self, results: Mapping[int, Result]) -> None:
-        for _, result in sorted(results.items()):
-            self._keep(result)
 
     def _keep(self, result: Result) -> None:
         """Keep a result for publication and add its counts."""
@@ -318,12 +313,18 @@ class _ShareRows:
         self.packs |= {number: [(file_range,) for file_range in ranges] for number, ranges in corrected.items()}
         return {*corrected}
 
-    def pair_deliveries(self, shares: Sequence[Dissect], pairs: Collection[int]) -> dict[int, Result]:
-        """Pair the keys of some captures and protocols; the results of the tasks."""
+    def pair_deliveries(
+        self, shares: Sequence[Dissect], results: Iterable[tuple[int, Result]]
+    ) -> list[tuple[int, Result]]:
+        """Pair the keys of shares, by their numbers of captures and results; the results of the tasks likewise."""
+        pairs = {tasks.pair_number(number, protocol) for number, result in results for protocol in result.delivering}
+        if not pairs:
+            return []
         assert self._rows is not None
         work = self._work(shares)
         keys = self._rows.where(f"target >= 0 and major in ({', '.join(map(str, pairs))})")
-        return self.job.collected(shuffle.continued(keys, work.target_count, partial(tasks.pair_deliveries, work=work)))
+        rows = shuffle.continued(keys, work.target_count, partial(tasks.pair_deliveries, work=work))
+        return [item for _, of_target in sorted(self.job.collected(rows).items()) for item in of_target.items()]
 
     def _work(self, shares: Sequence[Dissect]) -> ShareWork:
         job, index, needed = self.job, count(), {task.capture_number for task in shares}

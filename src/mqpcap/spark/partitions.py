@@ -192,7 +192,8 @@ def _loads(capture: Capture) -> Counter[int]:
     loads: Counter[int] = Counter()
     numbers = np.unique(np.linspace(0, len(capture.files) - 1, SAMPLED_WINDOWS).astype(int)).tolist()
     for number in numbers:
-        with suppress(CaptureError), closing(capture.source(number)) as source:
+        # The task that reads the file reports what is wrong with it.
+        with suppress(Exception), closing(capture.source(number)) as source:
             for window in islice(
                 WindowReader(capture.files[number], number, source).windows(), SAMPLED_WINDOWS // len(numbers)
             ):

@@ -10,6 +10,7 @@ Tasks write final rows to Parquet. The driver publishes the files of those attem
 
 import pickle
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -22,11 +23,11 @@ from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import ServerProtocol
-from mqpcap.errors import CaptureError, one_line
+from mqpcap.errors import CaptureError, FailedCaptureError, one_line
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.protocols import protocols
-from mqpcap.reading import limit_notes
+from mqpcap.reading import blamed_on, limit_notes
 from mqpcap.spark import delivery_keys
 from mqpcap.spark.delivery_keys import KeyBuffer
 from mqpcap.spark.partitions import WorkUnit
@@ -38,13 +39,15 @@ from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.export import TableFile
 from mqpcap.tables.messages import fingerprints
 from mqpcap.tables.output import Output, with_capture
-from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, by_date, parquet_writer
+from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, parquet_writer
 from mqpcap.tcp.headers import Dissector
 
 GROUP_BYTES = 16 << 20
 """A row group is written when it is larger. Several tasks share a machine, so they buffer less than an export."""
 WAITING_BYTES = 48 << 20
 """Rows that wait for their row group, over all tables and days."""
+Failure = tuple[int, str, list[str]]
+"""A capture that could not be read: its number, the reason, and the unread files."""
 _BORDERS = -1
 """The order of the results of ranges: each share gets them before all packets."""
 
@@ -120,8 +123,7 @@ class Result:
     flaws: dict[str, int] = field(default_factory=dict)
     problem_bytes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    failed: list[tuple[int, str, list[str]]] = field(default_factory=list)
-    """Captures that could not be read: number, reason, and the unread files."""
+    failed: list[Failure] = field(default_factory=list)
 
 
 class TaskFiles(RowFiles):
@@ -143,10 +145,12 @@ class TaskFiles(RowFiles):
         # A row group is encoded at once, so large tables are added in slices, which copy nothing.
         piece_count = max(1, -(-rows.nbytes // GROUP_BYTES), -(-rows.num_rows // MAX_GROUP_ROW_COUNT))
         each = max(1, -(-rows.num_rows // piece_count))
-        date_column = DATES.get(table, "ts_ns")
         for start in range(0, rows.num_rows, each):
-            for date, batch in by_date(table, rows.slice(start, each), date_column):
-                self._add(table, date, date_column, batch)
+            self._add_rows(table, rows.slice(start, each), DATES.get(table, "ts_ns"))
+
+    def drop(self) -> None:
+        """Close all files, which nobody publishes."""
+        self._drop_all()
 
     def close(self) -> list[TableFile]:
         """Finish all files; gives them with their paths in the staging directory."""
@@ -166,18 +170,26 @@ class TaskFiles(RowFiles):
 
 
 def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
-    """Dissects whole captures, or describes one."""
-    files, result = TaskFiles(storage, task.name), Result()
-    if isinstance(task, Describe):
-        try:
-            _describe(task, files, result)
-        except CaptureError as error:
-            result.failed.append((task.number, one_line(error), [*task.capture.files]))
-    else:
-        for number, capture in task.unit.captures:
-            for _ in _TaskShare(task, capture, options, files, result).dissect(number):
-                pass
-    return _ended(files, result)
+    """Dissects whole captures, or describes one; if a capture fails, the others are read again without it."""
+    captures = task.unit.captures if isinstance(task, Dissect) else ((task.number, task.capture),)
+    failed: dict[int, Failure] = {}
+    while True:
+        files, result = TaskFiles(storage, task.name), Result(failed=[*failed.values()])
+        for number, capture in captures:
+            if number in failed:
+                continue
+            try:
+                with blamed_on(capture.files):
+                    if isinstance(task, Describe):
+                        _describe(task, files, result)
+                    else:
+                        deque(_TaskShare(task, capture, options, files, result).dissect(number), 0)
+            except FailedCaptureError as error:
+                failed[number] = number, str(error), [*error.files]
+                files.drop()
+                break
+        else:
+            return _ended(files, result)
 
 
 def _ended(files: TaskFiles, result: Result) -> Result:
@@ -195,12 +207,13 @@ def read_ranges(pack: int, work: ShareWork) -> Iterator[Row]:
         reader = RangeReader(unit.captures[0][1], file_range, unit.plan)
         failure = None
         try:
-            for part, tables in enumerate(reader.packets()):
-                for target, unit in units.items():
-                    if tables[unit.number].num_rows:
-                        yield Row(pack, target, index, part, table_bytes(tables[unit.number]))
-        except CaptureError as error:
-            failure = one_line(error)
+            with blamed_on(unit.captures[0][1].files):
+                for part, tables in enumerate(reader.packets()):
+                    for target, unit in units.items():
+                        if tables[unit.number].num_rows:
+                            yield Row(pack, target, index, part, table_bytes(tables[unit.number]))
+        except FailedCaptureError as error:
+            failure = str(error)
         outcome = pickle.dumps(failure or reader.result)
         for target in units:
             yield Row(pack, target, _BORDERS, index, outcome)
@@ -209,9 +222,14 @@ def read_ranges(pack: int, work: ShareWork) -> Iterator[Row]:
 def dissect_shares(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
     """The keys of the deliveries of shares, and a result of each share."""
     for target, share_rows in groupby(rows, attrgetter("target")):
-        result = Result()
-        yield from _dissect_share(target, share_rows, work, result)
-        yield result_row(work.shares[target].number, result)
+        task, result = work.shares[target], Result()
+        number, capture = task.unit.captures[0]
+        try:
+            with blamed_on(capture.files):
+                yield from _dissect_share(target, share_rows, work, result)
+        except FailedCaptureError as error:
+            result = Result(failed=[(number, str(error), [*error.files])])
+        yield result_row(task.number, result)
 
 
 def _dissect_share(target: int, rows: Iterator[Row], work: ShareWork, result: Result) -> Iterator[Row]:
@@ -248,17 +266,27 @@ def pair_number(number: int, protocol: str) -> int:
 
 
 def pair_deliveries(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
-    """Writes the rows of ``deliveries`` whose keys came here; gives a result."""
+    """Writes the rows of ``deliveries`` whose keys came here; gives a result of each capture, by its number."""
     names = [*protocols()]
     captures = dict(task.unit.captures[0] for task in work.shares)
     for target, key_rows in groupby(rows, attrgetter("target")):
-        files = TaskFiles(work.storage, f"deliveries-{target:05d}")
-        for pair, parts in groupby(key_rows, attrgetter("major")):
-            number, protocol = divmod(pair, len(names))
-            keys = ((row.minor, read_table(row.content)) for row in parts)
-            for deliveries in delivery_keys.deliveries(names[protocol], keys):
-                files.write("deliveries", with_capture("deliveries", deliveries, captures[number].files[0]))
-        yield result_row(target, _ended(files, Result()))
+        results: dict[int, Result] = {}
+        for number, capture_rows in groupby(key_rows, lambda row: row.major // len(names)):
+            files, capture_files = (
+                TaskFiles(work.storage, f"deliveries-{target:05d}-{number:05d}"),
+                captures[number].files,
+            )
+            try:
+                with blamed_on(capture_files):
+                    for pair, parts in groupby(capture_rows, attrgetter("major")):
+                        keys = ((row.minor, read_table(row.content)) for row in parts)
+                        for deliveries in delivery_keys.deliveries(names[pair % len(names)], keys):
+                            files.write("deliveries", with_capture("deliveries", deliveries, capture_files[0]))
+                    results[number] = _ended(files, Result())
+            except FailedCaptureError as error:
+                files.drop()
+                results[number] = Result(failed=[(number, str(error), [*error.files])])
+        yield result_row(target, results)
 
 
 def _describe(task: Describe, files: TaskFiles, result: Result) -> None:

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from mqpcap import __version__
 from mqpcap.capture.inputs import is_remote
-from mqpcap.errors import OutputError, RowError
+from mqpcap.errors import OutputError
 from mqpcap.records import dataclass
 from mqpcap.tables.parquet import (
     MAX_BUFFERED_BYTES,
@@ -45,7 +45,6 @@ from mqpcap.tables.parquet import (
     DateColumn,
     DayPart,
     RowFiles,
-    by_date,
     parquet_writer,
 )
 from mqpcap.wording import plural
@@ -140,7 +139,6 @@ class Export(RowFiles):
         self.only_new = only_new
         self._shown = out
         self._protected = tuple(_resolved(path) for path in protected)
-        self._schemas: dict[str, pa.Schema] = {}
         self._files: list[TableFile] = []
         self._done = False
         self.check()
@@ -163,11 +161,7 @@ class Export(RowFiles):
         Raises OutputError if a row has no date or cannot be stored; all is aborted then.
         """
         with self._aborting():
-            schema = self._schemas.setdefault(table, batch.schema)
-            if not schema.equals(batch.schema):
-                raise RowError(f"table {table} goes on with other columns than it began with")
-            for date, rows in by_date(table, batch, date_column):
-                self._add(table, date, date_column, rows)
+            self._add_rows(table, batch, date_column)
 
     def adopt(self, table: str, file: Path, name: str, row_count: int) -> None:
         """Takes in a finished Parquet file of a table, on the same file system: it moves to ``TABLE/name``."""
@@ -216,10 +210,7 @@ class Export(RowFiles):
             return
         self._done = True
         self._stop_pool()
-        for part in self._parts.values():
-            if part.writer is not None:
-                with suppress(OSError, pa.ArrowException):
-                    part.writer.close()
+        self._drop_all()
         remove(self._building)
 
     @contextmanager

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
@@ -124,6 +125,7 @@ class RowFiles:
         self._file_counts: dict[tuple[str, str], int] = {}
         """Files of the days that are not in ``_parts``."""
         self._buffered_bytes = 0
+        self._schemas: dict[str, pa.Schema] = {}
 
     def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
         """The writer of the part's next file, which begins with these rows and whose name goes to ``path``."""
@@ -132,6 +134,14 @@ class RowFiles:
     def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         """Closes a file, whose rows are in the part."""
         raise NotImplementedError
+
+    def _add_rows(self, table: str, rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
+        """Adds rows to the days of a table. Raises RowError for rows without a date or with other columns."""
+        schema = self._schemas.setdefault(table, rows.schema)
+        if not schema.equals(rows.schema):
+            raise RowError(f"table {table} goes on with other columns than it began with")
+        for date, batch in by_date(table, rows, date_column):
+            self._add(table, date, date_column, batch)
 
     def _add(self, table: str, date: str, date_column: DateColumn, rows: pa.RecordBatch) -> None:
         key = table, date
@@ -176,6 +186,13 @@ class RowFiles:
             self._write_buffered(part)
         for part in self._parts.values():
             self._close(part)
+
+    def _drop_all(self) -> None:
+        """Closes all files without the rows that are buffered."""
+        for part in self._parts.values():
+            if part.writer is not None:
+                with suppress(OSError, pa.ArrowException):
+                    part.writer.close()
 
     def _write_buffered(self, part: DayPart) -> None:
         if not part.buffered:
