@@ -35,7 +35,7 @@ NO_SPARK = f"there is no pyspark: {extra_line('spark')}"
 _LOGGING = (Path(__file__).parent / "log4j2.properties").absolute().as_uri()
 """A URI has no blank, which would end the option, and no comma, which would end the name of the file."""
 MASTER_TIMEOUT_S = 10
-"""Time in which a machine must accept a connection to its master."""
+"""Seconds until a master that does not accept a connection is given up."""
 _JVM = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"

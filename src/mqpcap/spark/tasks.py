@@ -170,7 +170,7 @@ class TaskFiles(RowFiles):
 
 
 def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
-    """Dissects whole captures, or describes one; if a capture fails, the others are read again without it."""
+    """Dissects whole captures, or describes one. If a capture fails, starts again without it."""
     captures = task.unit.captures if isinstance(task, Dissect) else ((task.number, task.capture),)
     failed: dict[int, Failure] = {}
     while True:
