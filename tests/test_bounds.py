@@ -46,6 +46,8 @@ TESTS = {
     "tcp.reassembly.MAX_BYTES": "tcp/test_out_of_order.py::test_the_memory_cap_gives_up_the_oldest_holes",
     "tcp.out_of_order.MAX_BUFFERED_BYTES": "tcp/test_out_of_order.py::test_a_full_buffer_gives_the_hole_up",
     "tcp.out_of_order.MAX_BUFFERED_SEGMENTS": "tcp/test_out_of_order.py::test_a_full_buffer_gives_the_hole_up",
+    "decode.side.MAX_PARTIAL_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
+    "decode.side.HEAD_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
     "tcp.gaps.MAX_GAP_TIMES": "tcp/test_gaps.py::test_times_of_gaps_are_bounded",
     "pipeline.FLOW_BYTES": "test_eviction.py::test_nothing_is_lost_where_open_connections_have_to_leave",
     "pipeline.CLOSED_DIVISOR": "test_eviction.py::test_connections_that_closed_may_leave_memory_at_once",

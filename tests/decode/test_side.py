@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from mqpcap.decode import side as side_module
 from mqpcap.decode.frames import FoundMessages
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
@@ -51,6 +53,25 @@ def test_message_with_a_hole_ends_where_its_length_says_and_the_next_is_in_step(
     assert (in_copies.flaw.tolist(), in_copies.op.tolist()) == ([Flaw.TRUNCATED], [9])
     assert (in_copies.first_packet.tolist(), in_copies.last_packet.tolist()) == ([0], [40])
     assert (side.step, found.problems, in_window.resynced.any()) == (SYNC, [], False)
+
+
+def test_bytes_of_messages_with_a_hole_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 15 bytes before the hole: all, then no more than the head while another message has its 15 bytes."""
+    monkeypatch.setattr(side_module, "MAX_PARTIAL_BYTES", 14)
+    monkeypatch.setattr(side_module, "HEAD_BYTES", 13)
+    sides, found = [begun(), begun(), begun()], FoundMessages()
+
+    for side in sides[:2]:
+        side.take(chunk(0, 36, gap_after=True), LAYOUTS, found)
+    sides[0].end(found)
+    sides[1].end(found)
+    sides[2].take(chunk(0, 36, gap_after=True), LAYOUTS, found)
+    sides[2].end(found)
+
+    _, in_copies = found.take_all(np.frombuffer(STREAM, np.uint8))
+    assert (in_copies.end - in_copies.start).tolist() == [15, 13, 15]
+    assert in_copies.captured.tolist() == [15, 15, 15]
+    assert found.partial_bytes == 0
 
 
 def test_after_a_gap_between_messages_a_message_is_searched_for() -> None:

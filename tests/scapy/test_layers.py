@@ -830,6 +830,15 @@ def test_linux_cooked_and_bare_ip_packets_are_read() -> None:
     assert len(messages([CookedLinux() / p[IP] for p in packets])) == 1
 
 
+def test_a_truncated_message_has_all_its_captured_bytes() -> None:
+    whole = bytes(BlipMQ() / BlipMQPublish(topic="t", body=bytes(200_000)))
+
+    _, message = messages(stream(HELLO + whole[:180_000], 30_000))
+
+    assert (message.mq.flaw, message.mq.frame_len) == ("truncated", 180_000)
+    assert bytes(message) == message.original == whole[:180_000]
+
+
 def test_packets_that_are_no_tcp_yield_nothing() -> None:
     assert messages([Ether() / Raw(b"x"), Ether() / IP() / Raw(b"y"), Raw(b"z")]) == []
 

@@ -105,8 +105,10 @@ class FoundMessages:
     Messages lie in the buffer of the window or in copies of earlier bytes, which are joined by ``take_all``.
     """
 
-    def __init__(self, problems: list[Problem] | None = None) -> None:
+    def __init__(self, problems: list[Problem] | None = None, partial_bytes: int = 0) -> None:
         self.problems: list[Problem] = problems or []
+        self.partial_bytes = partial_bytes
+        """Bytes of the partial messages of all sides."""
         self._in_window: dict[str, MessageBuffer] = {}
         self._in_copies: dict[str, MessageBuffer] = {}
         self._copies: list[bytes] = []
@@ -114,7 +116,7 @@ class FoundMessages:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled between two windows, when all messages were taken."""
-        return FoundMessages, (self.problems,)
+        return FoundMessages, (self.problems, self.partial_bytes)
 
     def buffer_for(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
         """The `MessageBuffer` for messages in ``buffer``, and the offset of ``buffer`` in the buffer of its rows."""

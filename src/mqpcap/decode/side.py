@@ -18,8 +18,10 @@ from mqpcap.decode.stream_chunk import Packet, StreamChunk, join
 from mqpcap.records import dataclass
 from mqpcap.schema.flaws import Flaw
 
+MAX_PARTIAL_BYTES = 32 << 20
+"""Bytes of all partial messages; while there are more, a new partial message keeps its first HEAD_BYTES."""
 HEAD_BYTES = 64 << 10
-"""Bytes of a partial message that are kept to read its header."""
+"""Bytes of a partial message that are always kept, to read its header."""
 
 
 class Step(IntEnum):
@@ -39,7 +41,7 @@ SYNC, SEARCH, STOP, BEGIN = Step
 class _PartialMessage:
     """A message with a hole; ``row`` has its properties by the names of ``MessageBuffer``.
 
-    end: stream offset of its end, -1 if unknown. head: its first bytes. last_packet: the packet captured last.
+    end: stream offset of its end, -1 if unknown. head: its bytes before the hole. last_packet: the packet captured last.
     """
 
     protocol: str
@@ -177,12 +179,12 @@ class Side:
         if known_end >= 0:
             self.message_end = known_end - base
         if chunk.is_last and self.framed_to < stop:
-            self._begin_partial(layouts[layout], chunk)
+            self._begin_partial(layouts[layout], chunk, output)
         return False
 
     # -- a message with a hole -------------------------------------------------------------------------
 
-    def _begin_partial(self, scanner: LayoutScanner, chunk: StreamChunk) -> None:
+    def _begin_partial(self, scanner: LayoutScanner, chunk: StreamChunk, output: FoundMessages) -> None:
         """A message ends in a hole or with the stream: a row if its header was captured, else undecoded bytes."""
         base, stop = chunk.start - chunk.offset, chunk.offset + chunk.length
         is_known, op = self.message_end > 0, -1
@@ -191,7 +193,9 @@ class Side:
         if not is_known:
             self._skip(chunk, stop, "truncated")
             return
-        head = bytes(chunk.buffer[base + self.framed_to : base + min(stop, self.framed_to + HEAD_BYTES)])
+        end = min(stop, self.framed_to + HEAD_BYTES) if output.partial_bytes > MAX_PARTIAL_BYTES else stop
+        head = bytes(chunk.buffer[base + self.framed_to : base + end])
+        output.partial_bytes += len(head)
         ts_ns, packet, file = chunk.first_packet(self.framed_to)
         row = {
             "layout": scanner.layout_index, "op": op, "flaw": Flaw.TRUNCATED, "flow": self.flow, "side": self.index,
@@ -225,6 +229,7 @@ class Side:
         if partial is None:
             return
         self.messages += 1
+        output.partial_bytes -= len(partial.head)
         rows, start = output.buffer_for(partial.protocol, partial.head)
         end_ts_ns, last_packet, _ = partial.last_packet
         place = {"start": start, "end": start + len(partial.head)}
