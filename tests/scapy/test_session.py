@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -13,7 +14,8 @@ from scapy.sendrecv import sniff
 from scapy.sessions import TCPSession
 from scapy.supersocket import StreamSocket
 
-import mqpcap.scapy  # noqa: F401 - it shows the classes what a stream holds
+import mqpcap
+import mqpcap.scapy  # it shows the classes what a stream holds
 from mqpcap.protocols.blipmq import (
     BlipMQ,
     BlipMQAck,
@@ -63,6 +65,7 @@ from mqpcap.protocols.kokaq import (
 from mqpcap.protocols.msgq import MsgQ, MsgQFlat, MsgQGetlname, MsgQJson, MsgQLname
 from mqpcap.schema.message import Message
 
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300  # never waited for: sr() ends with the last answer
 
 
@@ -202,7 +205,9 @@ WHOLE = {
 def test_message_of_a_stream_waits_for_its_last_byte(cls: type[Message], message: Packet) -> None:
     raw = bytes(message)
 
-    assert [cls.tcp_reassemble(raw[:n], {}, {}) for n in range(1, len(raw))] == [None] * (len(raw) - 1)
+    # A lean frame of which just 12 bytes came may be a Nop of another codec, after which nothing comes.
+    ends = [n for n in range(1, len(raw)) if not (n == 12 and type(message) is KokaqLean)]
+    assert [cls.tcp_reassemble(raw[:n], {}, {}) for n in ends] == [None] * len(ends)
     found = cls.tcp_reassemble(raw, {}, {})
     assert found is not None and bytes(found) == raw
     assert type(found.payload) is type(message.payload)
@@ -243,6 +248,34 @@ def test_a_servers_socket_reads_requests() -> None:
     found = FlyMQ.tcp_reassemble(raw, {}, {"direction": "c2s"})
 
     assert found is not None and FlyMQListTopics in found
+
+
+@pytest.mark.parametrize(
+    "name", ["blipmq/qos1", "flymq/core", "fq/session", "kokaq/doc_session", "kokaq/go1_session", "msgq/json_session"]
+)
+def test_content_says_who_sent_what_a_socket_reads(name: str) -> None:
+    """Both sides of captured connections, as a socket reads them that nobody told its direction."""
+    sides: dict[tuple[int, str], list[Message]] = {}
+    for message in mqpcap.messages(ROOT / "pcaps" / f"{name}.pcap"):
+        sides.setdefault(message.mq.key[:2], []).append(message)
+
+    for messages in sides.values():
+        session: dict[str, object] = {}
+        found = [ASKED[messages[0].mq.protocol][0].tcp_reassemble(m.original, {}, session) for m in messages]
+
+        # A form of BlipMQ's version 2 derives from that of version 1.
+        classes = [(type(each.payload), type(m.payload)) for each, m in zip(found, messages, strict=True)]
+        assert [pair for pair in classes if not issubclass(*pair)] == []
+
+
+def test_a_header_of_kokaq_that_ends_in_zeros_is_not_waited_for() -> None:
+    """``sr1(timeout=2)`` never came back: no more bytes follow it."""
+    raw = bytes(KokaqAnswer(opaque=7, op_opaque=0, opcode=0, status_reason=0) / KokaqSimple())
+    assert raw[8:] == bytes(4)
+
+    found = Kokaq.tcp_reassemble(raw, {}, {})
+
+    assert found is not None and bytes(found) == raw
 
 
 @contextmanager

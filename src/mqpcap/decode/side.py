@@ -41,7 +41,7 @@ SYNC, SEARCH, STOP, BEGIN = Step
 class _PartialMessage:
     """A message with a hole; ``row`` has its properties by the names of ``MessageBuffer``.
 
-    end: stream offset of its end, -1 if unknown. head: its bytes before the hole. last_packet: the packet captured last.
+    end: stream offset of its end, -1 if unknown. head: its bytes before the hole. last_packet: the latest packet.
     """
 
     protocol: str

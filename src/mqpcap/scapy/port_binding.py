@@ -22,7 +22,7 @@ from mqpcap.scapy.session import top
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, MessageSlice
-from mqpcap.schema.protocol import Direction, Layout, MessageQueue
+from mqpcap.schema.protocol import Direction, Layout, MessageQueue, Opening, Verdict
 
 MAX_MESSAGES = 65536
 """Messages read from a single packet; an IP packet has fewer bytes than that."""
@@ -122,27 +122,58 @@ def tcp_reassemble(
 ) -> Message | None:
     """The first message of a stream, None while it is incomplete. Called by Scapy's ``StreamSocket(sock, BlipMQ)``.
 
-    The bytes count as sent by the server. A server's own socket sets ``socket.streamsession["direction"] = "c2s"``.
+    The content says whether it is a client's or the server's; bytes that fit both count as the server's.
+    ``socket.streamsession["direction"] = "c2s"`` sets it.
     """
-    direction = session.get("direction", "s2c")
     protocol = cls.of_protocol
     if protocol is None or not data:
-        return cls.read(data, direction) if data else None
+        return cls.read(data, "s2c") if data else None
+    directions: Sequence[Direction] = [session["direction"]] if "direction" in session else ["s2c", "c2s"]
+    found = {direction: _first_of_side(cls, protocol, direction, data, session) for direction in directions}
+    whole = [d for d, (packet, _) in found.items() if packet is not None and conf.raw_layer not in packet]
+    if len(whole) > 1:
+        verdicts = {d: _verdict(protocol, d, data) for d in whole}
+        whole = [d for d in whole if verdicts[d] is max(verdicts.values())]
+    if len(whole) == 1:
+        session["direction"] = whole[0]
+    elif not whole and any(packet is None for packet, _ in found.values()):
+        return None
+    packet, next_layout = found[whole[0] if whole else directions[0]]
+    if next_layout:
+        session["mqpcap layout"] = next_layout
+    return packet
+
+
+def _first_of_side(
+    cls: type[Message], protocol: MessageQueue, direction: Direction, data: bytes, session: Mapping[str, Any]
+) -> tuple[Message | None, str]:
+    """The first message of a stream as one of a direction, and the layout of later messages, if it changes."""
     entry_layouts = _entry_layouts(protocol, direction)
     start_layouts = [
         candidate
         for candidate in entry_layouts
         if candidate.splitter or candidate in cls.layouts or (candidate.header is None and cls in candidate.messages())
     ]
+    if direction == "c2s":  # a stream of fq begins with a message of another class
+        start_layouts += [candidate for candidate in entry_layouts if candidate not in start_layouts]
     layout = session.get("mqpcap layout")  # set by fq's connect message
     start_layouts = start_layouts if layout is None else [protocol.layout(layout)]
     first_slice = _first_slice(protocol, start_layouts, start_layouts, data, False)
     if first_slice is None:
-        return cls.read(data, direction)
-    packet = _whole_message(first_slice, data, False)
-    if packet is not None and first_slice.next_layout:
-        session["mqpcap layout"] = first_slice.next_layout
-    return packet
+        return cls.read(data, direction), ""
+    return _whole_message(first_slice, data, False, may_wait=False), first_slice.next_layout
+
+
+def _verdict(protocol: MessageQueue, direction: Direction, data: bytes) -> Verdict:
+    """The protocol's claim on the bytes of a direction, the start of the stream unknown."""
+
+    def find_run(side: Direction, layout: str, min_consecutive: int) -> int | None:
+        scanner = LayoutScanner(protocol, compiled(protocol), layout, np.zeros((5, 1), np.int64))
+        offset, is_found = scanner.search(data, 0, len(data), True, min_consecutive)
+        return offset if side == direction and is_found else None
+
+    sides = (data, b"") if direction == "c2s" else (b"", data)
+    return protocol.claims(Opening(*sides, False, False, True, True, True, False, find_run)).verdict
 
 
 def _first_slice(
@@ -166,14 +197,17 @@ def _first_slice(
     return goes_on
 
 
-def _whole_message(first_slice: MessageSlice, data: bytes, is_ended: bool) -> Message | None:
-    """The message at the front of a stream, with later bytes as padding; None while it is incomplete."""
+def _whole_message(first_slice: MessageSlice, data: bytes, is_ended: bool, may_wait: bool = True) -> Message | None:
+    """The message at the front of a stream, with later bytes as padding; None while it is incomplete.
+
+    may_wait: see `Message.is_cut`.
+    """
     if not first_slice.end:
         return None
     message = first_slice.read(data)
     if first_slice.end < len(data):
         message.add_payload(conf.padding_layer(data[first_slice.end :]))
-    return None if not is_ended and first_slice.end == len(data) and message.is_cut() else message
+    return None if not is_ended and first_slice.end == len(data) and message.is_cut(may_wait) else message
 
 
 def _slices(protocol: MessageQueue, layout: Layout, payload: bytes) -> tuple[list[MessageSlice], bool]:

@@ -340,8 +340,8 @@ class Message(Packet):
         finally:
             _as.reset(token)
 
-    def is_cut(self) -> bool:
-        """Whether a message that ends at the last received byte is known to continue."""
+    def is_cut(self, may_wait: bool) -> bool:
+        """Whether a message that ends at the last received byte continues: for certain, or if ``may_wait`` possibly."""
         return False
 
     def hashret(self) -> bytes:

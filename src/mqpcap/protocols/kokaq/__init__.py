@@ -138,11 +138,11 @@ class Kokaq(Message):
     name = "Kokaq"
     fields_desc = [*_BEGINS, *_TYPE, U32("opaque"), *_REQUEST, *_TAGGED]
 
-    def is_cut(self) -> bool:
+    def is_cut(self, may_wait: bool) -> bool:
         """The first codec ends every component with its tail; 12 bytes with four zeros may begin a lean frame."""
         is_little, body = self.fields_desc[0] is _BEGINS_LE[0], self.payload
         if not is_little and isinstance(body, KokaqSimple):
-            return not any((self.raw_packet_cache or b"\1")[8:])
+            return may_wait and not any((self.raw_packet_cache or b"\1")[8:])
         if not is_little or not isinstance(body, Message) or isinstance(body, KokaqSimple):
             return False
         return len(body.fields.get("trailer") or b"") < TRAILER_BYTES
