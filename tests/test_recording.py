@@ -1,5 +1,6 @@
 """``mqpcap.read`` and ``mqpcap.open``: the tables in Python, and the way back to the packets."""
 
+import copy
 import doctest
 import gzip
 import io
@@ -283,6 +284,15 @@ def test_messages_of_rows_know_their_pair(name: str) -> None:
         assert pickle.loads(pickle.dumps(request)).mq.reply == reply.mq.key
     alone = next((row for row in rows if row["state"] == "silent"), None)
     assert alone is None or recording.packet(alone).mq.reply is None
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_recordings_and_comparisons_are_copied_and_pickled(copied: Any) -> None:
+    recording, comparison = mqpcap.open(QOS1), mqpcap.diff(QOS1, QOS1)
+
+    assert copied(recording).messages == recording.messages
+    assert copied(comparison).as_json(every=True) == comparison.as_json(every=True)
+    assert copied(comparison).notes() == comparison.notes()
 
 
 def test_a_row_of_connections_leads_to_all_its_packets() -> None:

@@ -289,6 +289,11 @@ class Recording(NamedTables):
         self._copies = copies  # temporary files that live as long as this object
         self._indexes = {file_text(capture.files[0]): _Index(capture, options, progress) for capture in captures}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled without its tables, which are read again when they are needed."""
+        options = next(iter(self._indexes.values())).options
+        return Recording, (self._captures, options, self._copies)
+
     def close(self) -> None:
         """Frees the tables and their temporary files. They are read again if they are needed again."""
         self._indexes = {

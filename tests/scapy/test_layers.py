@@ -72,7 +72,7 @@ from mqpcap.protocols.kokaq import (
 )
 from mqpcap.protocols.msgq import MsgQ, MsgQGetlname, MsgQSend
 from mqpcap.scapy import session as session_module
-from mqpcap.scapy.session import MqSession, Seen
+from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
@@ -828,6 +828,18 @@ def test_linux_cooked_and_bare_ip_packets_are_read() -> None:
 
     assert len(messages([p[IP] for p in packets])) == 1
     assert len(messages([CookedLinux() / p[IP] for p in packets])) == 1
+
+
+@pytest.mark.parametrize("layout", [x for p in protocols().values() for x in p.layouts if x.header and x.op])
+def test_a_body_goes_out_under_an_operation_that_has_it(layout: Layout) -> None:
+    operations: dict[type[Message], set[int]] = {}
+    for operation, variants in layout.variants.items():
+        for variant in variants:
+            operations.setdefault(variant.message, set()).add(operation)
+
+    built = {cls: (top(layout.header)() / cls()).getfieldval(layout.op) for cls in operations}
+
+    assert {cls: op for cls, op in built.items() if op not in operations[cls] and -1 not in operations[cls]} == {}
 
 
 def test_a_truncated_message_has_all_its_captured_bytes() -> None:

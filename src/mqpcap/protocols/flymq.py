@@ -376,7 +376,10 @@ _login_reply(
     name="FlyMQAuthResponseDoc", dialect="doc",
 )  # fmt: skip
 _request(Op.WHOAMI, "Asks without saying more.", name="FlyMQWhoAmI", like=_EMPTY)
-_reply(Op.WHOAMI, "Who one is; no success means nobody.", name="FlyMQWhoAmIReply", like=_auth_response)
+_reply(
+    Op.WHOAMI, "Who one is; no success means nobody.",
+    name="FlyMQWhoAmIReply", like=_auth_response, binding_values={},
+)  # fmt: skip
 
 # -- accounts and rights
 

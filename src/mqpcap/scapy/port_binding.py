@@ -129,16 +129,16 @@ def tcp_reassemble(
     if protocol is None or not data:
         return cls.read(data, "s2c") if data else None
     directions: Sequence[Direction] = [session["direction"]] if "direction" in session else ["s2c", "c2s"]
-    found = {direction: _first_of_side(cls, protocol, direction, data, session) for direction in directions}
-    whole = [d for d, (packet, _) in found.items() if packet is not None and conf.raw_layer not in packet]
-    if len(whole) > 1:
-        verdicts = {d: _verdict(protocol, d, data) for d in whole}
-        whole = [d for d in whole if verdicts[d] is max(verdicts.values())]
-    if len(whole) == 1:
-        session["direction"] = whole[0]
-    elif not whole and any(packet is None for packet, _ in found.values()):
+    messages = {direction: _first_of_side(cls, protocol, direction, data, session) for direction in directions}
+    fitting = [d for d, (packet, _) in messages.items() if packet is not None and conf.raw_layer not in packet]
+    if len(fitting) > 1:
+        verdicts = {d: _verdict(protocol, d, data) for d in fitting}
+        fitting = [d for d in fitting if verdicts[d] is max(verdicts.values())]
+    if len(fitting) == 1:
+        session["direction"] = fitting[0]
+    elif not fitting and any(packet is None for packet, _ in messages.values()):
         return None
-    packet, next_layout = found[whole[0] if whole else directions[0]]
+    packet, next_layout = messages[fitting[0] if fitting else directions[0]]
     if next_layout:
         session["mqpcap layout"] = next_layout
     return packet
@@ -147,7 +147,7 @@ def tcp_reassemble(
 def _first_of_side(
     cls: type[Message], protocol: MessageQueue, direction: Direction, data: bytes, session: Mapping[str, Any]
 ) -> tuple[Message | None, str]:
-    """The first message of a stream as one of a direction, and the layout of later messages, if it changes."""
+    """The first message of a stream, read in a direction; and the layout of later messages, if it changes."""
     entry_layouts = _entry_layouts(protocol, direction)
     start_layouts = [
         candidate

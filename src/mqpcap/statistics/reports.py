@@ -86,6 +86,10 @@ class StatsReport:
     noted: LikelyPairs | Conversations | DeliveryList | None = None
     more_notes: tuple[str, ...] = ()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as its rows and notes; it counts no more."""
+        return StatsReport, (Counters(), self.columns, partial(list, self.rows()), None, None, tuple(self.notes()))
+
     def notes(self) -> list[str]:
         """Notes on groups that were too many, and on pairs that are only likely."""
         notes = [*self.more_notes, *([] if self.sums is None else overflow_notes(self.sums))]
