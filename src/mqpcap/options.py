@@ -11,6 +11,7 @@ from mqpcap.records import dataclass
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tcp.exclusion import ConnectionTest
 from mqpcap.tcp.reassembly import MAX_BYTES
+from mqpcap.tls import KeyLog
 
 OPTIONAL_TABLES = frozenset({"exchanges", "deliveries", "captures"})
 """Tables that cost no work if they are not selected."""
@@ -23,6 +24,8 @@ class Options:
     decode_as: tuple[DecodeAs, ...] = ()
     policy: RowPolicy = field(default_factory=RowPolicy)
     max_memory_bytes: int = MAX_BYTES
+    keys: KeyLog | None = None
+    """The secrets of TLS sessions."""
     servers: frozenset[ProvenServer] = frozenset()
     """Servers proved by other parts of the same capture."""
     connections: ConnectionTest | None = None

@@ -3,8 +3,9 @@
 In: the windows of a `Capture`. Out: `Output` batches, passed to the caller's ``emit`` as soon as they are final.
 Called by: the commands, ``recording``, ``scapy.session``, the Spark tasks. They select and observe with `StageHooks`.
 
-Order of stages: `Dissector` (headers), `Reassembler` (byte streams), `Framer` (message spans), `EvidenceCollector`
-(dialects), `ColumnReader` (fields), ``message_rows`` (tables), `Correlation` (exchanges, deliveries).
+Order of stages: `Dissector` (headers), `Reassembler` (byte streams), `Opener` (TLS), `Framer` (message spans),
+`EvidenceCollector` (dialects), `ColumnReader` (fields), ``message_rows`` (tables), `Correlation` (exchanges,
+deliveries).
 
 The packets of a window are read in *parts* of about PART_MESSAGES. The messages of a part are paired in *steps* of
 about MAX_PAIRED_BYTES; between steps the caller may do other work.
@@ -49,6 +50,7 @@ from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tls import KeyLog, Opener
 
 __all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline", "dissect"]
 
@@ -96,6 +98,7 @@ class Pipeline:
         self.protocols = protocols()
         self.dissector = Dissector()
         self.assembler = Reassembler(options.max_memory_bytes)
+        self.opener = Opener(options.keys)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.evidence = EvidenceCollector(self.framer.connections)
         policy, pairs = options.row_policy, options.pairs_requests
@@ -120,12 +123,18 @@ class Pipeline:
         """Connections that had unresolved messages at the flush before."""
 
     def __getstate__(self) -> dict[str, object]:
-        """The state between two windows, without callbacks and thread: the caller sets them again."""
+        """The state between two windows, without callbacks, thread and keys: the caller sets them again."""
         left_out = ("background", "emit", "file_name")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"hooks": StageHooks()}
+        replaced = {"hooks": StageHooks(), "options": replace(self.options, keys=None)}
+        return {name: value for name, value in self.__dict__.items() if name not in left_out} | replaced
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, background=Background())
+
+    def use_keys(self, keys: KeyLog | None) -> None:
+        """Open TLS with these keys, after the state was loaded."""
+        self.options = replace(self.options, keys=keys)
+        self.opener.use_keys(keys)
 
     # -- windows -------------------------------------------------------------------------------------------
 
@@ -156,19 +165,20 @@ class Pipeline:
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
             yield self._framed(self.assembler.feed(segments.taken(rows)))
 
-    def _framed(self, chunks: StreamChunks) -> Iterator[Decoded]:
+    def _framed(self, received: StreamChunks) -> Iterator[Decoded]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
+        chunks = self.opener.feed(received)
         if self.hooks.chunks is not None:
             self.hooks.chunks(chunks)
         frames, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
-        self.assembler.retain(chunks, consumed, wanted)
+        self.assembler.retain(received, *self.opener.retain(received, consumed, wanted))
         message_count = sum(len(part.start) for part in frames)
         if message_count:
             # At least a byte for each message: the bytes of messages that were buffered are not in these chunks.
             self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // message_count, PART_MESSAGES)
         self.progress.note_flows(factorize(chunks.flow)[0].tolist())
         self._selection.exclude(chunks.flow)
-        del chunks  # not needed while rows are made, which takes memory
+        del chunks, received  # not needed while rows are made, which takes memory
         yield from self._decoded(frames)
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
@@ -290,6 +300,7 @@ class Pipeline:
         self._emit_in_background(self.pairing.finish())
         self.background.wait()
         self.counts.update({name: count for name, count in self.assembler.counts.items() if count})
+        self._add_counts(self.opener.counts)
         for correlation in self.pairing.correlations.values():
             self._add_counts(correlation.counts)
 
@@ -306,6 +317,7 @@ class Pipeline:
 
     def _last_messages(self, chunks: StreamChunks, flows: list[int] | None) -> Iterator[Decoded]:
         """The open messages of connections that end (None: of all)."""
+        chunks = self.opener.feed(chunks, flows)
         if self.hooks.chunks is not None:
             self.hooks.chunks(chunks)
         frames, _, _ = self.framer.feed(chunks, self.assembler.flows)
@@ -315,10 +327,15 @@ class Pipeline:
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
         flows, states = self.assembler.flows, self.framer.connections
-        new_problems = [*self.framer.output.problems, *undelivered_ranges(self.assembler, gaps)]
+        new_problems = [*self.framer.output.problems, *undelivered_ranges(self.assembler, self.opener, gaps)]
         self.framer.output.problems = []
         self._closings.add_problems(new_problems)
-        ended = EndedConnections(numbers, [states.get(number) for number in numbers.tolist()], flows)
+        ended = EndedConnections(
+            numbers,
+            [states.get(number) for number in numbers.tolist()],
+            [self.opener.facts(number) for number in numbers.tolist()],
+            flows,
+        )
         if self.hooks.ended is not None:
             self.hooks.ended(ended)
         columns = {} if self.hooks.connection_columns is None else self.hooks.connection_columns(ended)
@@ -331,6 +348,7 @@ class Pipeline:
         self.progress.forget(numbers)
         self._closings.forget(numbers)
         self.framer.forget(numbers)
+        self.opener.forget(numbers)
 
     def server_notes(self) -> Iterator[str]:
         """Notes on recognised servers with many unrecognised connections."""

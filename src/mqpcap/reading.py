@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mqpcap.pipeline import CapturePipeline
     from mqpcap.query import MatchTally, Query
     from mqpcap.tables.output import Output
+    from mqpcap.tls import KeyLog
 
 SMALL_BYTES = 1 << 20
 """Captures below this are read sooner than a thread and its modules are loaded."""
@@ -65,6 +66,8 @@ class Choices:
     quiet: bool = False
     wanted: "Query | None" = None
     """Which messages, where a command takes this with its choices."""
+    keys: "KeyLog | None" = None
+    """The secrets of TLS sessions, the same for all captures of a run."""
 
     @property
     def core_count(self) -> int:
@@ -82,6 +85,7 @@ class Choices:
             self.decode_as,
             RowPolicy(self.show_secrets, self.bodies),
             max(memory_bytes, SMALLEST_MEMORY_BYTES),
+            self.keys,
             optional_tables=OPTIONAL_TABLES if only is None else only,
         )
 
@@ -92,6 +96,7 @@ def checked_choices(
     bodies: int | Literal["full", "none"] | None = None,
     max_memory_bytes: int | None = None,
     jobs: int | None = None,
+    keylog: "str | os.PathLike[str] | None" = None,
 ) -> Choices:
     """The values of the common options; see ``mqpcap.open``. Raises ValueError or TypeError for a wrong one."""
     from mqpcap.decode.detection import DecodeAs
@@ -106,7 +111,15 @@ def checked_choices(
         None if body_bytes is None else _count("bodies", body_bytes, 0),
         None if jobs is None else _count("jobs", jobs, 1),
         None if max_memory_bytes is None else _count("max_memory_bytes", max_memory_bytes, 1),
+        keys=None if keylog is None else key_log(os.fspath(keylog)),
     )
+
+
+def key_log(path: str) -> "KeyLog":
+    """The secrets in a key log. Raises CaptureError if it cannot be read, holds none, or cannot be used."""
+    from mqpcap.tls import KeyLog
+
+    return KeyLog.opened(path)
 
 
 def checked_protocol(name: str) -> str:

@@ -93,17 +93,18 @@ def open(
     show_secrets: bool = False,
     bodies: int | Literal["full", "none"] | None = None,
     max_memory_bytes: int | None = None,
+    keylog: str | os.PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> "Recording":
     """A capture, or several: files, directories, globs, bytes, file objects. Packets are read when first needed.
 
     decode_as: protocols by server port, ``{9092: "flymq"}``. show_secrets: passwords and keys are not masked.
     bodies: bytes of each body to keep; None or ``"full"`` keeps all, ``"none"`` keeps none.
-    max_memory_bytes: limit for reassembly, as ``--max-memory``.
+    max_memory_bytes: limit for reassembly, as ``--max-memory``. keylog: a file of TLS secrets, as ``--keylog``.
     progress: called with the number of bytes that were read, for example ``mqpcap.ProgressBar(path)``.
     Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
-    choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes)
+    choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes, keylog=keylog)
     options = choices.dissection()
     opened, copies = open_inputs(path)
     return Recording(opened, options, copies, progress)

@@ -23,7 +23,7 @@ def origin(port: int = 7878, a_is_client: bool = True) -> FlowOrigin:
 
 
 def detected(data: bytes, side: int = 0, ts_ns: int = 5, offset: int = 0) -> StreamChunk:
-    cells = np.array([[offset], [len(data)], [ts_ns], [1], [0], [0], [0]], np.int64)
+    cells = np.array([[offset], [len(data)], [ts_ns], [1], [0], [0], [0], [0]], np.int64)
     packets = ChunkPackets(PacketIndex(cells), 0, 1)
     return StreamChunk(side, memoryview(data), 0, len(data), offset, packets, False, False)
 

@@ -31,6 +31,7 @@ PACKETS = np.array(
         [0, 0, 0, 0],
         [0, 1, 3, 2],
         [-7, 0, 90, 50],
+        [0, 0, 0, 0],
     ],
     np.int64,
 )
@@ -67,6 +68,22 @@ def test_newest_is_the_packet_that_came_last_by_file_and_number() -> None:
     later_file = PACKETS.copy()
     later_file[4, 0] = 1
     assert packets(later_file).last_captured(0, 3) == 0
+
+
+def test_a_message_is_complete_with_the_packet_that_completes_its_record() -> None:
+    """The first two packets and a third without bytes of its own, which has the end of the record, are one record."""
+    of_record = PACKETS.copy()
+    of_record[0, 2], of_record[1, 2] = 120, 0
+    of_record[7] = 2, 1, 0, 0
+    rows = MessageBuffer()
+    cells = np.array([[100, 105], [105, 118], [0, 0], [7, 7], [0, 0]], np.int64)
+    rows.put(ScanHits(memoryview(cells), view(40)), 2, packets(of_record), 0, 0, 3, 1)
+    found = rows.take_all()
+
+    assert found["first_packet"].tolist() == [11, 11]
+    assert found["last_packet"].tolist() == [19, 19]
+    assert found["last_ack"].tolist() == [90, 90]
+    assert packets(of_record).completing(119) == 2
 
 
 def test_messages_say_where_they_are_and_when_they_came() -> None:

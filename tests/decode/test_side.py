@@ -28,7 +28,7 @@ def begun() -> Side:
 
 def chunk(one: int, two: int, gap_after: bool = False) -> StreamChunk:
     """Bytes of the stream, which came in one packet, numbered by the offset."""
-    cells = np.array([[one], [two - one], [1000 + one], [one], [0], [one], [0]], np.int64)
+    cells = np.array([[one], [two - one], [1000 + one], [one], [0], [one], [0], [0]], np.int64)
     packets = ChunkPackets(PacketIndex(cells), 0, 1)
     return StreamChunk(0, memoryview(STREAM), one, two - one, one, packets, gap_after, False)
 

@@ -9,8 +9,11 @@ from mqpcap.decode.stream_chunk import StreamChunk, copies, join, joined
 from mqpcap.protocols import protocols
 from mqpcap.tcp.reassembly import Reassembler
 
-# Offset, size, time, number, file, order, acknowledgement of three packets that carry the stream bytes 100 to 130.
-PACKETS = np.array([[100, 110, 120], [10, 10, 10], [1, 2, 3], [11, 12, 13], [0, 0, 0], [0, 1, 2], [5, 5, 8]], np.int64)
+# Offset, size, time, number, file, order, acknowledgement of three packets that carry the stream bytes 100 to 130; each
+# is complete by itself.
+PACKETS = np.array(
+    [[100, 110, 120], [10, 10, 10], [1, 2, 3], [11, 12, 13], [0, 0, 0], [0, 1, 2], [5, 5, 8], [0, 0, 0]], np.int64
+)
 DATA = bytes(range(30))
 
 

@@ -140,6 +140,7 @@ def broken_laws(result: Result) -> list[str]:
         for d in ("c2s", "s2c"):
             expected = [c[f"bytes_{d}"], c[f"messages_{d}"], c[f"missing_bytes_{d}"]]
             found = sums.pop((c["connection_id"], d), [0, 0, 0])
+            found[0] += c[f"tls_bytes_{d}"]
             if found != expected:
                 broken.append(f"{c['connection_id']} {d}: bytes, messages, missing {expected}, in rows {found}")
     broken += [f"rows of no connection: {key}" for key in sums]

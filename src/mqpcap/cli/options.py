@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
-from mqpcap.errors import QueryError, one_line
+from mqpcap.errors import CaptureError, QueryError, one_line
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mqpcap.listing.explained_messages import PacketName
     from mqpcap.listing.field_lines import FieldLines
     from mqpcap.query import Query
+    from mqpcap.tls import KeyLog
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +115,16 @@ def _memory_bytes(word: str) -> int:
     return size_bytes
 
 
+def _key_log(path: str) -> "KeyLog":
+    """The secrets in a key log of TLS."""
+    from mqpcap.reading import key_log
+
+    try:
+        return key_log(path)
+    except CaptureError as error:
+        raise ValueError(one_line(error)) from None
+
+
 def period_s(word: str) -> int:
     """``90s``, ``15m``, ``1h``: seconds."""
     match = re.fullmatch(r"(\d{1,9})\s*([smhd])", word.strip().lower(), re.ASCII)
@@ -196,13 +207,15 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
                   help="Use N cores; captures are read side by side.  [default: all]")  # fmt: skip
     @click.option("--max-memory", type=Parsed(_memory_bytes), metavar="SIZE",
                   help="Use this memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
+    @click.option("--keylog", type=Parsed(_key_log), metavar="FILE",
+                  help="Open TLS with the secrets of this key log, as clients write it to SSLKEYLOGFILE.")  # fmt: skip
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
     @click.option("-q", "--quiet", is_flag=True, help="Write no progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)
     def with_choices(  # type: ignore[no-untyped-def]  # click passes what the command declares
-        *args, decode_as, show_secrets, jobs, max_memory, strict, quiet, bodies=None, **kwargs
+        *args, decode_as, show_secrets, jobs, max_memory, keylog, strict, quiet, bodies=None, **kwargs
     ):
-        choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet)
+        choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet, keys=keylog)
         return command(*args, choices=choices, **kwargs)  # type: ignore[arg-type]  # choices is the command's own
 
     return with_choices

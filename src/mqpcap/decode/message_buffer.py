@@ -22,6 +22,7 @@ NUMBER = cython.declare(cython.const[cython.int], 3)
 FILE = cython.declare(cython.const[cython.int], 4)
 ORDER = cython.declare(cython.const[cython.int], 5)  # among all packets of the input
 ACK = cython.declare(cython.const[cython.int], 6)  # the other side's stream offset that it acknowledges
+LAST = cython.declare(cython.const[cython.int], 7)  # packets further on with which its bytes are complete
 
 NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
@@ -36,7 +37,16 @@ CACHE_LINE = 8
 """Numbers in a line of the processor's cache."""
 
 globals().update(
-    {"OFFSET": OFFSET, "LENGTH": LENGTH, "TS_NS": TS_NS, "NUMBER": NUMBER, "FILE": FILE, "ORDER": ORDER, "ACK": ACK}
+    {
+        "OFFSET": OFFSET,
+        "LENGTH": LENGTH,
+        "TS_NS": TS_NS,
+        "NUMBER": NUMBER,
+        "FILE": FILE,
+        "ORDER": ORDER,
+        "ACK": ACK,
+        "LAST": LAST,
+    }
 )
 
 
@@ -49,8 +59,8 @@ class PacketIndex:
     array: object
 
     def __init__(self, array: NDArray[np.int64]) -> None:
-        """``array`` has the rows OFFSET to ACK."""
-        if len(array) != ACK + 1:
+        """``array`` has the rows OFFSET to LAST."""
+        if len(array) != LAST + 1:
             raise IndexError(f"{len(array)} rows of packets instead of {ACK + 1}")
         self.array = array
         self.cells = memoryview(array)
@@ -82,7 +92,7 @@ class ChunkPackets:
         return self.count
 
     def array(self, count: int | None = None) -> NDArray[np.int64]:
-        """The rows OFFSET to ACK of these packets, or of the first ``count``: a view."""
+        """The rows OFFSET to LAST of these packets, or of the first ``count``: a view."""
         return self.index.array[:, self.first_column : self.first_column + (self.count if count is None else count)]
 
     def first_index(self) -> int:
@@ -90,7 +100,7 @@ class ChunkPackets:
         return self.first_column
 
     def value(self, row: cython.int, k: cython.Py_ssize_t) -> int:
-        """A property of the k-th packet; ``row``: OFFSET to ACK."""
+        """A property of the k-th packet; ``row``: OFFSET to LAST."""
         return self.index.cells[row, self.first_column + k]
 
     @cython.ccall
@@ -108,6 +118,14 @@ class ChunkPackets:
             else:
                 high = middle
         return low - self.first_column
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def completing(self, offset: cython.longlong) -> cython.Py_ssize_t:
+        """The packet with which the byte at a stream offset is complete."""
+        k: cython.Py_ssize_t = self.packet_at(offset)
+        return min(k + self.index.cells[LAST, self.first_column + k], self.count - 1)
 
     @cython.ccall
     @cython.nogil
@@ -212,6 +230,7 @@ class MessageBuffer:
                     last_column = first_column
                     while last_column + 1 < columns_end and index.cells[OFFSET, last_column + 1] < end - base:
                         last_column += 1
+                    last_column = min(last_column + index.cells[LAST, last_column], columns_end - 1)
                     latest = last_column
                     if last_column > first_column:
                         latest = packets.first_column + packets.last_captured(

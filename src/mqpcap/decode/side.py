@@ -103,7 +103,7 @@ class Side:
             self.step = SYNC if chunk.start_known else SEARCH
         stop = chunk.offset + chunk.length
         if chunk.offset > self.framed_to:
-            self._pass_gap(chunk.offset, output)
+            self._pass_gap(chunk, output)
         self.message_end = 0
         if self.partial is not None:
             self._extend_partial(self.partial, chunk, output)
@@ -237,10 +237,12 @@ class Side:
 
     # -- after a gap -----------------------------------------------------------------------------------
 
-    def _pass_gap(self, offset: int, output: FoundMessages) -> None:
-        """Pass bytes up to ``offset`` that were not captured."""
+    def _pass_gap(self, chunk: StreamChunk, output: FoundMessages) -> None:
+        """Pass bytes before a chunk that were not captured."""
         self._end_skip(output)
-        partial = self.partial
+        offset, partial = chunk.offset, self.partial
+        if partial is not None and chunk.is_estimated:
+            partial.end = -1
         if partial is not None and partial.end > offset:
             self.framed_to = offset
             return

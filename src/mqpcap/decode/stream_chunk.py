@@ -23,7 +23,7 @@ class StreamChunk:
 
     A buffer of type bytes is a copy; any other buffer belongs to the window and is freed with it. ``is_last``: no later
     chunk continues at its end, because bytes are missing there or the side has ended (``ended``). ``start_known``:
-    offset 0 of the side is the first byte of its connection.
+    offset 0 of the side is the first byte of its connection. ``is_estimated``: as in `StreamChunks`.
     """
 
     side: int
@@ -35,6 +35,7 @@ class StreamChunk:
     is_last: bool
     ended: bool
     start_known: bool = True
+    is_estimated: bool = False
 
     @property
     def data(self) -> bytes | memoryview:
@@ -46,7 +47,7 @@ class StreamChunk:
         data = bytes(self.buffer[self.start + begin : self.start + stop])
         first_index, last_index = (
             self.packets.packet_at(self.offset + begin),
-            self.packets.packet_at(self.offset + stop - 1),
+            self.packets.completing(self.offset + stop - 1),
         )
         index = PacketIndex(self.packets.array()[:, first_index : last_index + 1].copy())
         packets = ChunkPackets(index, 0, last_index + 1 - first_index)
@@ -82,22 +83,22 @@ class StreamChunk:
     def last_packet(self, begin: int, stop: int) -> Packet:
         """The packet captured last among those with the bytes from one stream offset to another."""
         packets = self.packets
-        return self.packet(packets.last_captured(packets.packet_at(begin), packets.packet_at(stop - 1)))
+        return self.packet(packets.last_captured(packets.packet_at(begin), packets.completing(stop - 1)))
 
 
 def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]]]:
     """The chunks of a window, those of each connection together, with its number."""
     rows = (chunks.piece_offset, chunks.piece_length, chunks.piece_ts_ns, chunks.piece_packet_number, chunks.piece_file)
-    index = PacketIndex(np.stack([*rows, chunks.piece_order, chunks.piece_ack]))
+    index = PacketIndex(np.stack([*rows, chunks.piece_order, chunks.piece_ack, chunks.piece_last]))
     buffer = memoryview(chunks.buffer)
     bounds = chunks.piece_first
     columns = (
         chunks.flow, chunks.side, chunks.start, chunks.length, chunks.offset, bounds[:-1], bounds[1:] - bounds[:-1],
-        chunks.gap_after | chunks.ended, chunks.ended, chunks.start_known,
+        chunks.gap_after | chunks.ended, chunks.ended, chunks.start_known, chunks.is_estimated,
     )  # fmt: skip
     new: list[StreamChunk] = []
     number = -1
-    for flow, side, start, length, offset, piece_index, count, is_last, ended, start_known in zip(
+    for flow, side, start, length, offset, piece_index, count, is_last, ended, start_known, is_estimated in zip(
         *(x.tolist() for x in columns), strict=True
     ):
         if flow != number:
@@ -105,7 +106,7 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
                 yield number, new
             number, new = flow, []
         packets = ChunkPackets(index, piece_index, count)
-        new.append(StreamChunk(side, buffer, start, length, offset, packets, is_last, ended, start_known))
+        new.append(StreamChunk(side, buffer, start, length, offset, packets, is_last, ended, start_known, is_estimated))
     if new:
         yield number, new
 
@@ -124,7 +125,7 @@ def copies(new: Sequence[StreamChunk]) -> list[StreamChunk]:
         packets = ChunkPackets(index, chunk.packets.first_index() - first_index, len(chunk.packets))
         return StreamChunk(
             chunk.side, buffer, chunk.start - first_chunk.start, chunk.length, chunk.offset, packets, chunk.is_last,
-            chunk.ended, chunk.start_known,
+            chunk.ended, chunk.start_known, chunk.is_estimated,
         )  # fmt: skip
 
     return [moved(chunk) for chunk in new if chunk.length or chunk.is_last]
@@ -147,6 +148,6 @@ def join(run: Sequence[StreamChunk]) -> StreamChunk:
     data = b"".join(chunk.data for chunk in run)
     packets = np.concatenate([chunk.packets.array() for chunk in run], axis=1)
     return replace(
-        run[-1], buffer=data, start=0, length=len(data), offset=run[0].offset,
+        run[-1], buffer=data, start=0, length=len(data), offset=run[0].offset, is_estimated=run[0].is_estimated,
         packets=ChunkPackets(PacketIndex(packets), 0, packets.shape[1]),
     )  # fmt: skip

@@ -43,7 +43,8 @@ def read_on_trial(
     data: bytes, protocol: MessageQueue, layout: str, scanners: Scanners, start_known: bool, ended: bool
 ) -> Trial:
     """Frame and decode the first bytes of a side."""
-    packet = ChunkPackets(PacketIndex(np.array([[0], [len(data)], [0], [1], [0], [0], [NO_OFFSET]], np.int64)), 0, 1)
+    columns = np.array([[0], [len(data)], [0], [1], [0], [0], [NO_OFFSET], [0]], np.int64)
+    packet = ChunkPackets(PacketIndex(columns), 0, 1)
     chunk = StreamChunk(0, data, 0, len(data), 0, packet, ended, ended, start_known)
     side, output = Side(0, 0), FoundMessages()
     side.begin(scanners.scanners_for(protocol)[layout].layout_index)

@@ -80,6 +80,7 @@ class RecordingPipeline(CapturePipeline):
         self._ends = ends
         if stages is not None:
             stages.emit, stages.file_name, stages.background = self._count_and_emit, self.stages.file_name, worker
+            stages.use_keys(options.keys)
             self.stages = stages
 
     def state(self) -> bytes:

@@ -11,6 +11,7 @@ and call ``flush``. Replies are all decided then, too. Before, ``answers`` may h
 direction that the protocol's rule allows.
 """
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -198,10 +199,12 @@ class MqSession(DefaultSession):
         show_secrets: bool = False,
         bodies: int | Literal["full", "none"] | None = None,
         max_memory_bytes: int | None = None,
+        keylog: str | os.PathLike[str] | None = None,
         **scapy: Any,
     ) -> None:
         super().__init__(**scapy)
-        self.options = options or checked_choices(decode_as, show_secrets, bodies, max_memory_bytes).dissection()
+        choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes, keylog=keylog)
+        self.options = options or choices.dissection()
         self._sources: dict[int, _Source] = {}
 
     def recv(self, sock: SuperSocket) -> Iterator[Packet]:

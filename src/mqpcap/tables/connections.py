@@ -14,6 +14,7 @@ from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
+from mqpcap.tls import TlsFacts
 
 CONNECTION_ROWS = 1 << 14
 """Rows that are made at once: a flood may leave millions."""
@@ -25,6 +26,7 @@ class EndedConnections:
 
     numbers: Int64Array
     states: Sequence[ConnectionState | None]
+    tls: Sequence[TlsFacts | None]
     flows: Flows
 
     @property
@@ -46,7 +48,7 @@ class ConnectionRows:
             part = slice(start, start + CONNECTION_ROWS)
             states = ended.states[part]
             columns = ended.flows.columns(ended.numbers[part])
-            block = _rows(self._capture, columns, [state or _SILENT for state in states])
+            block = _rows(self._capture, columns, [state or _SILENT for state in states], ended.tls[part])
             self.servers.add(block, [state.foreign_protocol if state else None for state in states])
             yield append_columns(block, {name: x[part] for name, x in more_columns.items()})
 
@@ -55,7 +57,9 @@ _SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))
 """Counts of a connection without messages."""
 
 
-def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]) -> pa.Table:
+def _rows(
+    capture: str, flow_columns: FlowColumns, states: list[ConnectionState], tls: Sequence[TlsFacts | None]
+) -> pa.Table:
     client = np.array([state.client for state in states], np.int64)
     columns: dict[str, object] = {
         "capture": pa.array([file_text(capture)]).take(pa.array(np.zeros(len(flow_columns), np.int32))),
@@ -70,13 +74,17 @@ def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]
         "first_ts_ns": flow_columns.first_ts_ns,
         "last_ts_ns": flow_columns.last_ts_ns,
         "protocol": [state.protocol and state.protocol.name for state in states],
-        "tls": ["closed" if state.foreign_protocol == TLS else None for state in states],
+        "tls": [
+            "opened" if facts is not None and facts.is_opened else "closed" if state.foreign_protocol == TLS else None
+            for state, facts in zip(states, tls, strict=True)
+        ],
         "identified_by": [state.identified_by for state in states],
         "proxied_ip": [state.proxied and state.proxied.ip for state in states],
         "proxied_port": [state.proxied and state.proxied.port for state in states],
         "syn_seen": flow_columns.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(flow_columns.end_state)),
     }
+    overhead = np.array([facts.overhead_bytes if facts is not None else (0, 0) for facts in tls], np.int64)
     messages = np.array([side.messages for state in states for side in state.sides], np.int64)
     row = np.arange(len(flow_columns))
     for side, d in ((client, DIRECTIONS[0]), (1 - client, DIRECTIONS[1])):
@@ -88,6 +96,7 @@ def _rows(capture: str, flow_columns: FlowColumns, states: list[ConnectionState]
             flow_columns.missing,
             messages.reshape(-1, 2),
             flow_columns.duplicates,
+            overhead.reshape(-1, 2),
         )
         columns |= {f"{measure}_{d}": count[row, side] for measure, count in zip(SIDES, counts, strict=True)}
     return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)

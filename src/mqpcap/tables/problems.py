@@ -17,6 +17,7 @@ from mqpcap.tables.schemas import PROBLEMS
 from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tls import Opener
 
 BLOCK_ROWS = 1 << 14
 """Rows that are made at a time: a retransmission with other bytes alone may have dozens."""
@@ -65,14 +66,22 @@ def _block(capture: str, stretches: Sequence[Problem], flows: Flows, states: Map
     return pa.table(columns, PROBLEMS)
 
 
-def undelivered_ranges(assembler: Reassembler, gaps: Sequence[StreamRange]) -> list[Problem]:
-    """Ranges that never reached a reader: gaps, and late and conflicting bytes that were not reported before."""
+def undelivered_ranges(assembler: Reassembler, opener: Opener, gaps: Sequence[StreamRange]) -> list[Problem]:
+    """Ranges that never reached a reader: gaps, late and conflicting bytes, and those that no key opened."""
+    not_opened, opener.lost = opener.lost, []
+    place = opener.plain_offset
     return [
-        Problem(r.flow, r.side, r.offset, r.length, kind, "snap length" if r.snapped else reason, r.ts_ns, r.packet)
+        Problem(flow, side, x.offset, x.length, "undecoded", x.reason, x.ts_ns, x.packet)
+        for flow, side, x in not_opened
+    ] + [
+        Problem(
+            r.flow, r.side, place(r.flow, r.side, r.offset), r.length, kind, "snap length" if r.snapped else reason,
+            r.ts_ns, r.packet,
+        )
         for kind, reason, ranges in (
             ("gap", "lost", gaps),
             ("conflict", "retransmitted with other bytes", assembler.conflicts()),
             ("undecoded", "late", assembler.late()),
         )
         for r in ranges
-    ]
+    ]  # fmt: skip

@@ -25,6 +25,7 @@ SIDES = {
     "missing_bytes": "bytes never captured",
     "messages": "messages",
     "duplicate_packets": "packets captured a second time, by another interface or a mirror",
+    "tls_bytes": "bytes of opened TLS that are no plaintext: headers, handshakes, padding",
 }
 """What ``connections`` counts for each side."""
 STATES = ("answered", "likely", "silent", "not_expected", "unanswered", "lost", "orphan", "unknown")

@@ -19,6 +19,7 @@ class StreamChunks:
     ``gap_after``: bytes are missing after the chunk, and nothing will extend it.
     ``ended``: nothing follows on this side. A chunk is empty if its side ended without new bytes.
     ``start_known``: offset 0 of the side is the first byte of its connection.
+    ``is_estimated``: how many bytes are missing before it is not known; ``offset`` follows from an estimate.
 
     Pieces piece_first[s] to piece_first[s + 1] make up chunk s.
     ``piece_offset``: stream offset.
@@ -26,6 +27,7 @@ class StreamChunks:
     ``piece_ack``: the acknowledgement number of that packet as stream offset of the other side. It is NO_OFFSET
     without an ACK, or if that side's offset 0 was unknown.
     ``piece_order``: ascends as pieces are accepted, over all sides and calls of feed.
+    ``piece_last``: how many pieces further on its bytes are complete, as those of a TLS record are with its last.
     """
 
     buffer: NDArray[np.uint8]
@@ -38,6 +40,7 @@ class StreamChunks:
     gap_after: NDArray[np.bool_]
     ended: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
+    is_estimated: NDArray[np.bool_]
     piece_first: Int64Array
     piece_offset: Int64Array
     piece_length: Int64Array
@@ -46,6 +49,7 @@ class StreamChunks:
     piece_file: Int64Array
     piece_ack: Int64Array
     piece_order: Int64Array
+    piece_last: Int64Array
 
     def __len__(self) -> int:
         return len(self.flow)

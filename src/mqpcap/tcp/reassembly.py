@@ -463,8 +463,10 @@ class Reassembler:
             gap_after=gap_after,
             ended=is_last & (sides["ended"][side] != 0),
             start_known=sides["base_known"][side] != 0,
+            is_estimated=np.zeros(len(side), np.bool_),
             piece_first=bounds,
             piece_order=emit_order,
+            piece_last=np.zeros(len(rows), np.int64),
             **{f"piece_{name}": rows[name] for name in PIECE_COLUMNS},
         )
 
