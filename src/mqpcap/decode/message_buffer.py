@@ -22,7 +22,7 @@ NUMBER = cython.declare(cython.const[cython.int], 3)
 FILE = cython.declare(cython.const[cython.int], 4)
 ORDER = cython.declare(cython.const[cython.int], 5)  # among all packets of the input
 ACK = cython.declare(cython.const[cython.int], 6)  # the other side's stream offset that it acknowledges
-LAST = cython.declare(cython.const[cython.int], 7)  # packets further on with which its bytes are complete
+LAST = cython.declare(cython.const[cython.int], 7)  # how many packets later its bytes are complete
 
 NAMES = (
     "start", "end", "layout", "op", "flaw", "flow", "side", "offset", "captured", "ts_ns", "end_ts_ns",
@@ -123,7 +123,7 @@ class ChunkPackets:
     @cython.nogil
     @cython.exceptval(check=False)
     def completing(self, offset: cython.longlong) -> cython.Py_ssize_t:
-        """The packet with which the byte at a stream offset is complete."""
+        """The packet that completes the byte at a stream offset."""
         k: cython.Py_ssize_t = self.packet_at(offset)
         return min(k + self.index.cells[LAST, self.first_column + k], self.count - 1)
 
