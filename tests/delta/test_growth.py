@@ -101,7 +101,7 @@ def test_late_file_is_refused_until_its_recording_is_taken_anew(parts: list[Path
     add(tmp_path / "lake", parts[0], parts[2])
     before = of_lake(tmp_path / "lake")
 
-    outcome = add(tmp_path / "lake", *parts)
+    outcome = add(tmp_path / "lake", *parts[:3])
 
     ((_, reason),) = [x for x in outcome.unreadable if x[0] == str(parts[1])]
     assert "older than those of" in reason and "--rebuild" in reason
@@ -122,15 +122,100 @@ def test_recording_with_a_file_that_is_gone_is_not_taken_anew(parts: list[Path],
     assert of_lake(tmp_path / "lake") == before
 
 
-def test_file_that_grew_is_refused(parts: list[Path], tmp_path: Path) -> None:
-    content = parts[0].read_bytes()
-    parts[0].write_bytes(content[:-200])
-    add(tmp_path / "lake", age(parts[0]))
-    parts[0].write_bytes(content)
+def test_later_files_of_a_recording_are_taken_beside_a_late_one(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0], parts[2])
 
-    outcome = add(tmp_path / "lake", age(parts[0]))
+    outcome = add(tmp_path / "lake", *parts)
 
-    assert "begins as" in outcome.unreadable[0][1]
+    reason = f"its packets are older than those of {parts[2]}, which was taken before it"
+    assert outcome.unreadable == [(str(parts[1]), f"{reason}; --rebuild takes that recording anew")]
+    with Lake(tmp_path / "lake") as lake:
+        (recording,) = lake.catalog.recordings
+    assert [file.path for file in recording.files] == [str(parts[k]) for k in (0, 2, 3, 4)]
+
+
+def cut_at_a_record(path: Path, keep: int) -> bytes:
+    """The first packets of a capture, and nothing after them."""
+    data, end = path.read_bytes(), 24
+    for _ in range(keep):
+        end += 16 + int.from_bytes(data[end + 8 : end + 12], "little")
+    return data[:end]
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("keep", [20, 80])
+def test_recording_of_a_file_that_grew_is_taken_anew(
+    parts: list[Path], whole: Rows, tmp_path: Path, keep: int, rebuild: bool
+) -> None:
+    """The third file was quiet for an hour after ``keep`` packets; the fourth came meanwhile."""
+    content = parts[2].read_bytes()
+    parts[2].write_bytes(cut_at_a_record(parts[2], keep))
+    add(tmp_path / "lake", *parts[:2], age(parts[2]), parts[3])
+    parts[2].write_bytes(content)
+    age(parts[2])
+
+    outcome = add(tmp_path / "lake", *parts, rebuild=rebuild)
+
+    assert outcome.unreadable == []
+    add(tmp_path / "lake", finish=True)
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_file_that_was_renamed_and_grew_replaces_its_begin(parts: list[Path], whole: Rows, tmp_path: Path) -> None:
+    old = parts[4].with_name("part.pcap9")
+    old.write_bytes(cut_at_a_record(parts[4], 70))
+    content = parts[4].read_bytes()
+    parts[4].unlink()
+    add(tmp_path / "lake", *parts[:4], age(old))
+    old.unlink()
+    parts[4].write_bytes(content)
+
+    assert add(tmp_path / "lake", age(parts[4])).unreadable == []
+
+    add(tmp_path / "lake", finish=True)
+    assert of_lake(tmp_path / "lake") == whole
+
+
+def test_grown_file_of_a_recording_with_a_file_that_is_gone_is_refused(parts: list[Path], tmp_path: Path) -> None:
+    content = parts[1].read_bytes()
+    parts[1].write_bytes(cut_at_a_record(parts[1], 70))
+    add(tmp_path / "lake", parts[0], age(parts[1]))
+    before = of_lake(tmp_path / "lake")
+    parts[1].write_bytes(content)
+    parts[0].unlink()
+
+    outcome = add(tmp_path / "lake", age(parts[1]))
+
+    assert outcome.unreadable == [(str(parts[1]), f"grew after it was taken, but {parts[0]} of its recording is gone")]
+    assert of_lake(tmp_path / "lake") == before
+
+
+def test_copy_of_the_begin_of_a_taken_file_is_refused(parts: list[Path], tmp_path: Path) -> None:
+    add(tmp_path / "lake", parts[0])
+    copy = parts[0].with_name("begin.pcap")
+    copy.write_bytes(cut_at_a_record(parts[0], 70))
+
+    outcome = add(tmp_path / "lake", age(copy))
+
+    reason = f"begins as {parts[0]}, which was taken, but has other packets; --remove takes {parts[0]} out"
+    assert outcome.unreadable == [(str(copy), reason)]
+
+
+def test_newest_file_whose_last_record_is_cut_is_left_until_the_end(
+    parts: list[Path], whole: Rows, tmp_path: Path
+) -> None:
+    """A program's buffer has the rest of the record, however long ago it wrote."""
+    content = parts[2].read_bytes()
+    parts[2].write_bytes(content[:-200])
+
+    outcome = add(tmp_path / "lake", *parts[:2], age(parts[2]))
+
+    note = f"{parts[2]}: left until it is longer, as its last record is cut; --finish takes it"
+    assert (outcome.notes, outcome.file_count) == ([note], 2)
+    parts[2].write_bytes(content)
+    age(parts[2])
+    add(tmp_path / "lake", *parts, finish=True)
+    assert of_lake(tmp_path / "lake") == whole
 
 
 def test_file_that_may_still_be_written_is_left(parts: list[Path], tmp_path: Path) -> None:

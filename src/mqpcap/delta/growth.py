@@ -9,8 +9,9 @@ import fcntl
 import glob
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +20,12 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from mqpcap.background import Background
-from mqpcap.capture import Capture, captures
+from mqpcap.capture import Capture, WindowReader, captures
 from mqpcap.capture.file_sets import rotated_name
 from mqpcap.capture.inputs import InputFile, is_remote, span
 from mqpcap.capture.remote import redacted_uri
 from mqpcap.delta import tables as delta_tables
-from mqpcap.delta.catalog import FOLDER, Recording, TakenFile, head_of, load_catalog, save
+from mqpcap.delta.catalog import FOLDER, HEAD_PACKETS, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
 from mqpcap.delta.states import MAX_STATE_BYTES, read_state
 from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_line
@@ -128,13 +129,14 @@ class Lake:
         Raises OutputError, before anything is changed, if the lake was begun with other options.
         """
         self._check_options()
+        said: list[list[Any]] = [outcome.notes, outcome.unreadable, outcome.skipped]
+        said_counts = [*map(len, said)]
         paths, named = self._new_paths(inputs, outcome)
-        paths, grown = self._untaken(paths, outcome)
+        paths, alike = self._untaken(paths, outcome)
         if not all_now:
             paths = _finished(paths, outcome)
-        for path in [path for path in paths if path in grown]:
-            reason = f"begins as {grown[path]}, which was taken, but has other packets"
-            outcome.unreadable.append((path, f"{reason}; --rebuild takes its recording anew"))
+        for path in [path for path in paths if path in alike]:
+            self._sort_out_grown(path, *alike[path], outcome, rebuild)
             paths.remove(path)
         search = captures(paths)
         for name, reason in search.unreadable:
@@ -142,23 +144,46 @@ class Lake:
             listed.append((name, reason))
             self._set_aside(name, reason)
         additions: list[Addition] = []
-        for capture in sorted(search.captures, key=_first_ns):
-            late = [x for x in self.catalog.recordings if x.key == _key(capture.files[0]) and _is_late(capture, x)]
-            if late and rebuild:
-                self._take_anew(late, capture)
-            elif late:
-                reason = f"its packets are older than those of {late[0].files[-1].path}, which was taken before it"
-                outcome.unreadable += [
-                    (name, f"{reason}; --rebuild takes that recording anew") for name in capture.files
-                ]
-            else:
-                additions.append(self._addition(capture, [x.recording for x in additions]))
-        if rebuild and self.catalog.removing:
+        for capture in sorted(search.captures, key=lambda capture: _first_ns(capture.files[0])):
+            if files := self._in_time(capture.files, outcome, rebuild):
+                timely = capture if files == capture.files else _capture_of(files)
+                additions.append(self._addition(timely, [x.recording for x in additions]))
+        if self.catalog.removing:
             self._commit_removal()
-            return self.sort_out([*inputs, *self.catalog.wanted], outcome, all_now=True, rebuild=False)
+            for lines, count in zip(said, said_counts, strict=True):
+                del lines[count:]  # everything is sorted out again
+            return self.sort_out([*inputs, *self.catalog.wanted], outcome, all_now=all_now, rebuild=False)
         outcome.capture_count += len(additions)
         outcome.file_count += sum(len(x.capture.files) for x in additions)
         return additions
+
+    def _sort_out_grown(
+        self, path: str, recording: Recording, file: TakenFile, outcome: Outcome, rebuild: bool
+    ) -> None:
+        """Take the recording of a file anew that begins as a taken file, or refuse the file."""
+        is_grown = not os.path.exists(file.path) or (path == file.path and os.stat(path).st_size > file.copies[0][1])
+        gone = [name for x in recording.files if not os.path.exists(name := x.path) and x is not file]
+        if (rebuild and path == file.path) or (is_grown and not gone):
+            self._take_anew([recording], [path], replaced=file.path)
+        elif gone:
+            outcome.unreadable.append((path, f"grew after it was taken, but {gone[0]} of its recording is gone"))
+        else:
+            reason = f"begins as {file.path}, which was taken, but has other packets"
+            outcome.unreadable.append((path, f"{reason}; --remove takes {recording.capture} out"))
+
+    def _in_time(self, files: tuple[str, ...], outcome: Outcome, rebuild: bool) -> tuple[str, ...]:
+        """The files of a capture that are not older than a taken file of their set; the others are refused."""
+        recordings = [x for x in self.catalog.recordings if x.key == _key(files[0])]
+        times = {name: _first_ns(name) for name in files} if recordings else {}
+        late = {name: x for name, ns in times.items() for x in recordings if 0 < ns < x.last_ns}
+        if late and rebuild:
+            self._take_anew([x for x in recordings if x in late.values()], files)
+            return ()
+        for name, recording in late.items():
+            newer = next(x.path for x in recording.files if times[name] < (x.row["last_ts_ns"] or 0))
+            reason = f"its packets are older than those of {newer}, which was taken before it"
+            outcome.unreadable.append((name, f"{reason}; --rebuild takes that recording anew"))
+        return tuple(name for name in files if name not in late)
 
     def _new_paths(self, inputs: Sequence[str], outcome: Outcome) -> tuple[list[str], set[str]]:
         """Files that are not known by path, size and time; and the files that were named, not found in a folder."""
@@ -185,23 +210,25 @@ class Lake:
                     paths.setdefault((status.st_dev, status.st_ino), path)
         return list(paths.values()), named
 
-    def _untaken(self, paths: Sequence[str], outcome: Outcome) -> tuple[list[str], dict[str, str]]:
+    def _untaken(
+        self, paths: Sequence[str], outcome: Outcome
+    ) -> tuple[list[str], dict[str, tuple[Recording, TakenFile]]]:
         """The files whose content was not taken before, under whatever name; each other file is noted.
 
-        Also by path the taken file that begins like it, where there is one.
+        Also by path the taken file that begins like it, where there is one, with its recording.
         """
         untaken: list[str] = []
-        grown: dict[str, str] = {}
+        grown: dict[str, tuple[Recording, TakenFile]] = {}
         new_heads: dict[str, list[str]] = {}
         for path in paths:
             try:
                 head = head_of(path)
-                alike = [file for _, file in self.catalog.files() if head and file.head == head]
+                alike = [x for x in self.catalog.files() if head and (x[1].head == head or _is_begin(x[1], path))]
                 twins = new_heads.setdefault(head, []) if head else []
                 content = full_fingerprint(path) if alike or twins else ""
                 if any(full_fingerprint(twin) == content for twin in twins):
                     outcome.notes.append(f"{path}: has the packets of {twins[0]}")
-                elif original := next((file for file in alike if file.row["fingerprint"] == content), None):
+                elif original := next((file for _, file in alike if file.row["fingerprint"] == content), None):
                     outcome.notes.append(f"{path}: was taken as {original.path}")
                     original.copies = [*original.copies[-MAX_COPIES:], _stat(path)]
                     self._is_changed = True
@@ -209,7 +236,7 @@ class Lake:
                     twins.append(path)
                     untaken.append(path)
                     if alike:
-                        grown[path] = alike[0].path
+                        grown[path] = alike[0]
             except (CaptureError, OSError):
                 untaken.append(path)  # the search for captures says why
         return untaken, grown
@@ -225,14 +252,14 @@ class Lake:
                 return Addition(newest, capture)
         return Addition(Recording(capture.files[0], key), capture)
 
-    def _take_anew(self, late: Sequence[Recording], capture: Capture) -> None:
-        """Remove recordings, and want their files again, in order with a late one."""
-        paths = [file.path for recording in late for file in recording.files]
+    def _take_anew(self, recordings: Sequence[Recording], files: Sequence[str], replaced: str | None = None) -> None:
+        """Remove recordings, and want their files again, in order with others; ``replaced``: a file with a new name."""
+        paths = [file.path for recording in recordings for file in recording.files if file.path != replaced]
         if gone := [path for path in paths if not os.path.exists(path)]:
             raise OutputError(f"{gone[0]} is gone, so its recording cannot be taken anew")
-        self.catalog.wanted += [*paths, *capture.files]
-        self.catalog.removing += [recording.capture for recording in late]
-        self.catalog.recordings = [x for x in self.catalog.recordings if x not in late]
+        self.catalog.wanted += [*paths, *files]
+        self.catalog.removing += [recording.capture for recording in recordings]
+        self.catalog.recordings = [x for x in self.catalog.recordings if x not in recordings]
 
     def only_new(self, additions: Sequence[Addition], outcome: Outcome) -> list[Addition]:
         """The additions that are recordings of their own; other files go to the outcome."""
@@ -290,7 +317,7 @@ class Lake:
             if left := [name for name in files if name not in reasons]:
                 if not recording.files:
                     recording = Recording(left[0], recording.key)
-                kept.append(Addition(recording, Capture(tuple(InputFile(name, name) for name in left))))
+                kept.append(Addition(recording, _capture_of(left)))
             elif finish and files and recording.state:
                 kept.append(self._end(recording))
         return kept
@@ -470,11 +497,23 @@ def _finished(paths: Sequence[str], outcome: Outcome) -> list[str]:
     kept = []
     for path in paths:
         age_s = (now_ns - modified[path]) / 1e9
-        if newest[_key(path)] == path and age_s < IDLE_S:
+        is_newest = newest[_key(path)] == path
+        if is_newest and age_s < IDLE_S:
             outcome.notes.append(f"{path}: left for the next run, as it was written {max(age_s, 0):.0f} s ago")
+        elif is_newest and _is_cut(path):
+            outcome.notes.append(f"{path}: left until it is longer, as its last record is cut; --finish takes it")
         else:
             kept.append(path)
     return kept
+
+
+def _is_cut(path: str) -> bool:
+    """Whether a file ends inside of a record, as it does while a program's buffer has the rest."""
+    with suppress(CaptureError, OSError), closing(InputFile(path, path).open()) as source:
+        reader = WindowReader(path, 0, source)
+        deque(reader.windows(), 0)
+        return any(note.kind == "cut_short" for note in reader.notes)
+    return False
 
 
 def _taken(recording: Recording, rows: Iterable[dict[str, Any]], names: Iterable[str]) -> list[TakenFile]:
@@ -504,17 +543,20 @@ def _key(path: str) -> tuple[str, str]:
     return os.path.realpath(os.path.dirname(path)), rotated_name(os.path.basename(path)).key
 
 
-def _is_late(capture: Capture, recording: Recording) -> bool:
-    """Whether the first packet of a capture is older than the last of a recording."""
-    first_ns = _first_ns(capture)
-    return 0 < first_ns < recording.last_ns
+def _is_begin(file: TakenFile, path: str) -> bool:
+    """Whether a taken file with few packets may be the begin of the file that is at its path now."""
+    row = file.row
+    return path == file.path and 0 < (row["packets"] or 0) < HEAD_PACKETS and _first_ns(path) == row["first_ts_ns"]
 
 
-def _first_ns(capture: Capture) -> int:
-    """The time of a capture's first packet, 0 without packets."""
-    name = capture.files[0]
-    times = span(name, InputFile(name, name).open)
+def _first_ns(path: str) -> int:
+    """The time of a file's first packet, 0 without packets."""
+    times = span(path, InputFile(path, path).open)
     return times[0] if times is not None else 0
+
+
+def _capture_of(files: Iterable[str]) -> Capture:
+    return Capture(tuple(InputFile(name, name) for name in files))
 
 
 def _days(recording: Recording) -> list[str]:
