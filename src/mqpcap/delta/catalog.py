@@ -67,20 +67,17 @@ class Recording:
 
 @dataclass(slots=True)
 class Catalog:
-    """Everything that a run leaves for the next.
-
-    - options: of the dissection
-    - wanted: files of a recording that is taken anew
-    - removing: captures whose rows are being removed
-    - aside: size, time (ns) and reason of files that were not taken, by path
-    """
+    """Everything that a run leaves for the next."""
 
     run: int = 0
     options: dict[str, Any] = field(default_factory=dict)
     recordings: list[Recording] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
+    """Files of a recording that is taken anew."""
     removing: list[str] = field(default_factory=list)
+    """Captures whose rows are being removed."""
     aside: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    """Size, time (ns) and reason of files that were not taken, by path."""
 
     def files(self) -> Iterator[tuple[Recording, TakenFile]]:
         """All files that were taken."""

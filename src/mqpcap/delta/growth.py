@@ -129,8 +129,8 @@ class Lake:
         Raises OutputError, before anything is changed, if the lake was begun with other options.
         """
         self._check_options()
-        said: list[list[Any]] = [outcome.notes, outcome.unreadable, outcome.skipped]
-        said_counts = [*map(len, said)]
+        listed_lines: list[list[Any]] = [outcome.notes, outcome.unreadable, outcome.skipped]
+        line_counts = [*map(len, listed_lines)]
         paths, named = self._new_paths(inputs, outcome)
         paths, alike = self._untaken(paths, outcome)
         if not all_now:
@@ -150,7 +150,7 @@ class Lake:
                 additions.append(self._addition(timely, [x.recording for x in additions]))
         if self.catalog.removing:
             self._commit_removal()
-            for lines, count in zip(said, said_counts, strict=True):
+            for lines, count in zip(listed_lines, line_counts, strict=True):
                 del lines[count:]  # everything is sorted out again
             return self.sort_out([*inputs, *self.catalog.wanted], outcome, all_now=all_now, rebuild=False)
         outcome.capture_count += len(additions)
@@ -172,7 +172,7 @@ class Lake:
             outcome.unreadable.append((path, f"{reason}; --remove takes {recording.capture} out"))
 
     def _in_time(self, files: tuple[str, ...], outcome: Outcome, rebuild: bool) -> tuple[str, ...]:
-        """The files of a capture that are not older than a taken file of their set; the others are refused."""
+        """The files of a capture that are newer than all taken files of their set; late files are refused."""
         recordings = [x for x in self.catalog.recordings if x.key == _key(files[0])]
         times = {name: _first_ns(name) for name in files} if recordings else {}
         late = {name: x for name, ns in times.items() for x in recordings if 0 < ns < x.last_ns}
@@ -253,7 +253,7 @@ class Lake:
         return Addition(Recording(capture.files[0], key), capture)
 
     def _take_anew(self, recordings: Sequence[Recording], files: Sequence[str], replaced: str | None = None) -> None:
-        """Remove recordings, and want their files again, in order with others; ``replaced``: a file with a new name."""
+        """Remove recordings, and want their files again together with new files; not ``replaced``, which is gone."""
         paths = [file.path for recording in recordings for file in recording.files if file.path != replaced]
         if gone := [path for path in paths if not os.path.exists(path)]:
             raise OutputError(f"{gone[0]} is gone, so its recording cannot be taken anew")
