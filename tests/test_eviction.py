@@ -1,11 +1,16 @@
 """Connections leave memory when there are too many, and no row is any different for it."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rows import Rows, of_dissections
 from torture import broken_laws, result_of
+
+sys.path.insert(0, str(Path(__file__).parent / "bench"))
+
+import hostile
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
@@ -67,7 +72,7 @@ def test_nothing_is_lost_where_open_connections_have_to_leave(name: str, monkeyp
     bytes_ = sum(c["bytes_c2s"] + c["bytes_s2c"] for c in before.connections)
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
-    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4 - 4608)
     monkeypatch.setattr(pipeline, "CLOSED_DIVISOR", 4)
     after = result_of(dissect(capture_of(name)))
 
@@ -83,7 +88,7 @@ def test_evicted_connections_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert "evicted_open" not in dissect(capture_of("fq/session")).counts
 
     monkeypatch.setattr(windows, "WINDOW_BYTES", FEW_BYTES)
-    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4)
+    monkeypatch.setattr(pipeline, "FLOW_BYTES", Options().max_memory_bytes // 4 - 4608)
 
     assert dissect(capture_of("fq/session")).counts["evicted_open"] > 0
 
@@ -98,3 +103,23 @@ def test_an_unrecognised_connection_may_be_evicted_after_the_last_packet(
 
     assert tables(name) == whole
     assert closed
+
+
+def test_a_connection_counts_as_what_it_holds(tmp_path: Path) -> None:
+    """One SYN, one foreign connection with payload, one of BlipMQ: 640, 640 + 1,536 and 640 + 1,536 + 3,072 bytes."""
+    made = hostile.Capture()
+    made.tcp(hostile.client(1), (hostile.SERVER[0], 443), 0, 0, hostile.SYN)
+    for k, (port, body) in enumerate(
+        [(443, b"GET / HTTP/1.1\r\n\r\n"), (5555, bytes.fromhex("0000000b0100000000000000010001"))]
+    ):
+        made.opened(hostile.client(2 + k), (hostile.SERVER[0], port))
+        made.tcp(hostile.client(2 + k), (hostile.SERVER[0], port), 1, 1, hostile.ACK, body)
+    (tmp_path / "three.pcap").write_bytes(bytes(made))
+    stages = Pipeline(Options(), lambda output: None)
+    for window in captures([str(tmp_path / "three.pcap")]).captures[0].windows():
+        stages.feed(window)
+
+    assert (stages.assembler.flow_count, len(stages.framer.connections), stages.framer.claimed_count) == (3, 2, 1)
+    assert stages.capacity == Options().max_memory_bytes * 3 // (640 + 2176 + 5248)
+    stages.end(stages.assembler.live)
+    assert (stages.framer.claimed_count, stages.capacity) == (0, Options().max_memory_bytes // 640)

@@ -60,8 +60,12 @@ PART_BYTES = 4 << 20
 """Bytes of streams in a part before the size of messages is known."""
 MAX_PAIRED_BYTES = 8 << 20
 """Bytes of decoded fields (inflated bodies included) that are paired in one step; one batch may pass the limit."""
-FLOW_BYTES = 2048
-"""Memory of a live connection in all stages."""
+FLOW_BYTES = 640
+"""Memory of a connection in the flow table: its record, those of its sides, its place in the index."""
+FRAMED_BYTES = 1536
+"""Memory of a connection with payload besides."""
+PAIRED_BYTES = 3072
+"""Memory of a connection of a supported protocol besides: evidence, open requests."""
 CLOSED_DIVISOR = 16
 """Closed connections are evicted if all connections take more than this part of the memory."""
 OPEN_DIVISOR = 2
@@ -279,6 +283,14 @@ class Pipeline:
 
     # -- ends ----------------------------------------------------------------------------------------------
 
+    @property
+    def capacity(self) -> int:
+        """The connections that fit into the memory, each of the size that present ones have on average."""
+        count = max(self.assembler.flow_count, 1)
+        framed, paired = len(self.framer.connections), self.framer.claimed_count
+        size_bytes = count * FLOW_BYTES + framed * FRAMED_BYTES + paired * PAIRED_BYTES
+        return self.options.max_memory_bytes * count // size_bytes
+
     def evict(self, max_closed: int, max_open: int) -> None:
         """End connections that closed or timed out, if there are more than fit; emit problems that are too many."""
         ended = self.assembler.eviction_candidates(max_closed, max_open)
@@ -387,15 +399,14 @@ class CapturePipeline:
 
         ``progress`` gets the number of bytes of the capture that a step read.
         """
-        stages, options = self.stages, self.stages.options
-        capacity = options.max_memory_bytes // FLOW_BYTES
+        stages = self.stages
         any_read = False
         try:
             for window, segments in self._windows():
                 any_read = True
                 self.first_ns = int(window.ts_ns[0]) if self.first_ns is None else self.first_ns
                 yield from stages.steps(window, segments)
-                stages.evict(capacity // CLOSED_DIVISOR, capacity // OPEN_DIVISOR)
+                stages.evict(stages.capacity // CLOSED_DIVISOR, stages.capacity // OPEN_DIVISOR)
                 if progress is not None:
                     progress(window.size_bytes)
                 yield

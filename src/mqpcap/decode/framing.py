@@ -70,6 +70,8 @@ class Framer:
         servers: Iterable[ProvenServer] = (),
     ) -> None:
         self.connections: dict[int, ConnectionState] = {}
+        self.claimed_count = 0
+        """Those of a supported protocol."""
         self.output = FoundMessages()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
@@ -136,7 +138,8 @@ class Framer:
     def forget(self, flows: Int64Array) -> None:
         """Drop finished connections. Their servers are kept, because they identify later connections."""
         for number in flows.tolist():
-            self.connections.pop(number, None)
+            connection = self.connections.pop(number, None)
+            self.claimed_count -= connection is not None and connection.protocol is not None
             self._settle(number)
 
     def _settle(self, number: int) -> None:
@@ -201,6 +204,7 @@ class Framer:
                 side.give_up("tls" if detection.foreign_protocol == TLS else "foreign")
         else:
             connection.identified_by = detection.identified_by
+            self.claimed_count += 1
             server = origin.server(detection)
             self._begin(connection, origin, detection, server)
             if detection.identified_by != "peer" and not detection.is_guess:

@@ -40,7 +40,7 @@ from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT, layouts_and_var
 from mqpcap.listing.packet_locator import CapturedPacket, window_of
 from mqpcap.listing.reorder_buffer import row_dicts
 from mqpcap.options import Options
-from mqpcap.pipeline import FLOW_BYTES, FLUSH_INTERVAL_NS, OPEN_DIVISOR, Pipeline
+from mqpcap.pipeline import FLUSH_INTERVAL_NS, OPEN_DIVISOR, Pipeline
 from mqpcap.reading import checked_choices
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, message_bases
@@ -297,8 +297,8 @@ class _Source:
         """Every BATCH_PACKETS packets, forgets ended connections and old packets."""
         if self.packet_count // BATCH_PACKETS == previous_count // BATCH_PACKETS:
             return
-        capacity = self._pipeline.options.max_memory_bytes // FLOW_BYTES
-        self._pipeline.evict(MAX_CLOSED_CONNECTIONS, max(MAX_CLOSED_CONNECTIONS, capacity // OPEN_DIVISOR))
+        max_open = self._pipeline.capacity // OPEN_DIVISOR
+        self._pipeline.evict(MAX_CLOSED_CONNECTIONS, max(MAX_CLOSED_CONNECTIONS, max_open))
         for by_number in (self._packets_by_number, self.ends):
             for number in list(by_number)[: max(0, len(by_number) - MAX_BUFFERED_PACKETS)]:
                 del by_number[number]

@@ -492,6 +492,12 @@ class Reassembler:
 
     # Connections that are over
 
+    @property
+    def flow_count(self) -> int:
+        """Connections in the table."""
+        count: int = self._table.flow_count
+        return count
+
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""
         candidates, evicted_open = eviction.eviction_candidates(self._table, self._now_ns, max_closed, max_flows)
