@@ -228,3 +228,26 @@ def test_a_poll_is_not_answered_by_a_message_that_its_connection_published_after
     made = correlated(rule, [rows(talk.acknowledged())], {1: End()}, TYPES)["exchanges"]
 
     assert [row["request_offset"] for row in made if row["reply_offset"] == said.offset] == [second.offset]
+
+
+def test_a_delivery_that_the_next_poll_releases_is_no_evidence_that_the_client_waits() -> None:
+    """Two POLLs are open all the time: TCP holds each delivery until the next POLL acknowledges the one before.
+
+    It comes 12 us after that POLL, however long the client paused. The capture begins in the middle.
+    """
+    talk, now = Talk(1), 10 * MS
+    polls = [talk.add(True, POLL, 100, now, sub=1)]
+    for k in range(40):
+        now += (350 if k % 9 == 5 else 40 + k % 4) * US
+        polls.append(talk.add(True, POLL, 101 + k, now, sub=1))
+        talk.delivery(k, now + 12 * US, polls[k])
+    kept = [f for f in talk.acknowledged() if f.ts > 11 * MS]
+    rule = protocols()["blipmq"].rule
+    assert rule is not None
+    made = correlated(rule, [rows(kept)], {1: End(False, False)}, TYPES, {1: False})["exchanges"]
+
+    truth = {f.offset: f.answers.offset for f in kept if f.answers}
+    assert [
+        row for row in made if row["reply_offset"] and row["request_offset"] not in (None, truth[row["reply_offset"]])
+    ] == []
+    assert len(made) > 40

@@ -2,7 +2,7 @@ from mqpcap.correlate.alignment cimport Alignment
 from mqpcap.correlate.messages cimport Reply, Request
 
 cdef class Rounds:
-    cdef bint is_denied, is_whole, asked_fixed
+    cdef bint holds_replies, is_denied, is_whole, asked_fixed
     cdef long long waited_count, asked_count, open_count, round_count, lone_pair_count
     cdef long long reply_ns, reply_end, asked_ns, asked_end_ns
     cdef object reply_to_reply, request_to_reply

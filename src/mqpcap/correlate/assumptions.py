@@ -35,7 +35,7 @@ MIN_SPREAD_ROUNDS = 6
 MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
 NO_REPLY_NS = 50_000_000
-"""An optional request got no reply if the next request was sent this much later."""
+"""An optional request got no reply if the next was sent this much later. No acknowledgement is delayed longer."""
 BURST_NS = 100_000
 """Optional requests that follow each other within this time were sent together."""
 PROMPT_NS = 500_000
@@ -60,6 +60,9 @@ class Rounds:
     round and the next reply came in usual time: other replies would have come in the pause. And there is, if times
     between replies spread twice as much as times from request to reply: a busy server has a beat of its own.
 
+    If TCP may hold a reply until the client's next request brings an acknowledgement (``holds_replies``), every reply
+    comes in usual time: then only rounds with a pause longer than a delayed acknowledgement are evidence.
+
     ``is_denied``: a request was sent while another was open.
     ``waited_count``: requests before the denial, if there was evidence by then.
     ``asked_count``: awaited requests: their success is a reply.
@@ -68,6 +71,7 @@ class Rounds:
     ``is_whole``: no hole since the last reply.
     """
 
+    holds_replies: cython.bint
     is_denied: cython.bint
     waited_count: cython.longlong
     asked_count: cython.longlong
@@ -83,7 +87,8 @@ class Rounds:
     reply_to_reply: Any  # an array once a reply came
     request_to_reply: Any
 
-    def __init__(self) -> None:
+    def __init__(self, holds_replies: bool) -> None:
+        self.holds_replies = holds_replies
         self.is_denied = self.is_whole = self.asked_fixed = False
         self.asked_count = self.open_count = self.round_count = self.lone_pair_count = self.waited_count = 0
         self.reply_ns = self.asked_ns = self.asked_end_ns = 0
@@ -147,6 +152,9 @@ class Rounds:
             return True
         between, taken = np.array(self.reply_to_reply), np.array(self.request_to_reply)
         usual_between, usual_taken = np.median(between), np.median(taken)
+        if self.holds_replies:
+            is_paused = between - taken > NO_REPLY_NS
+            between, taken = between[is_paused], taken[is_paused]
         if ((between >= 4 * usual_between) & (taken <= 2 * usual_taken)).any():
             return True
         if len(between) < MIN_SPREAD_ROUNDS:

@@ -141,7 +141,7 @@ class RequestMatcher(TcpOrder):
         tables = self.tables
         self.awaited = bytes(code in tables.awaited for code in range(len(self.midstream_kinds)))
         self.max_open = MAX_OPEN_REQUESTS
-        self.ring, self.rounds, self.after_close = [], Rounds(), array("q")
+        self.ring, self.rounds, self.after_close = [], Rounds(tables.habits.holds_replies), array("q")
         self.client_keys = ClientKeys() if tables.echoes else _NO_KEYS
         self.certain = Alignment(self.ring, tables.echoes, tables.accepted_replies[0])
         self._enter(tables.initial_state if self.started else tables.midstream_state)

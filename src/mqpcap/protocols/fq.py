@@ -456,6 +456,7 @@ RULE = CorrelationRule(
     habits=ServerHabits(
         shortest_bytes=2,
         pause_ns=500_000_000,
+        holds_replies=True,  # fqd_listener.c sets no TCP_NODELAY
         answers_all="likely",
         early=frozenset({"auth"}),
         opening=frozenset({"connect"}),  # fqd_listener.c:80-139

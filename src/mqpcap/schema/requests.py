@@ -96,6 +96,8 @@ class ServerHabits:
     ``all_count``: every message takes part in pairing, so that a hole holds at least a message.
     ``quiet_ns``: the server answers or drops each optional request within this time; None: no such bound.
     ``pause_ns``: a pause of both sides after which open requests are unlikely.
+    ``holds_replies``: TCP may hold a reply until the client's next packet acknowledges the one before: the server does
+    not set TCP_NODELAY.
     ``answers_all``: how far an orderly end proves that the server answered all requests: its FIN acknowledges the
     client's FIN, and there was no RST.
     ``once``: a client sends the operation once a connection.
@@ -107,6 +109,7 @@ class ServerHabits:
     all_count: bool = False
     quiet_ns: int | None = None
     pause_ns: int | None = None
+    holds_replies: bool = False
     answers_all: Literal["certainly", "likely", "no"] = "no"
     once: bool = False
     early: frozenset[str] = frozenset()

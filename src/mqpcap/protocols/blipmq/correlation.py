@@ -170,8 +170,10 @@ REQUEST_TABLES = RequestTables(
     confirming=frozenset({Code.PUSH, *_ONLY_READY}),
     contradicting=frozenset({Code.ODD_REPLY, *(_CODE_OF[word] for word in _NOT_READY)}),
     id_replies=~_bits(*_OF_ACKS),
-    # It never holds a POLL, and TCP holds a segment for 40 ms.
-    habits=ServerHabits(shortest_bytes=13, quiet_ns=50_000_000, pause_ns=200_000_000, answers_all="likely"),
+    # It never holds a POLL, and TCP holds a segment for 40 ms: net/src sets no TCP_NODELAY.
+    habits=ServerHabits(
+        shortest_bytes=13, quiet_ns=50_000_000, pause_ns=200_000_000, holds_replies=True, answers_all="likely"
+    ),
 )
 
 
