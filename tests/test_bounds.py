@@ -59,6 +59,7 @@ TESTS = {
     "decode.detection.OPENING_BYTES": "decode/test_detection.py::test_unclaimed_bytes_are_buffered_and_then_foreign",
     "decode.detection.MAX_PENDING_BYTES": ROADS,
     "decode.detection.MAX_SERVERS": ROADS,
+    "decode.shared_facts.MAX_SHARED_FACTS": "decode/test_shared_facts.py::test_oldest_facts_make_room_and_are_counted",
     "decode.evidence.MAX_UNRESOLVED_MESSAGES": "decode/test_evidence.py::test_unresolved_messages_are_bounded",
     "decode.evidence.MAX_UNRESOLVED_BYTES": "decode/test_evidence.py::test_unresolved_messages_are_bounded",
     "decode.evidence.MAX_UNRESOLVED_TOTAL_BYTES": ROADS,

@@ -315,6 +315,8 @@ class Pipeline:
         self._add_counts(self.opener.counts)
         for correlation in self.pairing.correlations.values():
             self._add_counts(correlation.counts)
+        for facts in self.evidence.shared.values():
+            self._add_counts({"forgotten_facts": facts.forgotten_count})
 
     def lost_fragments(self) -> dict[str, int]:
         """Counts of the fragments that never became a datagram; adds them to ``counts``."""

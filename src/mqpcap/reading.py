@@ -37,6 +37,7 @@ _LIMIT_NOTES = {
     "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
     "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
+    "forgotten_facts": "{} logins were forgotten to make room; messages of later connections may be without theirs",
     "ambiguous_deliveries": "{} deliveries fit several publishes, so they have no row",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",

@@ -41,22 +41,43 @@ def test_keys_are_not_kept_as_they_are() -> None:
     assert len(shared.lookups) == 1 and "another one" not in shared.lookups
 
 
-@pytest.mark.parametrize(
-    ("limit", "keys", "ports"),
-    [("MAX_SHARED_KEYS", 5, 1), ("MAX_SHARED_SERVERS", 1, 5), ("MAX_SHARED_TIMES", 1, 1)],
-)
-def test_each_limit_lets_the_oldest_go(monkeypatch: pytest.MonkeyPatch, limit: str, keys: int, ports: int) -> None:
-    monkeypatch.setattr(shared_facts, limit, 3)
+def test_oldest_facts_make_room_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any key and server: by age alone."""
+    monkeypatch.setattr(shared_facts, "MAX_SHARED_FACTS", 3)
     shared = SharedFacts()
     for k in range(5):
-        shared.add_fact(b"%d" % (k % keys), evidence_at(k % ports), k, k)
+        shared.add_fact(b"%d" % (k % 2), evidence_at(k % 3), k, k)
 
     assert [fact[4] for fact in shared.facts()] == [2, 3, 4]
+    assert (shared.forgotten_count, value(shared, b"0", evidence_at(9), 1)) == (2, None)
 
 
-def test_a_repeated_fact_does_not_replace_the_first() -> None:
+def test_key_of_many_servers_loses_none() -> None:
+    """Copied and replayed sessions have one key."""
     shared = SharedFacts()
-    for k in range(2 * shared_facts.MAX_SHARED_TIMES):
+    for port in range(100):
+        shared.add_fact(b"key", evidence_at(port), port, port)
+
+    assert [value(shared, b"key", evidence_at(port), 1000) for port in range(100)] == [*range(100)]
+
+
+def test_order_in_which_facts_come_does_not_matter() -> None:
+    facts = [(b"key", evidence_at(k % 4), k // 4, k) for k in range(12)]
+    forward, backward = SharedFacts(), SharedFacts()
+    for fact in facts:
+        forward.add_fact(*fact)
+    for fact in reversed(facts):
+        backward.add_fact(*fact)
+
+    assert forward.facts() == backward.facts()
+    for port, ts_ns in ((port, ts_ns) for port in range(5) for ts_ns in range(4)):
+        assert value(forward, b"key", evidence_at(port), ts_ns) == value(backward, b"key", evidence_at(port), ts_ns)
+
+
+def test_a_repeated_fact_does_not_replace_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_facts, "MAX_SHARED_FACTS", 3)
+    shared = SharedFacts()
+    for k in range(6):
         shared.add_fact(b"key", evidence_at(1), 100 + k, "login")
 
     assert value(shared, b"key", evidence_at(1), 100) == "login"

@@ -161,6 +161,21 @@ def test_deliveries_of_many_servers_are_joined_protocol_by_protocol(
     assert {*done} == {"blipmq", "flymq", "fq", "msgq"}
 
 
+def test_login_at_many_servers_is_known_on_each_road(tmp_path: Path) -> None:
+    """Replayed sessions: one client key at 18 servers. Each has the logins that it has alone."""
+    path = PCAPS / "fq/session.pcap"
+    paths = [moved(path, tmp_path / f"{port}.pcap", 8765, port) for port in range(8765, 8783)]
+    (alone,), found = captures([str(path)]).captures, captures([str(merged(paths, tmp_path / "all.pcap"))]).captures
+    named_count = sum(name is not None for name in dissect(alone).table("messages")["client_name"].to_pylist())
+
+    local(found, tmp_path / "local")
+    job.export(SPARK, found, str(tmp_path / "tables"), Options(), share_count=3)
+
+    names = pq.read_table(tmp_path / "local/messages")["client_name"].to_pylist()
+    assert sum(name is not None for name in names) == 18 * named_count > 0
+    assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
+
+
 @pytest.mark.parametrize("share_count", [1, 3])
 def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, share_count: int) -> None:
     found = captures([str(PCAPS / "msgq/json_session.pcap")]).captures
