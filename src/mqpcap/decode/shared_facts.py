@@ -15,7 +15,7 @@ from mqpcap.schema.protocol import Evidence
 MAX_SHARED_FACTS = 1 << 17
 """Facts stored, about 400 bytes each; beyond it the oldest are forgotten and counted."""
 MAX_LOOKUPS = 1 << 16
-"""Keys recorded that were looked up."""
+"""Recorded keys of lookups."""
 SharedFact = tuple[str, str, int, int, Any, int]
 """Key (hashed: it may be a secret), address and port of the server, time, value, id of the connection that sent it."""
 
@@ -36,7 +36,7 @@ class SharedFacts:
         self.add((_hashed(key), evidence.server_ip, evidence.server_port, ts_ns, value, evidence.connection_id))
 
     def add(self, fact: SharedFact) -> None:
-        """Store a fact, of this or another share of the capture, unless it repeats the one before it."""
+        """Store a fact of this or another share of the capture. A fact that repeats the last value is not stored."""
         before = self._last(fact[:3], fact[3])
         if before is not None and before[4] == fact[4]:
             return
@@ -70,7 +70,7 @@ class SharedFacts:
 
 
 def _order(fact: SharedFact) -> tuple[int, str, int]:
-    """The time of a fact, then its server: one order, whatever the order in which facts come."""
+    """The time of a fact, then its server."""
     return fact[3], fact[1], fact[2]
 
 
