@@ -6,6 +6,7 @@ A connection that is not selected is decoded until no other connection can depen
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class StageSelection:
         self._excluded = ExcludedConnections()
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_hooks": StageHooks()}
+        return self.__dict__ | {"_hooks": StageHooks(), "_options": replace(self._options, keys=None)}
 
     def segments(self, window: Window, segments: Segments) -> Segments:
         """The segments of a window that are reassembled."""

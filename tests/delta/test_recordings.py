@@ -10,6 +10,7 @@ from mqpcap.capture import captures
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
 from mqpcap.pipeline import Options, dissect
 from mqpcap.tables.output import Dissection
+from mqpcap.tls import KeyLog
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = (
@@ -18,14 +19,14 @@ SAMPLES = (
 )  # fmt: skip
 
 
-def read_in_parts(paths: list[Path], dissection: Dissection) -> list[int]:
+def read_in_parts(paths: list[Path], dissection: Dissection, options: Options | None = None) -> list[int]:
     """Read the files one by one; the sizes of the states between them."""
     sizes: list[int] = []
     state: bytes | None = None
     for path in paths:
         (capture,) = captures([str(path)]).captures
         ends = path == paths[-1]
-        pipeline = RecordingPipeline(state, capture, Options(), dissection.add, Background(), ends=ends)
+        pipeline = RecordingPipeline(state, capture, options or Options(), dissection.add, Background(), ends=ends)
         pipeline.run()
         state = pipeline.state()
         sizes.append(len(state))
@@ -43,6 +44,24 @@ def test_rows_are_those_of_one_reading(tmp_path: Path, name: str) -> None:
     rows, expected = of_dissections([in_parts]), of_dissections([dissect(whole)])
     for tables in (rows, expected):
         tables.pop("captures")  # the lake writes them
+    assert rows == expected
+
+
+def test_rows_of_opened_tls_are_those_of_one_reading(tmp_path: Path) -> None:
+    """The state has no key log, and none is read that it names: each run is given its own."""
+    pytest.importorskip("cryptography", reason="cryptography is not installed (extra tls)")
+    sample = PCAPS.parent / "tests/tls/captures/t13_aes256_gcm.pcap"
+    options = Options(keys=KeyLog.opened(str(sample.with_suffix(".keylog"))))
+    paths = rotated(sample, tmp_path, 4)
+    (whole,) = captures([str(tmp_path)]).captures
+    in_parts = Dissection(whole)
+
+    read_in_parts(paths, in_parts, options)
+
+    rows, expected = of_dissections([in_parts]), of_dissections([dissect(whole, options)])
+    assert len(rows["messages"]) > 100
+    for tables in (rows, expected):
+        tables.pop("captures")
     assert rows == expected
 
 

@@ -1,6 +1,7 @@
 """The tables of a lake: what counts, what a killed run leaves, and their upkeep."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra lake)")
+from click.testing import CliRunner
 from lakes import add, age, of_lake
 from rows import of_export, rotated
 
+import mqpcap
 from mqpcap.cli import main
 from mqpcap.delta import tables
 from mqpcap.errors import OutputError
@@ -42,12 +45,63 @@ def test_days_are_partitions_and_files_know_their_times(lake: Path) -> None:
 
     for action in actions:
         rows = pq.ParquetFile(lake / "messages" / action["path"]).read()
-        assert action["partition.date"] == str(rows["ts"][0].as_py().date())
+        assert action["partition.date"] == rows["ts"][0].as_py().date()
         assert action["num_records"] == rows.num_rows
         assert (action["min.ts_ns"], action["max.ts_ns"]) == (
             min(rows["ts_ns"].to_pylist()),
             max(rows["ts_ns"].to_pylist()),
         )
+
+
+def test_the_day_is_a_date_as_in_an_export(lake: Path, tmp_path: Path) -> None:
+    """So filters and unions carry over; DuckDB and Polars take the type from the folders of an export."""
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    mqpcap.export(str(PCAPS / "flymq" / "groups.pcap"), tmp_path / "out")
+    grown, exported = polars.scan_delta(lake / "messages"), polars.scan_parquet(tmp_path / "out/messages")
+
+    assert deltalake.DeltaTable(lake / "messages").schema().to_arrow().field("date").type == pa.date32()
+    both = polars.concat([grown.select("date", "op"), exported.select("date", "op")])
+    day = both.collect()["date"][0]
+    assert both.filter(polars.col("date") == day).collect().height == 2 * exported.collect().height
+    types = duckdb.sql(
+        f"SELECT DISTINCT typeof(date) FROM read_parquet('{tmp_path}/out/messages/*/*.parquet')"
+    ).fetchall()
+    assert types == [("DATE",)]
+
+
+def test_file_of_a_table_that_cannot_be_read_is_one_line(lake: Path, tmp_path: Path) -> None:
+    """A missing file and a damaged one, for ``lake --optimize`` and ``ask``; a newer table format and a damaged log."""
+    for number, damage in enumerate((Path.unlink, lambda path: path.write_bytes(b"PAR1 no more PAR1"))):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(lake, copy)
+        damage(sorted((copy / "exchanges").glob("*/*.parquet"))[0])
+        for words in (["lake", copy, "--optimize"], ["ask", "slowest", copy]):
+            done = CliRunner().invoke(main, [*map(str, words)])
+            assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1), done.output
+            assert "exchanges" in done.stderr and "cannot write" not in done.stderr
+    log = sorted((lake / "exchanges" / "_delta_log").glob("*.json"))[-1]
+    newer = {"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}
+    log.write_text(log.read_text() + json.dumps(newer) + "\n")
+    for words in (["lake", lake], ["ask", "slowest", lake]):
+        done = CliRunner().invoke(main, [*map(str, words)])
+        assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1), (words, done.output)
+    log.write_text("no JSON\n")
+    for words in (["lake", lake], ["ask", "slowest", lake]):
+        done = CliRunner().invoke(main, [*map(str, words)])
+        assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1), (words, done.output)
+
+
+def test_symbolic_link_to_a_lake_is_asked_and_not_written(lake: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(lake, target_is_directory=True)
+
+    asked = CliRunner().invoke(main, ["ask", "slowest", str(link), "--json"])
+    grown = CliRunner().invoke(main, ["export", "--finish", "--append", str(link)])
+
+    assert (asked.exit_code, len(asked.stdout.splitlines())) == (0, 10)
+    assert CliRunner().invoke(main, ["lake", str(link)]).exit_code == 0
+    line = f"mqpcap: {link} is a symbolic link; name the directory it leads to\n"
+    assert (grown.exit_code, grown.stderr) == (1, line)
 
 
 def test_run_that_does_not_count_is_undone(lake: Path) -> None:

@@ -19,7 +19,7 @@ from mqpcap.errors import OutputError
 
 FOLDER: Final = "_mqpcap"
 """The folder of a lake with everything that is no table."""
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Grows when a catalog changes its form."""
 HEAD_PACKETS: Final = 64
 """Packets in the fingerprint of a file's beginning."""

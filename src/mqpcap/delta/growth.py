@@ -32,11 +32,10 @@ from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_lin
 from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
 from mqpcap.reading import Meter, Outcome, background, blamed_on, read
-from mqpcap.tables.captures import is_no_capture
+from mqpcap.tables.captures import captures_rows, captures_table, is_no_capture
 from mqpcap.tables.export import TableFile
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.parquet import DATES, by_date
-from mqpcap.tables.schemas import CAPTURES
 from mqpcap.wording import error_line
 
 IDLE_S: Final = 60
@@ -72,7 +71,9 @@ class Lake:
             self._resources = stack.pop_all()
 
     def _open(self, stack: ExitStack) -> None:
-        if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
+        if self.folder.is_symlink():
+            raise OutputError(f"{self.folder} is a symbolic link; name the directory it leads to")
+        if self.folder.exists() and not self.folder.is_dir():
             raise OutputError(f"{self.folder} is no folder")
         if self.folder.is_dir() and any(self.folder.iterdir()) and not self.own.is_dir():
             raise OutputError(f"{self.folder} is not empty and no lake; name a lake, an empty or a new folder")
@@ -337,7 +338,7 @@ class Lake:
 
         captures: their rows of the table. files: of all other tables, each with its present path; they move.
         """
-        rows = captures.to_pylist()
+        rows = captures_rows(captures)
         with self._run(recordings) as tables:
             for recording in recordings:
                 file_rows = [row for row in rows if row["capture"] == recording.capture]
@@ -430,7 +431,7 @@ class Lake:
     def _write_captures(self, tables: delta_tables.LakeTables, days: Collection[str]) -> None:
         """Write the rows of ``captures`` of some days, all of them."""
         for recording in self.catalog.recordings:
-            rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
+            rows = captures_table([file.row for file in recording.files])
             for day, part in by_date("captures", rows, DATES["captures"]):
                 if day in days:
                     tables.write("captures", part, DATES["captures"])
@@ -560,7 +561,7 @@ def _capture_of(files: Iterable[str]) -> Capture:
 
 
 def _days(recording: Recording) -> list[str]:
-    rows = pa.Table.from_pylist([file.row for file in recording.files], CAPTURES)
+    rows = captures_table([file.row for file in recording.files])
     return [day for day, _ in by_date("captures", rows, DATES["captures"])]
 
 

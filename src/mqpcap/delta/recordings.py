@@ -18,7 +18,7 @@ from mqpcap.capture.inputs import InputFile
 from mqpcap.delta.states import dump_state, load_state
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
-from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.captures import CaptureRows, captures_rows
 from mqpcap.tables.output import Emit
 
 
@@ -89,7 +89,7 @@ class RecordingPipeline(CapturePipeline):
 
     def rows_of_files(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """The rows of ``captures`` for the next files, and by name the messages that begin in any file."""
-        rows = self._next_rows.table(self.failure).to_pylist() if self.capture.facts else []
+        rows = captures_rows(self._next_rows.table(self.failure)) if self.capture.facts else []
         return rows, dict(self._next_rows.messages)
 
     def _finish(self) -> Iterator[None]:

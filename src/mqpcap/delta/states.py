@@ -33,7 +33,7 @@ STATE_HEADER: Final = b"mqpcap state 6\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 MAX_STATE_BYTES: Final = 1 << 30
 """Bytes of a state, besides ``--max-memory``; a larger state is not read."""
-_PACKAGES: Final = ("mqpcap.tcp.", "mqpcap.decode.", "mqpcap.correlate.", "mqpcap.schema.protocol")
+_PACKAGES: Final = ("mqpcap.tcp.", "mqpcap.tls.", "mqpcap.decode.", "mqpcap.correlate.", "mqpcap.schema.protocol")
 _CLASSES: Final = frozenset(
     {
         "mqpcap.correlate:Correlation", "mqpcap.hooks:StageHooks", "mqpcap.options:Options",
@@ -155,8 +155,8 @@ class _Writer:
             return [kind, *map(self.value, item)]
         if class_ in _MAPPINGS.values():
             return [kind, *(self.value(x) for pair in item.items() for x in pair)]
-        if isinstance(item, bytes | bytearray):
-            return [kind, *self._buffer(item)]
+        if isinstance(item, bytes | bytearray | memoryview):
+            return ["bytearray" if isinstance(item, bytearray) else "bytes", *self._buffer(item)]
         if isinstance(item, np.ndarray) and not item.dtype.hasobject:
             dtype = np.lib.format.dtype_to_descr(item.dtype)
             return ["ndarray", dtype, item.shape, *self._buffer(np.ascontiguousarray(item).tobytes())]
@@ -173,6 +173,9 @@ class _Writer:
         return self._object(item)
 
     def _object(self, item: Any) -> list[Any]:
+        if isinstance(item, tuple):
+            _allowed(_name(type(item)))
+            return ["record", _name(type(item)), *map(self.value, item)]
         function, arguments, state, *iterators = (*item.__reduce_ex__(4), None, None, None)[:5]
         if any(x is not None for x in iterators):
             raise ValueError(f"{type(item)} is not part of a state")
@@ -183,20 +186,18 @@ class _Writer:
         if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
             _allowed(_name(function), makers=True)
             return ["made", _name(function), *map(self.value, arguments)]
-        class_, *values = arguments
+        (class_,) = arguments
         _allowed(_name(class_))
-        if isinstance(item, tuple):
-            return ["record", _name(class_), *map(self.value, values)]
         if hasattr(class_, "__setstate__"):
             return ["state", _name(class_), self.value(state)]
         parts = state if isinstance(state, tuple) else (state,)
         attributes = {name: self.value(x) for part in parts if part for name, x in part.items()}
         return ["object", _name(class_), attributes]
 
-    def _buffer(self, content: bytes | bytearray) -> tuple[int, int]:
-        begin, self._size_bytes = self._size_bytes, self._size_bytes + len(content)
+    def _buffer(self, content: bytes | bytearray | memoryview) -> tuple[int, int]:
         self.buffers.append(bytes(content))
-        return begin, len(content)
+        begin, self._size_bytes = self._size_bytes, self._size_bytes + len(self.buffers[-1])
+        return begin, len(self.buffers[-1])
 
 
 class _Reader:

@@ -52,17 +52,17 @@ MARK: Final = "captures"
 """The table that is committed last."""
 DAY: Final = "date"
 _OURS: Final = re.compile(r"part-([0-9]{6})-[0-9a-f]{8}-[0-9]{5}\.parquet")
-_PARTITION: Final = pa.field(DAY, pa.string(), metadata={"comment": "UTC day of the row's time"})
+_PARTITION: Final = pa.field(DAY, pa.date32(), metadata={"comment": "UTC day of the row's time"})
 COMPACT_BYTES: Final = MAX_FILE_BYTES // 4
 """Files below this size are compacted."""
 
 
 @contextmanager
 def declared_errors(folder: Path) -> Iterator[None]:
-    """Errors of the table format and the disk, as OutputError."""
+    """Errors of the table format, its files and the disk, as OutputError."""
     try:
         yield
-    except DeltaError as error:
+    except (DeltaError, pa.ArrowInvalid) as error:
         raise OutputError(f"{folder}: {one_line(error)}") from error
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or one_line(error)}") from error
@@ -260,13 +260,21 @@ def optimize(folder: Path, run: int) -> Iterator[tuple[str, int, int]]:
             for paths in small.values():
                 files = [str(folder / name / path) for path in sorted(paths)]
                 # One schema: deltalake writes files of its own types, as string_view, where it deletes rows.
-                rows = dataset(files, schema=_columns(name)).to_table()
+                rows = _rows(folder / name, files, name)
                 tables.write(name, _sorted(rows, name), DATES.get(name, "ts_ns"))
             tables.close()
             adding = [_add_action(folder / name, file, name, is_new=False) for file in tables.files]
             removing = [RemoveAction(path, False, _now_ms()) for paths in small.values() for path in paths]
             table.create_write_transaction([*adding, *removing], "append", delta_schema(name), [DAY])
             yield name, len(removing), len(adding)
+
+
+def _rows(folder: Path, files: Sequence[str], table: str) -> pa.Table:
+    """All rows of some files of a table. Raises OutputError that names what cannot be read."""
+    try:
+        return dataset(files, schema=_columns(table)).to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise OutputError(f"cannot read {folder}: {one_line(error)}") from error
 
 
 def _sorted(rows: pa.Table, table: str) -> pa.Table:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mqpcap.errors import QueryError
+from mqpcap.errors import QueryError, one_line
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.schemas import TABLES, plain
@@ -176,9 +176,13 @@ def _files(folder: Path) -> list[str]:
         return sorted(map(str, folder.glob("date=*/*.parquet")))
     try:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
     except ImportError as error:
         raise QueryError(f"the table format is not installed: {extra_line('lake')}") from error
-    actions = pa.table(DeltaTable(folder).get_add_actions())
+    try:
+        actions = pa.table(DeltaTable(folder).get_add_actions())
+    except (DeltaError, OSError, ValueError) as error:
+        raise QueryError(f"{folder} cannot be read: {one_line(error)}") from error
     return [str(folder / path) for path in actions["path"].to_pylist()]
 
 

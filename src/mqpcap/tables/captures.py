@@ -13,8 +13,10 @@ from mqpcap.arrays import codes_of, file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.decode.columns import gathered
 from mqpcap.errors import CaptureError, one_line
-from mqpcap.tables.schemas import CAPTURES
+from mqpcap.tables.schemas import CAPTURES, US
 from mqpcap.tcp.wrappings import link_type_name, unread_text
+
+TIMES = ("first_ts", "last_ts")
 
 
 class CaptureRows:
@@ -81,7 +83,22 @@ class CaptureRows:
             }
             for number, facts in enumerate(self.capture.facts)
         ]
-        return pa.Table.from_pylist(rows, CAPTURES)
+        return captures_table(rows)
+
+
+def captures_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The table ``captures`` of rows with all of its columns but ``first_ts`` and ``last_ts``, which follow."""
+    table = pa.Table.from_pylist([*rows], CAPTURES)
+    for name in TIMES:
+        microseconds = pa.array([None if (ns := row.get(f"{name}_ns")) is None else ns // 1000 for row in rows], US)
+        table = table.set_column(table.column_names.index(name), CAPTURES.field(name), microseconds)
+    return table
+
+
+def captures_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of the table ``captures`` that JSON can hold: `captures_table` makes the table of them."""
+    rows: list[dict[str, Any]] = table.drop_columns([*TIMES]).to_pylist()
+    return rows
 
 
 def is_no_capture(reason: str) -> bool:
@@ -95,4 +112,4 @@ def unread_files(capture: str, files: Sequence[tuple[str, str]], status: str) ->
         {"capture": file_text(capture), "path": file_text(path), "status": status, "reason": file_text(reason)}
         for path, reason in files
     ]
-    return pa.Table.from_pylist(rows, CAPTURES)
+    return captures_table(rows)

@@ -164,6 +164,8 @@ CAPTURES = pa.schema(
         column("bytes", pa.int64(), "captured bytes of its packets"),
         column("first_ts_ns", pa.int64(), "time of its first packet, since 1970 in UTC"),
         column("last_ts_ns", pa.int64(), "time of its last packet, since 1970 in UTC"),
+        column("first_ts", US, "time of its first packet"),
+        column("last_ts", US, "time of its last packet"),
         column(
             "dropped", pa.int64(), "packets that the capture process dropped, as the file says; null if it does not"
         ),
