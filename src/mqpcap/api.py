@@ -11,7 +11,6 @@ QueryError for a text that is not a filter.
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,16 +25,18 @@ import pyarrow as pa
 
 from mqpcap.arrays import file_text
 from mqpcap.capture import Capture
-from mqpcap.errors import CaptureError, MqpcapError, OutputError, QueryError
+from mqpcap.errors import CaptureError, MisuseError, MqpcapError, OutputError, QueryError
 from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation, key_of_file
-from mqpcap.listing.connection_search import SelectedConnection, find_connection
+from mqpcap.listing.connection_search import SelectedConnection, connection_query, find_connection, is_connection_name
 from mqpcap.listing.conversation import Conversation
 from mqpcap.listing.explained_messages import (
     ExplainedMessage,
+    GivenBytes,
     PacketName,
-    StreamPlace,
+    PairingName,
     explain_bytes,
     explain_captured,
+    what_is_explained,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.extraction import ExtractSummary, Split, find_packets, write_extract
@@ -45,27 +46,26 @@ from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
 from mqpcap.listing.side_bytes import side_bytes
 from mqpcap.listing.time_merge import merged_rows
-from mqpcap.listing.tracing import Trace, trace_messages
+from mqpcap.listing.tracing import ONE_MESSAGE, Trace, trace_messages
 from mqpcap.parallel_export import export_captures
 from mqpcap.protocols import protocols
-from mqpcap.query import EVERYTHING, WORDS, Query, field_catalogue, of_tree, query, shortcut_queries
-from mqpcap.query import Comparison as Test
+from mqpcap.query import EVERYTHING, WORDS, Query, field_catalogue, query, shortcut_queries
 from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import Outcome, background, checked_choices, size_bytes, with_end
+from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes, with_end
 from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 from mqpcap.statistics.charts import check_drawing
-from mqpcap.statistics.chosen_rows import chosen
+from mqpcap.statistics.chosen_rows import checked, chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.live_counts import renewed
 from mqpcap.statistics.report_columns import Cells, Column
 from mqpcap.statistics.report_page import Page, check_target, write_page
-from mqpcap.statistics.reports import stats_report
-from mqpcap.tables.export import ExportSummary, check_local
-from mqpcap.wording import extra_line
+from mqpcap.statistics.stats_question import StatsQuestion, checked_top
+from mqpcap.tables.export import ExportSummary, check_export, check_local
+from mqpcap.wording import extra_line, misuse_of
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -147,7 +147,7 @@ class _Inputs:
 def _selected(path: Paths, filter: str | Query | None, options: Mapping[str, Any]) -> _Inputs:
     """The captures of a call that takes a filter, or the words of the commands for one."""
     inputs = _Inputs(path, _without_words(options))
-    inputs.wanted = _wanted(filter, options, inputs.captures)
+    inputs.wanted = _wanted(filter, options, inputs.captures, inputs.outcome.choices)
     return inputs
 
 
@@ -155,11 +155,18 @@ def _without_words(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in WORDS}
 
 
-def _wanted(filter: str | Query | None, options: Mapping[str, Any], captures: Sequence[Capture]) -> Query | None:
+def _wanted(
+    filter: str | Query | None, options: Mapping[str, Any], captures: Sequence[Capture], choices: Choices
+) -> Query | None:
     """The query of a filter and of the words among the options; None without either."""
     queries = shortcut_queries({name: value for name, value in options.items() if name in WORDS})
-    queries += [] if filter is None else [query(filter) if isinstance(filter, str) else filter]
-    return with_end(reduce(and_, queries), captures) if queries else None
+    with misuse_of("-Y"):
+        queries += [] if filter is None else [query(filter) if isinstance(filter, str) else filter]
+    if not queries:
+        return None
+    wanted = reduce(and_, queries)
+    wanted.check_bodies(choices.bodies)
+    return with_end(wanted, captures)
 
 
 def stats(
@@ -189,8 +196,9 @@ def stats(
     68
     """
     inputs = _selected(path, filter, options)
-    interval_ns = None if interval is None else duration_ns(interval.strip())
-    counted = stats_report(report, _names(by), _names(metric) or (), interval_ns, top or SLOWEST)
+    asked = StatsQuestion.of_words(report, by, metric, interval, inputs.wanted is not None)
+    counted = asked.report(checked_top(top) or SLOWEST)
+    checked(counted.columns, having, sort)
     count_captures(inputs.captures, inputs.outcome, counted.counters, progress, inputs.wanted)
     rows = chosen(counted.columns, counted.rows(), having, sort, reverse)
     inputs.finish(notes, *counted.notes())
@@ -215,21 +223,17 @@ def live_stats(
     are those of `stats`. Listening needs the rights that tcpdump needs. Raises CaptureError where the interface cannot
     be opened.
     """
-    wanted = _wanted(filter, options, ())
-    counted = stats_report(report, _names(by), _names(metric) or (), None, top or SLOWEST)
-    outcome = Outcome(checked_choices(**_without_words(options)))
+    choices = checked_choices(**_without_words(options))
+    wanted = _wanted(filter, options, (), choices)
+    asked = StatsQuestion.of_words(report, by, metric, None, wanted is not None)
+    counted = asked.report(checked_top(top) or SLOWEST)
+    outcome = Outcome(choices)
     counts = partial(count_captures, outcome=outcome, counters=counted.counters, meter=_ignore, wanted=wanted)
 
     def table() -> pa.Table:
         return _table(counted.columns, counted.rows()[:top])
 
     return renewed(interface, bpf, duration_ns(every.strip()) / 1e9, counts, table)
-
-
-def _names(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
-    """Names as they are, or from one text with commas."""
-    words = names.split(",") if isinstance(names, str) else names
-    return None if words is None else tuple(word.strip() for word in words)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> pa.Table:
@@ -398,8 +402,8 @@ def follow(
     >>> len(list(mqpcap.follow("pcaps/blipmq/qos1.pcap", "connection == c2").messages))
     11
     """
-    if isinstance(filter, str) and re.fullmatch(r"c\d+", filter):
-        filter = f"connection == {filter}"
+    if isinstance(filter, str) and is_connection_name(filter):
+        filter = connection_query(filter, "NAME")
     inputs = _selected(path, filter, options)
     match = find_connection(inputs.captures, inputs.wanted or EVERYTHING, inputs.outcome, progress)
     if match is None:
@@ -437,8 +441,10 @@ def trace(
     >>> [(d.latency_ns, d.acknowledged_after_ns) for d in mqpcap.trace("pcaps/blipmq/qos1.pcap", at=12)[0].deliveries]
     [(110000, 195000)]
     """
-    if (message is None) == (at is None):
-        raise TypeError("trace takes either message or at")
+    if message is not None and at is not None:
+        raise MisuseError(ONE_MESSAGE)
+    if message is None and at is None:
+        raise MisuseError("name the message by --message ID or by --at PACKET")
     inputs = _Inputs(path, options)
     name = message if message is not None else PacketName.parsed(at or 0)
     traces = trace_messages(inputs.captures, name, inputs.outcome, progress)
@@ -498,37 +504,21 @@ def explain(
     >>> [message.result.best.operation for message in mqpcap.explain("pcaps/blipmq/qos1.pcap", at=12)]
     ['PUBLISH']
     """
-    if hex is not None:
-        if protocol not in protocols():
-            raise ValueError(f"{protocol!r} is no protocol; there are {', '.join(protocols())}")
-        data = bytes.fromhex(hex) if isinstance(hex, str) else hex
-        return [explain_bytes(protocols()[protocol], data, direction, dialect, checked_choices(**options))]
-    if path is None:
-        raise ValueError("give a capture, or hex and protocol")
+    what = what_is_explained(path is not None, at, pairing, connection, direction, offset, hex, protocol, dialect)
+    if isinstance(what, GivenBytes):
+        return [explain_bytes(what, checked_choices(**options))]
+    assert path is not None
     inputs = _Inputs(path, options)
-    if pairing is not None:
-        name = None if at is None else PacketName.parsed(at)
-        wanted = of_tree(Test("connection", "==", (pairing,)))
-        replay = replay_pairing(inputs.captures, wanted, name, inputs.outcome, progress)
+    if isinstance(what, PairingName):
+        replay = replay_pairing(inputs.captures, what.connection, what.packet, inputs.outcome, progress)
         inputs.finish(None)
         assert replay is not None
         return replay
-    place = _place(at, connection, direction, offset)
-    explained, misses = explain_captured(inputs.captures, place, inputs.outcome, progress)
+    explained, misses = explain_captured(inputs.captures, what, inputs.outcome, progress)
     inputs.finish(None)
     if not explained:
         raise LookupError(misses[0])
     return explained
-
-
-def _place(
-    packet: int | str | None, connection: str | None, direction: Direction | None, offset: int | None
-) -> PacketName | StreamPlace:
-    if packet is not None:
-        return PacketName.parsed(packet)
-    if connection is None or direction is None or offset is None:
-        raise ValueError("name the message by at, or by connection, direction and offset together")
-    return StreamPlace(connection, direction, offset)
 
 
 def report(
@@ -631,8 +621,8 @@ def export(
     remove: captures to take out. jobs: processes and threads; a script that asks for several begins with
     ``if __name__ == "__main__":``.
     """
-    if (out is None) == (append is None):
-        raise TypeError("export takes either out or append")
+    is_filtered = filter is not None or not options.keys().isdisjoint(WORDS)
+    check_export(out is not None, append is not None, bool(finish or rebuild or remove), is_filtered)
     check_local(os.fspath(out if out is not None else append or ""))
     options["jobs"] = jobs
     if append is not None:

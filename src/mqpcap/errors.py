@@ -52,3 +52,7 @@ class FailedCaptureError(MqpcapError):
 
 class QueryError(MqpcapError):
     """A filter or question cannot be understood; the message gives the position or valid alternatives."""
+
+
+class MisuseError(QueryError, ValueError):
+    """Options of a command or a call that exclude each other, or one that is missing; named as on the command line."""

@@ -124,12 +124,12 @@ def key_log(path: str) -> "KeyLog":
 
 
 def checked_protocol(name: str) -> str:
-    """The name of a protocol. Raises ValueError for another name."""
+    """The name of a protocol, which may be written in any case. Raises ValueError for another name."""
     from mqpcap.protocols import protocols
 
-    if name not in protocols():
+    if name.lower() not in protocols():
         raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
-    return name
+    return name.lower()
 
 
 def _port(port: Any) -> int:

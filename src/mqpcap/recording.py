@@ -347,6 +347,9 @@ class Recording(NamedTables):
         if missing:
             raise ValueError(f"{table} has no column {missing[0]!r}; there are {', '.join(schema.names)}")
         only = query(filter) if isinstance(filter, str) else None
+        if only is not None:
+            for index in self._indexes.values():
+                only.check_bodies(index.options.policy.bodies)
         for output in (x for index in self._indexes.values() for x in index.read_outputs([table], only)):
             for rows in _rows(output, table):
                 rows = rows if filter is None or only is not None else rows.filter(filter)

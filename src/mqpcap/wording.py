@@ -3,11 +3,12 @@
 Names and texts from captures pass `shown` before a terminal sees them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from mqpcap.errors import one_line
+from mqpcap.errors import MisuseError, QueryError, one_line
 
 
 def shown(text: str) -> str:
@@ -57,6 +58,16 @@ def extra_line(name: str) -> str:
     "pip install '.[lake]' in the source of mqpcap"
     """
     return f"pip install '.[{name}]' in the source of mqpcap"
+
+
+@contextmanager
+def misuse_of(option: str = "", column: str = "") -> Iterator[None]:
+    """A QueryError inside, which may name a column first, is misuse of an option; without it the error names it."""
+    try:
+        yield
+    except QueryError as error:
+        words = one_line(error)
+        raise MisuseError(f"{option}: {words.removeprefix(f'{column}: ')}" if option else words) from None
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

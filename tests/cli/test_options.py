@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from running import ROOT, objects, run
 
 from mqpcap.cli import main
-from mqpcap.cli.options import common, misuse_of, period_s
-from mqpcap.errors import QueryError
+from mqpcap.cli.options import common, period_s
+from mqpcap.errors import MisuseError, QueryError
 from mqpcap.query.shortcuts import any_glob
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
+from mqpcap.wording import misuse_of
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -123,7 +124,7 @@ def test_a_period_is_a_number_with_a_unit(word: str, seconds: int | None) -> Non
 def test_what_a_filter_says_is_misuse_of_the_option_without_the_column() -> None:
     said = r"^--connection: 'seven' is no connection$"
 
-    with pytest.raises(click.UsageError, match=said), misuse_of("--connection", "connection"):
+    with pytest.raises(MisuseError, match=said), misuse_of("--connection", "connection"):
         raise QueryError("connection: 'seven' is\n no connection")
 
 

@@ -28,7 +28,7 @@ from mqpcap.cli.process import (
     unwind_on_signals,
 )
 from mqpcap.cli.tshark_words import command_of, is_of_tshark
-from mqpcap.errors import MqpcapError
+from mqpcap.errors import MisuseError, MqpcapError
 from mqpcap.wording import error_line, is_out_of_memory
 
 NAMES = (
@@ -100,6 +100,9 @@ class Commands(Group):
             if "\n" in error.format_message():  # help, where nothing was asked
                 raise
             print_note(f"mqpcap: {error_text(error)}")
+            ctx.exit(2)
+        except MisuseError as error:
+            print_note(f"mqpcap: {error_line(error)}")
             ctx.exit(2)
         except BrokenPipeError:
             # Whoever read our rows has enough of them.

@@ -6,8 +6,9 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import print_note, put, wrapped
-from mqpcap.cli.options import Parsed, form_options, misuse_of, utc_option
+from mqpcap.cli.options import Parsed, form_options, utc_option
 from mqpcap.cli.rows import Form, write
+from mqpcap.wording import misuse_of
 
 
 def _parameter(word: str) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """``mqpcap explain``: one message, field by field."""
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,17 +9,14 @@ import click
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import dialects, protocols
 from mqpcap.cli.console import line_style, put_lines, wrapped
-from mqpcap.cli.options import PACKET, color_option, common, connection_query, protocol_name, utc_option
+from mqpcap.cli.options import PACKET, color_option, common, utc_option
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome
 
 if TYPE_CHECKING:
-    from mqpcap.listing.explained_messages import ExplainedMessage, PacketName, StreamPlace
+    from mqpcap.listing.explained_messages import ExplainedMessage, GivenBytes, PacketName, PairingName, StreamPlace
     from mqpcap.listing.pairing_replay import PairingReplay
-    from mqpcap.query import Query
     from mqpcap.schema.protocol import Direction
-
-HEX_ALONE = "--hex stands for the capture; give it with --protocol, --direction and --dialect only"
 
 
 @command(
@@ -60,30 +56,20 @@ def explain(
     last request that it may answer, each decision its evidence. The section Pairing of the source's README has the
     rules.
     """
-    from mqpcap.listing.explained_messages import ExplainedMessage, StreamPlace
+    from mqpcap.listing.explained_messages import ExplainedMessage, GivenBytes, PairingName, what_is_explained
     from mqpcap.tables.json_lines import json_text
 
     outcome = Outcome(choices)
     results: Sequence[ExplainedMessage | PairingReplay]
-    if hex_text is not None:
-        if (capture, packet, connection, offset) != (None, None, None, None):
-            raise click.UsageError(HEX_ALONE)
-        results = [_of_bytes(hex_text, protocol, direction, dialect, outcome)]
-    elif protocol is not None or dialect is not None:
-        raise click.UsageError("--protocol and --dialect go with --hex; in a capture the connection tells")
-    elif capture is None:
-        raise click.UsageError("give a CAPTURE with --at, or --hex with --protocol")
-    elif pairing is not None:
-        if (connection, direction, offset) != (None, None, None):
-            raise click.UsageError("--pairing names the connection; it goes with --at only")
-        results = _replays(capture, connection_query(pairing, "--pairing"), packet, outcome)
-    elif packet is not None and (connection, direction, offset) == (None, None, None):
-        results = _captured(capture, packet, outcome)
-    elif packet is None and connection is not None and direction is not None and offset is not None:
-        connection_query(connection, "--connection")
-        results = _captured(capture, StreamPlace(connection, direction, offset), outcome)
+    what = what_is_explained(
+        capture is not None, packet, pairing, connection, direction, offset, hex_text, protocol, dialect
+    )
+    if isinstance(what, GivenBytes):
+        results = [_of_bytes(what, outcome)]
+    elif isinstance(what, PairingName):
+        results = _replays(str(capture), what, outcome)
     else:
-        raise click.UsageError("name the message by --at PACKET, or by --connection, --direction and --offset together")
+        results = _captured(str(capture), what, outcome)
     if as_json:
         put_lines(json_text(result.as_json()) for result in results)
     else:
@@ -94,39 +80,21 @@ def explain(
     finish(outcome)
 
 
-def _of_bytes(
-    text: str, name: str | None, direction: "Direction | None", dialect: str | None, outcome: Outcome
-) -> "ExplainedMessage":
+def _of_bytes(given: "GivenBytes", outcome: Outcome) -> "ExplainedMessage":
     from mqpcap.listing.explained_messages import explain_bytes
-    from mqpcap.protocols import protocols
 
-    try:
-        data = bytes.fromhex(re.sub(r"[\s:,_-]|0[xX]", "", text))
-    except ValueError:
-        raise click.BadParameter("it is no even number of hex digits", param_hint="'--hex'") from None
-    if not data:
-        raise click.BadParameter("there are no bytes in it", param_hint="'--hex'")
-    if name is None:
-        raise click.UsageError(f"--hex needs --protocol; there are {', '.join(protocols())}")
-    try:
-        protocol = protocols()[protocol_name(name)]
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if dialect is not None and dialect not in protocol.dialects:
-        problem = f"{dialect!r} is no dialect of {protocol.name}; there are {', '.join(protocol.dialects)}"
-        raise click.BadParameter(problem, param_hint="'--dialect'")
-    message = explain_bytes(protocol, data, direction, dialect, outcome.choices)
+    message = explain_bytes(given, outcome.choices)
     if message.result.best is None or not message.result.best.fits:
         outcome.flaws["malformed"] += 1
     return message
 
 
-def _replays(name: str, wanted: "Query", packet: "PacketName | None", outcome: Outcome) -> "Sequence[PairingReplay]":
+def _replays(name: str, what: "PairingName", outcome: Outcome) -> "Sequence[PairingReplay]":
     from mqpcap.listing.pairing_replay import replay_pairing
 
     try:
         with reading((name,), outcome) as (captures, meter):
-            replay = replay_pairing(captures, wanted, packet, outcome, meter)
+            replay = replay_pairing(captures, what.connection, what.packet, outcome, meter)
     except LookupError as error:
         outcome.unreadable.append((name, str(error)))
         return []

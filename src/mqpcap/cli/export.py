@@ -57,17 +57,13 @@ def export(
     """
     from pathlib import Path
 
-    from mqpcap.tables.export import check_local
+    from mqpcap.tables.export import check_export, check_local
 
-    if (out_dir is None) == (lake_dir is None):
-        raise click.UsageError("name either --out DIR or --append DIR")
+    is_selected = interface is not None or wanted is not None or allow_missing
+    check_export(out_dir is not None, lake_dir is not None, bool(finish or rebuild or remove), is_selected)
     if lake_dir is not None:
         check_local(lake_dir)
-        if interface is not None or wanted is not None or allow_missing:
-            raise click.UsageError("--append goes with files, without -i, a filter or --allow-missing")
         _append(inputs, Path(lake_dir), finish, rebuild, remove, Outcome(choices))
-    if finish or rebuild or remove:
-        raise click.UsageError("--finish, --rebuild and --remove go with --append")
     assert out_dir is not None
     check_local(out_dir)
 

@@ -4,7 +4,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import put, put_paragraph
-from mqpcap.cli.options import misuse_of
+from mqpcap.wording import misuse_of
 
 NAME_WIDTH = 26
 

@@ -11,13 +11,13 @@ from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wr
 from mqpcap.cli.options import (
     PACKET,
     common,
-    connection_query,
     field_lines,
     field_options,
     filter_options,
     time_options,
 )
 from mqpcap.cli.reading import finish, reading
+from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
 
 if TYPE_CHECKING:
@@ -61,14 +61,15 @@ def follow(
     the times between. ID is the message_id or correlation_id of a publish, or the key of a delivery. A delivery to the
     same subscription or connection is marked as again; to another one it is fan-out.
     """
-    from mqpcap.listing.connection_search import find_connection
+    from mqpcap.listing.connection_search import connection_query, find_connection
     from mqpcap.listing.line_times import is_utc, line_times
+    from mqpcap.listing.tracing import ONE_MESSAGE
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
     if message is not None or packet is not None:
         if raw or field_names or as_csv or name or wanted is not None or (message is not None and packet):
-            raise click.UsageError("--message or --at follows one message; it goes with --json, and with no selection")
+            raise MisuseError(ONE_MESSAGE)
         _trace(capture, message or packet, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
     fields = field_lines(field_names, header, as_csv, as_json)
     if name is not None:

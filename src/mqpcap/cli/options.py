@@ -6,16 +6,16 @@ Options that select messages, ``-Y`` and its shortcuts, become a single filter.
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
-from mqpcap.errors import CaptureError, QueryError, one_line
-from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices
+from mqpcap.errors import CaptureError, QueryError
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, checked_protocol
+from mqpcap.wording import misuse_of
 
 if TYPE_CHECKING:
     from mqpcap.decode.detection import DecodeAs
@@ -26,25 +26,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@contextmanager
-def misuse_of(option: str = "", column: str = "") -> Iterator[None]:
-    """A QueryError inside, which may say the column first, is misuse of the option; without it the error names it."""
-    try:
-        yield
-    except QueryError as error:
-        words = one_line(error)
-        raise click.UsageError(f"{option}: {words.removeprefix(f'{column}: ')}" if option else words) from None
-
-
-def connection_query(name: str, option: str) -> "Query":
-    """The messages of a connection: c7, IP:PORT of an end, a connection_id, or its number as tshark counts streams."""
-    from mqpcap.query import Comparison, of_tree
-
-    is_stream = option == "NAME" and re.fullmatch(r"\d{1,9}", name.strip())  # a connection_id is longer
-    with misuse_of(option, "connection"):
-        return of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # only new versions of click have one
@@ -82,7 +63,7 @@ def _decode_as(rule: str) -> "DecodeAs":
         raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq")
     if not 1 <= int(match[1]) <= 65535:
         raise ValueError(f"{match[1]} is no TCP port")
-    return DecodeAs(int(match[1]), protocol_name(match[2]))
+    return DecodeAs(int(match[1]), checked_protocol(match[2]))
 
 
 def _body_bytes(word: str) -> int | None:
@@ -133,18 +114,8 @@ def period_s(word: str) -> int:
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-def protocol_name(word: str) -> str:
-    """The protocol's name; raises ValueError, naming all, if there is none."""
-    from mqpcap.protocols import protocols
-
-    names = protocols()
-    if word.lower() not in names:
-        raise ValueError(f"{word!r} is no protocol; there are {', '.join(names)}")
-    return word.lower()
-
-
 def _protocol_names(text: str) -> list[str]:
-    return [protocol_name(word.strip()) for word in text.split(",")]
+    return [checked_protocol(word.strip()) for word in text.split(",")]
 
 
 def _packet_name(word: str) -> "PacketName":
@@ -260,8 +231,9 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
     @functools.wraps(command)
     def with_wanted(*args: Any, **kwargs: Any) -> R:
         given = {name: value for name in names if (value := kwargs.pop(name)) not in (None, False, ())}
-        bodies = kwargs.get("bodies")  # None: all of them
-        wanted = _query(given, bool(kwargs.get("utc")), bodies is None)
+        wanted = _query(given, bool(kwargs.get("utc")))
+        if wanted is not None:
+            wanted.check_bodies(kwargs.get("bodies"))
         if wanted is not None and wanted.needs_end:
             from mqpcap.capture import captures
             from mqpcap.reading import with_end
@@ -278,7 +250,7 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
     return decorated  # type: ignore[no-any-return]  # what click gives back is the function
 
 
-def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Query | None":
+def _query(given: Mapping[str, Any], utc: bool) -> "Query | None":
     if not given:
         return None
     from mqpcap.query import query, shortcut_queries
@@ -288,10 +260,7 @@ def _query(given: Mapping[str, Any], utc: bool, bodies_are_whole: bool) -> "Quer
     if "filter_text" in given:
         with misuse_of("-Y"):
             all_of.append(query(given["filter_text"], utc))
-    filter_query = functools.reduce(operator.and_, all_of)
-    if filter_query.needs_bodies and not bodies_are_whole:
-        raise click.UsageError("--grep and filters on bodies need whole bodies: leave --bodies out")
-    return filter_query
+    return functools.reduce(operator.and_, all_of)
 
 
 def field_options(command: Callable[P, R]) -> Callable[P, R]:

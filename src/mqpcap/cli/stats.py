@@ -21,76 +21,39 @@ from mqpcap.cli.options import (
     filter_options,
     flattened,
     form_options,
-    misuse_of,
     utc_option,
 )  # fmt: skip
 from mqpcap.cli.reading import finish, print_summary, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
+from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Outcome
 from mqpcap.statistics.report_columns import Cells, with_files
-from mqpcap.wording import plural
+from mqpcap.wording import misuse_of, plural
 
 if TYPE_CHECKING:
     from mqpcap.query import Query
     from mqpcap.statistics.reports import StatsReport
+    from mqpcap.statistics.stats_question import StatsQuestion
 
 METRICS = ("count", "bytes", "errors", "latency", "p50", "p95", "p99", "max")
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
-TALKERS_BY = (("host",), ("port",))
-"""Other groups of --talkers."""
+"""Words that a shell completes."""
 BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has all columns"
-MAX_NAMES = 4
-"""Names to group by."""
-
-
-def _metrics(word: str) -> tuple[str, ...]:
-    from mqpcap.statistics.reports import metric_names
-
-    with misuse_of("--metric"):
-        return metric_names(word.split(","))
-
-
-def _key_names(word: str) -> tuple[str, ...]:
-    """Up to four names: words of BY in any case, or names that filters know."""
-    words = [name.strip() for name in word.split(",")]
-    names = tuple(dict.fromkeys(name.lower() if name.lower() in BY else name for name in words))
-    if names in TALKERS_BY:
-        return names
-    if len(names) > MAX_NAMES:
-        raise ValueError(f"{len(names)} names; the most are {MAX_NAMES}")
-    if not set(names) <= set(BY):
-        from mqpcap.query.filter_columns import column
-
-        with misuse_of("--by"):
-            for name in names:
-                if name not in BY:
-                    column(name)
-    return names
-
-
-def _interval_ns(word: str) -> int:
-    from mqpcap.query.values import duration_ns
-
-    with misuse_of("--interval"):
-        interval_ns = duration_ns(word.strip())
-    if not interval_ns:
-        raise ValueError("an interval is longer than nothing")
-    return interval_ns
 
 
 @command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @input_options
 @click.option("--every", "every_s", type=PERIOD, metavar="TIME", help="With -i: write counts again every 5s.")
-@click.option("--by", "key_names", type=Parsed(_key_names), metavar="NAMES", shell_complete=one_of(BY),
+@click.option("--by", metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
-@click.option("--metric", "metrics", type=Parsed(_metrics), metavar="NAMES", shell_complete=one_of(METRICS),
+@click.option("--metric", metavar="NAMES", shell_complete=one_of(METRICS),
               help="Write only these of count,bytes,errors,latency,p50,p95,p99,max.")  # fmt: skip
-@click.option("--interval", "interval_ns", type=Parsed(_interval_ns), metavar="TIME",
+@click.option("--interval", metavar="TIME",
               help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
 @click.option("--reverse", is_flag=True, help="Sort the other way round.")
 @click.option("--having", metavar="TEST", help="Write only rows that match, as 'p95 > 5ms'.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Write only the first N rows.")
+@click.option("--top", type=int, metavar="N", help="Write only the first N rows.")
 @click.option("--producers", is_flag=True, help="Count what each client publishes, by topic.")
 @click.option("--consumers", is_flag=True, help="Count what each client requests and receives.")
 @click.option("--errors", is_flag=True, help="Count failures by request, code and text.")
@@ -111,7 +74,7 @@ def _interval_ns(word: str) -> int:
 @common
 def stats(
     inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None,
-    key_names: tuple[str, ...] | None, metrics: tuple[str, ...] | None, interval_ns: int | None, sort: str | None,
+    by: str | None, metric: str | None, interval: str | None, sort: str | None,
     reverse: bool, having: str | None, top: int | None, slowest: int | None, is_list: bool, form: Form | None,
     field_names: tuple[str, ...], header: bool, utc: bool, must_match: bool, wanted: "Query | None", choices: Choices,
     **asking: bool,
@@ -120,19 +83,21 @@ def stats(
     from mqpcap.capture import InputWait
     from mqpcap.statistics.chosen_rows import checked, chosen
     from mqpcap.statistics.counters import count_captures
+    from mqpcap.statistics.stats_question import StatsQuestion, checked_top
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
-    key_names, metrics = key_names or (), metrics or ()
-    _check(several, key_names, metrics, interval_ns, is_list, wanted is not None)
+    if len(several) > 1:
+        raise MisuseError(f"--{several[0]} and --{several[1]} exclude each other")
+    if is_list and several != ["deliveries"]:
+        raise MisuseError("--list goes with --deliveries")
     name = "delivery_list" if is_list else several[0] if several else None
-    report = _report(name, key_names, metrics, interval_ns, slowest or 0, form, utc)
+    asked, top = StatsQuestion.of_words(name, by, metric, interval, wanted is not None), checked_top(top)
+    report = _report(asked, slowest or 0, form, utc)
     with misuse_of("--fields"):
         chosen_columns(report.columns, field_names)
-    for option, words in (("--having", (having, None)), ("--sort", (None, sort))):
-        with misuse_of(option):
-            checked(report.columns, *words)
+    checked(report.columns, having, sort)
     check_sources(inputs, interface, bpf)
-    if every_s is not None and (interface is None or interval_ns is not None):
+    if every_s is not None and (interface is None or interval is not None):
         raise click.UsageError("--every goes with -i, without --interval")
     outcome = Outcome(choices, needs_match=must_match)
     form = form or ("tsv" if field_names else "text")
@@ -163,40 +128,18 @@ def stats(
     finish(outcome)
 
 
-def _report(
-    name: str | None, key_names: tuple[str, ...], metrics: tuple[str, ...], interval_ns: int | None, slowest: int,
-    form: Form | None, utc: bool,
-) -> "StatsReport":  # fmt: skip
+def _report(asked: "StatsQuestion", slowest: int, form: Form | None, utc: bool) -> "StatsReport":
     """A report by its name, or groups without one; on a terminal those over time have bars."""
     from mqpcap.statistics.bars import bars
-    from mqpcap.statistics.reports import stats_report
 
     width = width_of(sys.stdout)
-    if name is None and interval_ns is not None and form is None and width is not None:
+    if asked.name is None and asked.interval_ns is not None and form is None and width is not None:
         is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
-        report = bars(key_names, metrics or METRICS[:1], interval_ns, utc, width, is_ascii)  # more leave bars no room
-        return report if metrics else replace(report, more_notes=(BARS_NOTE,))
-    return stats_report(name, key_names or None, metrics, interval_ns, slowest)
+        metrics = asked.metrics or METRICS[:1]  # more leave bars no room
+        report = bars(asked.by or (), metrics, asked.interval_ns, utc, width, is_ascii)
+        return report if asked.metrics else replace(report, more_notes=(BARS_NOTE,))
+    return asked.report(slowest)
 
 
 def _ignore(read_bytes: int) -> None:
     """No progress is shown."""
-
-
-def _check(
-    several: Sequence[str], key_names: Sequence[str], metrics: Sequence[str], interval_ns: int | None, is_list: bool,
-    is_filtered: bool,
-) -> None:  # fmt: skip
-    """Ends with 2 where options exclude each other."""
-    if len(several) > 1:
-        raise click.UsageError(f"--{several[0]} and --{several[1]} exclude each other")
-    if several and (metrics or interval_ns is not None):
-        raise click.UsageError(f"--{several[0]} has columns of its own; it goes with neither --metric nor --interval")
-    if key_names in TALKERS_BY and several != ["talkers"]:
-        raise click.UsageError(f"--by {key_names[0]} goes with --talkers")
-    if several and several[0] not in ("producers", "consumers") and key_names and key_names not in TALKERS_BY:
-        raise click.UsageError(f"--{several[0]} has groups of its own; it does not go with --by")
-    if is_filtered and several and several[0] in ("talkers", "deliveries", "delays"):
-        raise click.UsageError(f"--{several[0]} counts whole connections; it goes with no filter")
-    if is_list and several != ["deliveries"]:
-        raise click.UsageError("--list goes with --deliveries")

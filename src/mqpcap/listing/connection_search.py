@@ -1,6 +1,7 @@
 """The connections that a filter selects, found by reading a capture once."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -22,7 +23,7 @@ from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
-from mqpcap.wording import endpoint, plural
+from mqpcap.wording import endpoint, misuse_of, plural
 
 MOST_NAMED = 8
 """Connections or files that a message names if several match."""
@@ -52,6 +53,25 @@ class SelectedConnection:
         """A filter for all of its messages."""
         tests = ("connection", str(self.id)), ("client", self.end("client")), ("server", self.end("server"))
         return reduce(and_, (of_tree(Comparison(name, "==", (value,))) for name, value in tests))
+
+
+def connection_query(name: str, option: str) -> Query:
+    """The messages of a connection: c7, IP:PORT of an end, a connection_id; alone also its number of tshark's streams.
+
+    Raises MisuseError.
+    """
+    is_stream = option == "NAME" and re.fullmatch(r"\d{1,9}", name.strip())  # a connection_id is longer
+    with misuse_of(option, "connection"):
+        return of_tree(Comparison("tcp.stream" if is_stream else "connection", "==", (name.strip(),)))
+
+
+def is_connection_name(text: str) -> bool:
+    """Whether a text that may be a filter is the name of a connection.
+
+    >>> [is_connection_name(x) for x in ("c2", "7", "[::1]:5555", "fq", "op==PING")]
+    [True, True, True, False, False]
+    """
+    return re.fullmatch(r"c?\d+|[\[\]\w.:]+:\d+", text.strip()) is not None
 
 
 def read_again(captures: Sequence[Capture]) -> None:

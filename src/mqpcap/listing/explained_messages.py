@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mqpcap.capture import Capture
-from mqpcap.listing.connection_search import MOST_NAMED
+from mqpcap.errors import MisuseError
+from mqpcap.listing.connection_search import MOST_NAMED, connection_query
 from mqpcap.listing.explanation import (
     Attempt,
     Explanation,
@@ -29,7 +30,8 @@ from mqpcap.listing.message_search import PacketSearch, PlaceSearch
 from mqpcap.listing.message_words import value_text
 from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
 from mqpcap.protocols import protocols
-from mqpcap.reading import Choices, Meter, Outcome
+from mqpcap.query import Query
+from mqpcap.reading import Choices, Meter, Outcome, checked_protocol
 from mqpcap.schema.protocol import Direction, MessageQueue
 from mqpcap.tables.json_lines import Json, json_object, json_time
 from mqpcap.tables.messages import SECRET
@@ -80,6 +82,71 @@ class StreamPlace:
     connection: str
     direction: Direction
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBytes:
+    """The bytes of a message, and how they are read."""
+
+    data: bytes
+    protocol: MessageQueue
+    direction: Direction | None
+    dialect: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairingName:
+    """A connection whose pairing is replayed; packet: only around a message."""
+
+    connection: Query
+    packet: PacketName | None
+
+
+def what_is_explained(
+    has_capture: bool, packet: "PacketName | str | int | None", pairing: str | None, connection: str | None,
+    direction: Direction | None, offset: int | None, hex: str | bytes | None, protocol: str | None,
+    dialect: str | None,
+) -> PacketName | StreamPlace | GivenBytes | PairingName:  # fmt: skip
+    """The message, bytes or pairing that ``explain`` is asked for. Raises MisuseError, which names options."""
+    if hex is not None:
+        if has_capture or (packet, pairing, connection, offset) != (None, None, None, None):
+            raise MisuseError("--hex stands for the capture; give it with --protocol, --direction and --dialect only")
+        return _given_bytes(hex, protocol, direction, dialect)
+    if protocol is not None or dialect is not None:
+        raise MisuseError("--protocol and --dialect go with --hex; in a capture the connection tells")
+    if not has_capture:
+        raise MisuseError("give a CAPTURE with --at, or --hex with --protocol")
+    name = packet if packet is None or isinstance(packet, PacketName) else PacketName.parsed(packet)
+    place = connection, direction, offset
+    if pairing is not None:
+        if place != (None, None, None):
+            raise MisuseError("--pairing names the connection; it goes with --at only")
+        return PairingName(connection_query(pairing, "--pairing"), name)
+    if name is not None and place == (None, None, None):
+        return name
+    if name is None and connection is not None and direction is not None and offset is not None:
+        connection_query(connection, "--connection")
+        return StreamPlace(connection, direction, offset)
+    raise MisuseError("name the message by --at PACKET, or by --connection, --direction and --offset together")
+
+
+def _given_bytes(hex: str | bytes, name: str | None, direction: Direction | None, dialect: str | None) -> GivenBytes:
+    try:
+        data = bytes.fromhex(re.sub(r"[\s:,_-]|0[xX]", "", hex)) if isinstance(hex, str) else hex
+    except ValueError:
+        raise MisuseError("--hex: it is no even number of hex digits") from None
+    if not data:
+        raise MisuseError("--hex: there are no bytes in it")
+    if name is None:
+        raise MisuseError(f"--hex needs --protocol; there are {', '.join(protocols())}")
+    try:
+        protocol = protocols()[checked_protocol(name)]
+    except ValueError as error:
+        raise MisuseError(str(error)) from None
+    if dialect is not None and dialect not in protocol.dialects:
+        known = ", ".join(protocol.dialects)
+        raise MisuseError(f"--dialect: {dialect!r} is no dialect of {protocol.name}; there are {known}")
+    return GivenBytes(data, protocol, direction, dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +274,10 @@ def _title(attempt: Attempt) -> str:
     return f"{names} ({attempt.direction}, dialect {attempt.dialect or 'by the connection'}, layout {attempt.layout})"
 
 
-def explain_bytes(
-    protocol: MessageQueue, data: bytes, direction: Direction | None, dialect: str | None, choices: Choices
-) -> ExplainedMessage:
+def explain_bytes(given: GivenBytes, choices: Choices) -> ExplainedMessage:
     """The explanation of the bytes of one message."""
-    result = explanation(protocol, data, direction, dialect)
+    protocol, data = given.protocol, given.data
+    result = explanation(protocol, data, given.direction, given.dialect)
     shows_all = choices.show_secrets or not holds_secrets(protocol)
     return ExplainedMessage(result, None, None if shows_all else secret_spans(protocol, data, result.best), choices)
 

@@ -53,6 +53,7 @@ _PAIRS = pa.schema(
 )
 Key = tuple[int, str, int]
 """Connection, direction and stream offset of a message."""
+ONE_MESSAGE = "--message or --at follows one message; it goes with --json, and with no selection"
 
 
 @dataclass(frozen=True, slots=True)

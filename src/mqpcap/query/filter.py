@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import true_mask
-from mqpcap.errors import QueryError
+from mqpcap.errors import MisuseError, QueryError
 from mqpcap.query import evaluation, grammar, prefilter
 from mqpcap.query.evaluation import BoundFilter, Condition, FilterInput, checked_pattern
 from mqpcap.query.filter_columns import ColumnSource, FilterColumn, bodies, column, names, numbers_by_name
@@ -85,6 +85,11 @@ class Query:
         """Whether the filter needs user payload."""
         field_sources = (source for source in self._sources if source.table not in ("messages", "exchanges"))
         return any((source.path, source.kind) in bodies(source.table) for source in field_sources)
+
+    def check_bodies(self, kept_bytes: int | None) -> None:
+        """Raises MisuseError if the filter needs user payload of which only some bytes are kept; None: all are."""
+        if self.needs_bodies and kept_bytes is not None:
+            raise MisuseError("--grep and filters on bodies need whole bodies: leave --bodies out")
 
     @property
     def needs_end(self) -> bool:

@@ -6,14 +6,14 @@ In: values by word. Out: a `Query` for each word; all of them must match. Called
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mqpcap.errors import QueryError, one_line
+from mqpcap.errors import MisuseError
 from mqpcap.query.filter import Query, of_tree
 from mqpcap.query.grammar import Comparison
 from mqpcap.query.values import Moment, moment
+from mqpcap.wording import misuse_of
 
 _ANY_OF = ("protocol", "op", "client", "server", "connection")
 _TESTS: Mapping[str, Callable[[Any], list[tuple[Any, ...]]]] = {
@@ -32,7 +32,7 @@ _SEVERAL = (*_ANY_OF, "topic", "grep")
 
 
 def shortcut_queries(values: Mapping[str, Any], utc: bool = False) -> list[Query]:
-    """A filter for each word; together they select the messages. ``utc``: times of day are in UTC. Raises QueryError.
+    """A filter for each word; together they select the messages. ``utc``: times of day are in UTC. Raises MisuseError.
 
     >>> [query.needs_bodies for query in shortcut_queries({"op": "PUB*", "grep": "error"})]
     [False, True]
@@ -40,22 +40,18 @@ def shortcut_queries(values: Mapping[str, Any], utc: bool = False) -> list[Query
     values = {name: x for name, x in values.items() if x not in (None, False, (), [])}
     given = {name: [x] if name in _SEVERAL and isinstance(x, str) else x for name, x in values.items()}
     if "unanswered" in given and "slower_than" in given:
-        raise QueryError("--unanswered and --slower-than exclude each other: no answer, no latency")
+        raise MisuseError("--unanswered and --slower-than exclude each other: no answer, no latency")
     tests = [(name, Comparison(*test)) for name in _TESTS if name in given for test in _TESTS[name](given[name])]
     queries = []
     for name, test in (*tests, *_times(given, utc)):
-        with _naming(name, test.name):
+        with misuse_of(_option(name), test.name):
             queries.append(of_tree(test, utc))
     return queries
 
 
-@contextmanager
-def _naming(word: str, column: str = "") -> Iterator[None]:
-    """A QueryError inside, which may name the column first, names the word instead."""
-    try:
-        yield
-    except QueryError as error:
-        raise QueryError(f"--{word.replace('_', '-')}: {one_line(error).removeprefix(f'{column}: ')}") from None
+def _option(word: str) -> str:
+    """The option of the commands for a word."""
+    return f"--{word.replace('_', '-')}"
 
 
 def _any_of(name: str, words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
@@ -77,7 +73,7 @@ def _times(given: Mapping[str, Any], utc: bool) -> Iterator[tuple[str, Compariso
     since: Moment | None = None
     for name, relation in (("since", ">="), ("until", "<")):
         if name in given:
-            with _naming(name):
+            with misuse_of(_option(name)):
                 when = moment(given[name].strip(), utc)
             if since is not None and when.origin == "begin":
                 when = since.later(when.ns)
@@ -85,6 +81,6 @@ def _times(given: Mapping[str, Any], utc: bool) -> Iterator[tuple[str, Compariso
                 when = when.next_day()
             is_comparable = since is not None and (when.origin, when.utc) == (since.origin, since.utc)
             if since is not None and is_comparable and when.time_ns(0) <= since.time_ns(0):
-                raise QueryError("--until is not later than --since: nothing is between them")
+                raise MisuseError("--until is not later than --since: nothing is between them")
             since = when
             yield name, Comparison("ts", relation, (when,))

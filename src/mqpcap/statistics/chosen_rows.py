@@ -12,6 +12,7 @@ from mqpcap.errors import QueryError
 from mqpcap.query.grammar import Comparison, Logic, Tree, parsed
 from mqpcap.query.values import duration_ns, integer
 from mqpcap.statistics.report_columns import Cells, Column
+from mqpcap.wording import misuse_of
 
 SHORT_NAMES = {
     **{name: f"latency_{name}_ns" for name in ("p50", "p95", "p99", "max")}, "count": "messages",
@@ -45,11 +46,13 @@ def chosen(
 
 
 def checked(columns: Sequence[Column], having: str | None, sort: str | None) -> None:
-    """Raises QueryError if the test or the column is none of this report, before anything is read."""
-    if sort is not None:
-        named_column(columns, sort)
+    """Raises MisuseError if the test or the column is none of this report, before anything is read."""
     if having is not None:
-        _is_true(parsed(having), columns, {})
+        with misuse_of("--having"):
+            _is_true(parsed(having), columns, {})
+    if sort is not None:
+        with misuse_of("--sort"):
+            named_column(columns, sort)
 
 
 def named_column(columns: Sequence[Column], name: str) -> Column:

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from mqpcap import __version__
 from mqpcap.capture.inputs import is_remote
-from mqpcap.errors import OutputError
+from mqpcap.errors import MisuseError, OutputError
 from mqpcap.records import dataclass
 from mqpcap.tables.parquet import (
     MAX_BUFFERED_BYTES,
@@ -114,6 +114,20 @@ def check_local(folder: str) -> None:
         raise OutputError(
             f"{redacted_uri(folder)} is no path of this machine; mqpcap spark export --out writes to stores"
         )
+
+
+def check_export(to_tables: bool, to_lake: bool, of_lakes: bool, is_selected: bool) -> None:
+    """Raises MisuseError if an export is not asked for one thing.
+
+    to_tables, to_lake: --out, --append. of_lakes: --finish, --rebuild or --remove. is_selected: -i, a filter or
+    --allow-missing.
+    """
+    if to_tables == to_lake:
+        raise MisuseError("name either --out DIR or --append DIR")
+    if to_lake and is_selected:
+        raise MisuseError("--append goes with files, without -i, a filter or --allow-missing")
+    if to_tables and of_lakes:
+        raise MisuseError("--finish, --rebuild and --remove go with --append")
 
 
 class Export(RowFiles):

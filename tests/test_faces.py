@@ -1,0 +1,182 @@
+"""A matrix: the command and the call of the same name, with the same words, give the same rows or the same refusal.
+
+Each case is a call; the words of the command are made of it. What is refused is refused on both faces by one sentence.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from running import ROOT, objects, run
+
+import mqpcap
+from mqpcap.listing.field_lines import json_line
+from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
+
+QOS1 = "pcaps/blipmq/qos1.pcap"
+ERRORS = "pcaps/blipmq/errors.pcap"
+CORE = "pcaps/flymq/core.pcap"
+LOST = "pcaps/faults/blipmq_lost.pcap"
+HELLO = "00 00 00 05 01 00 00 00 07"
+SELECTIONS: tuple[dict[str, Any], ...] = (
+    {"op": "PUB*"}, {"op": ["poll", "PING"]}, {"topic": "q*"}, {"client": "127.0.0.1:39290"}, {"server": ":5555"},
+    {"connection": "c2"}, {"connection": ["c2", "c3"]}, {"protocol": "BlipMQ"}, {"status": "error"},
+    {"grep": "first"}, {"since": "+1s"}, {"since": "-1s"}, {"until": "+1s"}, {"since": "+1s", "until": "+1s"},
+    {"flawed": True}, {"unanswered": True}, {"slower_than": "40ms"}, {"slower_than": "0.04"},
+    {"filter": "latency > 40ms"}, {"filter": 'body contains "first"'}, {"filter": "topic == q1", "op": "POLL"},
+    {"filter": "frame.time_relative > 1"}, {"filter": "tcp.stream == 1"},
+    # refused
+    {"filter": "op = = x"}, {"filter": "nothing == 1"}, {"since": "noon"}, {"slower_than": "soon"},
+    {"unanswered": True, "slower_than": "1s"}, {"client": "nobody"}, {"connection": "z9"},
+    {"grep": "first", "bodies": "none"}, {"filter": 'body contains "x"', "bodies": "none"},
+)  # fmt: skip
+"""The words that commands and calls with a filter take."""
+CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    *(("show", (QOS1,), words) for words in SELECTIONS),
+    *(("stats", (QOS1,), words) for words in SELECTIONS),
+    *(("diff", (QOS1, ERRORS), words) for words in SELECTIONS[::7]),
+    *(("show", (CORE,), words) for words in ({"bodies": "none"}, {"bodies": 3}, {"bodies": "full"}, {"bodies": 0},
+                                             {"show_secrets": True})),
+    *(("stats", (QOS1,), words) for words in (
+        {}, {"by": "op"}, {"by": "OP,topic"}, {"by": ["op", "blipmq.qos"]}, {"by": "connection"}, {"by": "state"},
+        {"metric": "count"}, {"metric": ["latency", "errors"]}, {"metric": "p99"}, {"metric": "P50,max"},
+        {"interval": "1s"}, {"interval": "500ms", "by": "op"}, {"sort": "p95"}, {"sort": "messages", "reverse": True},
+        {"having": "messages > 20"}, {"top": 2}, {"by": "op", "sort": "op", "top": 3}, {"reverse": True},
+        {"decode_as": {5555: "BlipMQ"}}, {"decode_as": {5555: "fq"}}, {"max_memory_bytes": 1 << 21}, {"jobs": 2},
+        # refused
+        {"by": "colour"}, {"by": "host"}, {"by": "op,topic,client,server,name"}, {"metric": "speed"},
+        {"interval": "0s"}, {"interval": "soon"}, {"sort": "colour"}, {"having": "colour > 1"}, {"having": "> 1"},
+        {"top": 0}, {"top": -1},
+    )),
+    *(("stats", (ERRORS, report), words) for report in (
+        "producers", "consumers", "errors", "talkers", "connections", "deliveries", "delivery_list", "delays",
+        "slowest",
+    ) for words in ({}, {"op": "PUBLISH"}, {"by": "op"}, {"metric": "count"}, {"interval": "1s"}, {"top": 1})),
+    *(("stats", (QOS1, "talkers"), {"by": by}) for by in ("host", "port", "host,port")),
+    *(("follow", (QOS1, name), {}) for name in ("c2", "2", "127.0.0.1:39290", "c99", "99")),
+    *(("follow", (QOS1,), words) for words in ({"connection": "c2"}, {"filter": "connection == c2"}, {"op": "AUTH"})),
+    *(("trace", (QOS1,), words) for words in ({"at": 12}, {"at": "#12"}, {"message": "1"}, {"at": 4}, {"at": 99_999},
+                                              {"message": "none"}, {"message": "1", "at": 12})),
+    *(("explain", (QOS1,), words) for words in (
+        {"at": 12}, {"at": "#12"}, {"at": "qos1.pcap#12"}, {"connection": "c1", "direction": "c2s", "offset": 55},
+        {"connection": "127.0.0.1:39290", "direction": "s2c", "offset": 0}, {"pairing": "c1"},
+        {"pairing": "c1", "at": 12}, {"at": 12, "bodies": "none"}, {"at": 8, "show_secrets": True},
+        # refused
+        {}, {"at": 9999}, {"at": 1}, {"connection": "c1"}, {"connection": "c1", "at": 12}, {"pairing": "c99"},
+        {"pairing": "c1", "connection": "c1"}, {"pairing": "z"}, {"hex": HELLO, "protocol": "blipmq"},
+        {"at": 12, "protocol": "blipmq"}, {"at": 12, "dialect": "v1"}, {"pairing": "c1", "at": 9999},
+    )),
+    *(("explain", (), words) for words in (
+        {"hex": HELLO, "protocol": "BlipMQ"}, {"hex": HELLO.replace(" ", ":"), "protocol": "blipmq"},
+        {"hex": HELLO, "protocol": "blipmq", "direction": "c2s"}, {"hex": HELLO, "protocol": "blipmq", "dialect": "v1"},
+        # refused
+        {}, {"at": 12}, {"hex": HELLO}, {"hex": HELLO, "protocol": "nats"}, {"hex": "0", "protocol": "blipmq"},
+        {"hex": "", "protocol": "blipmq"}, {"hex": HELLO, "protocol": "blipmq", "dialect": "zz"},
+    )),
+    *(("info", (path,), words) for path in (QOS1, LOST) for words in ({}, {"decode_as": {5555: "blipmq"}})),
+    *(("export", (QOS1,), words) for words in (
+        {"out": True}, {"out": True, "op": "POLL"}, {"out": True, "grep": "first"}, {"out": True, "bodies": "none"},
+        # refused
+        {}, {"out": True, "grep": "first", "bodies": "none"}, {"append": True, "filter": "op == POLL"},
+        {"append": True, "op": "POLL"}, {"out": True, "append": True}, {"out": True, "finish": True},
+        {"out": True, "rebuild": True}, {"out": True, "remove": ["a"]}, {"out": True, "filter": "x y"},
+    )),
+    *(("extract", (QOS1,), words) for words in (
+        {"op": "PING"}, {"op": "PING", "connections": True}, {"filter": "packet == 12"}, {"topic": "nothing"},
+        {"connection": "c99"}, {"filter": "x y"},
+    )),
+)  # fmt: skip
+OPTIONS = {"filter": "-Y", "max_memory_bytes": "--max-memory", "pairing": "--pairing", "message": "--message"}
+
+
+def words_of(command: str, given: tuple[Any, ...], words: Mapping[str, Any]) -> list[str]:
+    """The words of a command line for a call."""
+    line: list[str] = []
+    if command == "stats" and len(given) > 1:
+        report = given[1]
+        line += {"delivery_list": ["--deliveries", "--list"], "slowest": ["--slowest", "10"]}.get(
+            report, [f"--{report}"]
+        )
+        given = given[:1]
+    for name, value in words.items():
+        option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+        if name == "decode_as":
+            line += [word for port, protocol in value.items() for word in ("-d", f"tcp.port=={port},{protocol}")]
+        elif name in ("by", "metric") and isinstance(value, list):
+            line += [option, ",".join(value)]
+        elif isinstance(value, list):
+            line += [word for item in value for word in (option, item)]
+        else:
+            line += [option] if value is True else [option, str(value)]
+    return [{"trace": "follow"}.get(command, command), *given, *line]
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json_text(value))
+
+
+def message_rows(rows: Iterator[Any]) -> list[Any]:
+    return [json.loads(json_line(row)) for row in rows]
+
+
+VALUES: Mapping[str, Callable[[Any], list[Any]]] = {
+    "show": message_rows,
+    "stats": lambda table: [as_json(json_object(row)) for row in table.to_pylist()],
+    "diff": lambda comparison: [as_json(comparison.as_json())],
+    "follow": lambda followed: message_rows(followed.messages),
+    "trace": lambda traces: [as_json(part) for trace in traces for part in trace.as_json()],
+    "explain": lambda value: [as_json(x.as_json()) for x in (value if isinstance(value, list) else [value])],
+    "info": lambda reports: [as_json(with_exact_numbers(x.as_json())) for x in reports],
+}
+"""The objects of ``--json``, of a call's value."""
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def refusal(call: Callable[[], Any]) -> tuple[str | None, Any]:
+    """Why a call is refused, or its value."""
+    try:
+        return None, call()
+    except (mqpcap.MqpcapError, LookupError, ValueError, TypeError) as error:
+        return str(error), None
+
+
+@pytest.mark.parametrize(("command", "given", "words"), CASES, ids=[f"{x[0]} {x[1][1:]} {x[2]}"[:90] for x in CASES])
+def test_both_faces_are_one(command: str, given: tuple[Any, ...], words: dict[str, Any], tmp_path: Path) -> None:
+    ours, theirs = ({**words} for _ in range(2))
+    for name in ("out", "append"):
+        if words.get(name) or (name == "out" and command == "extract"):
+            ours[name], theirs[name] = str(tmp_path / f"call-{name}"), str(tmp_path / f"command-{name}")
+    line = words_of(command, given, theirs)
+    line += ["--json"] if command in VALUES else []
+
+    refused, values = refusal(lambda: (VALUES.get(command) or id)(getattr(mqpcap, command)(*given, **ours)))
+    ended = run(*line, "-q")
+
+    if refused is not None:
+        last = ended.stderr.splitlines()[-1].removeprefix("mqpcap: ")
+        assert (ended.exit_code > 0, last) == (True, refused) or (ended.exit_code, last) == (
+            1,
+            f"{given[0]}: {refused}",
+        )
+        assert not list(tmp_path.iterdir())
+        return
+    assert ended.exit_code == 0, ended.stderr
+    if command == "export":
+        assert tables_of(ours) == tables_of(theirs)
+    elif command == "extract":
+        assert Path(ours["out"]).read_bytes() == Path(theirs["out"]).read_bytes()
+    else:
+        printed: Any = objects(ended)
+        assert values == (printed[0]["captures"] if command == "info" else printed)
+
+
+def tables_of(words: Mapping[str, Any]) -> dict[str, list[Any]]:
+    folder = Path(words["out"])
+    return {x.name: pq.read_table(x).to_pylist() for x in sorted(folder.iterdir()) if x.is_dir()}
