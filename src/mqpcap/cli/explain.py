@@ -61,15 +61,15 @@ def explain(
 
     outcome = Outcome(choices)
     results: Sequence[ExplainedMessage | PairingReplay]
-    what = what_is_explained(
+    subject = what_is_explained(
         capture is not None, packet, pairing, connection, direction, offset, hex_text, protocol, dialect
     )
-    if isinstance(what, GivenBytes):
-        results = [_of_bytes(what, outcome)]
-    elif isinstance(what, PairingName):
-        results = _replays(str(capture), what, outcome)
+    if isinstance(subject, GivenBytes):
+        results = [_of_bytes(subject, outcome)]
+    elif isinstance(subject, PairingName):
+        results = _replays(str(capture), subject, outcome)
     else:
-        results = _captured(str(capture), what, outcome)
+        results = _captured(str(capture), subject, outcome)
     if as_json:
         put_lines(json_text(result.as_json()) for result in results)
     else:
@@ -89,12 +89,12 @@ def _of_bytes(given: "GivenBytes", outcome: Outcome) -> "ExplainedMessage":
     return message
 
 
-def _replays(name: str, what: "PairingName", outcome: Outcome) -> "Sequence[PairingReplay]":
+def _replays(name: str, subject: "PairingName", outcome: Outcome) -> "Sequence[PairingReplay]":
     from mqpcap.listing.pairing_replay import replay_pairing
 
     try:
         with reading((name,), outcome) as (captures, meter):
-            replay = replay_pairing(captures, what.connection, what.packet, outcome, meter)
+            replay = replay_pairing(captures, subject.connection, subject.packet, outcome, meter)
     except LookupError as error:
         outcome.unreadable.append((name, str(error)))
         return []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
-from mqpcap.errors import CaptureError, QueryError
+from mqpcap.errors import CaptureError, QueryError, one_line
 from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, checked_protocol
 from mqpcap.wording import misuse_of
 

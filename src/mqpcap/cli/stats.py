@@ -44,7 +44,7 @@ BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has a
 @command(epilog="Example: mqpcap stats --by op,topic pcaps/flymq/core.pcap")
 @input_options
 @click.option("--every", "every_s", type=PERIOD, metavar="TIME", help="With -i: write counts again every 5s.")
-@click.option("--by", metavar="NAMES", shell_complete=one_of(BY),
+@click.option("--by", "key_names", metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
 @click.option("--metric", metavar="NAMES", shell_complete=one_of(METRICS),
               help="Write only these of count,bytes,errors,latency,p50,p95,p99,max.")  # fmt: skip
@@ -74,7 +74,7 @@ BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has a
 @common
 def stats(
     inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None,
-    by: str | None, metric: str | None, interval: str | None, sort: str | None,
+    key_names: str | None, metric: str | None, interval: str | None, sort: str | None,
     reverse: bool, having: str | None, top: int | None, slowest: int | None, is_list: bool, form: Form | None,
     field_names: tuple[str, ...], header: bool, utc: bool, must_match: bool, wanted: "Query | None", choices: Choices,
     **asking: bool,
@@ -91,7 +91,7 @@ def stats(
     if is_list and several != ["deliveries"]:
         raise MisuseError("--list goes with --deliveries")
     name = "delivery_list" if is_list else several[0] if several else None
-    asked, top = StatsQuestion.of_words(name, by, metric, interval, wanted is not None), checked_top(top)
+    asked, top = StatsQuestion.of_words(name, key_names, metric, interval, wanted is not None), checked_top(top)
     report = _report(asked, slowest or 0, form, utc)
     with misuse_of("--fields"):
         chosen_columns(report.columns, field_names)
@@ -136,7 +136,7 @@ def _report(asked: "StatsQuestion", slowest: int, form: Form | None, utc: bool) 
     if asked.name is None and asked.interval_ns is not None and form is None and width is not None:
         is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
         metrics = asked.metrics or METRICS[:1]  # more leave bars no room
-        report = bars(asked.by or (), metrics, asked.interval_ns, utc, width, is_ascii)
+        report = bars(asked.key_names or (), metrics, asked.interval_ns, utc, width, is_ascii)
         return report if asked.metrics else replace(report, more_notes=(BARS_NOTE,))
     return asked.report(slowest)
 

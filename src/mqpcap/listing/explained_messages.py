@@ -144,8 +144,8 @@ def _given_bytes(hex: str | bytes, name: str | None, direction: Direction | None
     except ValueError as error:
         raise MisuseError(str(error)) from None
     if dialect is not None and dialect not in protocol.dialects:
-        known = ", ".join(protocol.dialects)
-        raise MisuseError(f"--dialect: {dialect!r} is no dialect of {protocol.name}; there are {known}")
+        dialects = ", ".join(protocol.dialects)
+        raise MisuseError(f"--dialect: {dialect!r} is no dialect of {protocol.name}; there are {dialects}")
     return GivenBytes(data, protocol, direction, dialect)
 
 
@@ -307,9 +307,9 @@ def explain_captured(
         misses.insert(0 if search.places else len(misses), search.miss)
     misses = misses or ([f"there is no file {place.file}"] if isinstance(place, PacketName) else [])
     if isinstance(place, PacketName) and len(holders := list(dict.fromkeys(holders))) > 1:
-        rest = ", ..." if len(holders) > MOST_NAMED else ""
+        dots = ", ..." if len(holders) > MOST_NAMED else ""
         outcome.notes.append(
-            f"{plural(len(holders), 'file')} have a packet {place.number}: {', '.join(holders[:MOST_NAMED])}{rest}; "
+            f"{plural(len(holders), 'file')} have a packet {place.number}: {', '.join(holders[:MOST_NAMED])}{dots}; "
             f"--at {holders[0]}#{place.number} names one"
         )
     rows.sort(key=lambda row: row.order)

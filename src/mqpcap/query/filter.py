@@ -87,7 +87,7 @@ class Query:
         return any((source.path, source.kind) in bodies(source.table) for source in field_sources)
 
     def check_bodies(self, kept_bytes: int | None) -> None:
-        """Raises MisuseError if the filter needs user payload of which only some bytes are kept; None: all are."""
+        """Raises MisuseError if the filter needs user payload, and bodies are cut to a length (None: whole bodies)."""
         if self.needs_bodies and kept_bytes is not None:
             raise MisuseError("--grep and filters on bodies need whole bodies: leave --bodies out")
 

@@ -73,18 +73,18 @@ class StatsQuestion:
     """A report by its name, or groups without one."""
 
     name: str | None
-    by: tuple[str, ...] | None
+    key_names: tuple[str, ...] | None
     metrics: tuple[str, ...]
     interval_ns: int | None
 
     @classmethod
     def of_words(
-        cls, name: str | None, by: Words, metric: Words, interval: str | None, is_filtered: bool
+        cls, name: str | None, keys: Words, metric: Words, interval: str | None, is_filtered: bool
     ) -> "StatsQuestion":
         """The question in words. Raises MisuseError if they exclude each other, or one is no word that there is."""
         with misuse_of("--metric"):
             metrics = metric_names(_listed(metric or ()))
-        question = cls(name, key_names(by), metrics, interval_ns(interval))
+        question = cls(name, key_names(keys), metrics, interval_ns(interval))
         question._check(is_filtered)
         return question
 
@@ -92,13 +92,13 @@ class StatsQuestion:
         name = {"delivery_list": "deliveries"}.get(self.name or "", self.name)
         if name is not None and (self.metrics or self.interval_ns is not None):
             raise MisuseError(f"--{name} has columns of its own; it goes with neither --metric nor --interval")
-        if self.by in TALKERS_BY and name != "talkers":
-            raise MisuseError(f"--by {self.by[0]} goes with --talkers")
-        if name not in (None, *WITH_GROUPS) and self.by and self.by not in TALKERS_BY:
+        if self.key_names in TALKERS_BY and name != "talkers":
+            raise MisuseError(f"--by {self.key_names[0]} goes with --talkers")
+        if name not in (None, *WITH_GROUPS) and self.key_names and self.key_names not in TALKERS_BY:
             raise MisuseError(f"--{name} has groups of its own; it does not go with --by")
         if is_filtered and name in OF_CONNECTIONS:
             raise MisuseError(f"--{name} counts whole connections; it goes with no filter")
 
     def report(self, max_rows: int) -> StatsReport:
         """The report that answers; ``max_rows`` of the slowest requests."""
-        return stats_report(self.name, self.by, self.metrics, self.interval_ns, max_rows)
+        return stats_report(self.name, self.key_names, self.metrics, self.interval_ns, max_rows)
