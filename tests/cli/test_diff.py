@@ -92,6 +92,15 @@ def test_a_capture_that_lost_bytes_is_not_to_be_trusted() -> None:
     assert "\nfaster (not to be trusted): 1 operation\n" in text
 
 
+def test_malformed_messages_take_no_trust_away() -> None:
+    """All bytes were captured: more than 1 % of them are in malformed messages."""
+    path = "pcaps/flymq/malformed.pcap"
+    found = compared("--all", path, path)
+
+    assert (found["a"]["missing_percent"], found["a"]["loss_percent"] > 1) == (0, True)
+    assert "not to be trusted" not in {row["judgement"] for name in ("operations", "topics") for row in found[name]}
+
+
 def test_latencies_of_clients_are_not_compared(tmp_path: Path) -> None:
     """Other operations take other times: 20 slow PINGs instead of quick ones."""
     before, after = ping_captures(tmp_path, [2] * 20, [4] * 20)
@@ -124,16 +133,16 @@ def test_text_has_a_section_for_each_kind_of_change() -> None:
     found = sections(run("-q", CORE, FETCH).stdout)
 
     assert list(found) == [
-        "new: 2 operations, 1 topic", "gone: 3 operations, 4 topics", "more: 1 operation",
-        "too few to judge: 2 operations, 1 topic", "alike: 1 topic, 1 client",
+        "new: 2 operations, 1 topic", "gone: 3 operations, 5 topics", "more: 1 operation",
+        "too few to judge: 2 operations, 1 topic", "alike: 1 client",
     ]  # fmt: skip
     new, _, more, few, alike = found.values()
     assert [row[:5] for row in new] == [
         ["operation", "flymq", "FETCH", "38", "2"], ["operation", "flymq", "FETCH_BINARY", "6", "0"],
-        ["topic", "flymq", "events", "73", "1"],
+        ["topic", "flymq", "events", "96", "1"],
     ]  # fmt: skip
     assert [row[:6] for row in more] == [["operation", "flymq", "PRODUCE", "18", "->", "50"]]
-    assert ["topic", "flymq", "no-such-topic", "2", "->", "1", "1", "-", "-", "-"] in few
+    assert ["topic", "flymq", "no-such-topic", "4", "->", "2", "1", "-", "-", "-"] in few
     assert alike == []
 
 

@@ -74,6 +74,10 @@ def test_slower_takes_a_ratio_and_a_difference(before_ns: int, after_ns: int, wa
     assert words(row(before_ns), row(after_ns)) == wanted
 
 
+def test_slower_by_the_median_and_faster_by_the_95th_percentile_is_mixed() -> None:
+    assert words(row(90 * MS, p50_ns=MS), row(9 * MS, p50_ns=9 * MS)) == ("mixed",)
+
+
 @pytest.mark.parametrize(("before", "after"), [(19, 20), (20, 19), (0, 20)])
 def test_of_few_answers_nothing_is_said(before: int, after: int) -> None:
     """Without any there is no percentile."""

@@ -1,12 +1,14 @@
 """Groups by any field: nothing is lost, and what ordinary groups count is counted alike."""
 
 from collections import Counter
+from pathlib import Path
 
+import made_flymq
 import pytest
 
 import mqpcap
 from mqpcap.errors import QueryError
-from mqpcap.statistics.field_groups import FieldGroups
+from mqpcap.statistics.groups import Groups
 
 CAPTURES = ("pcaps/fq/session.pcap", "pcaps/flymq/core.pcap", "pcaps/blipmq/qos1.pcap", "pcaps/kokaq/doc_session.pcap",
             "pcaps/msgq/split_session.pcap", "pcaps/faults/flymq_lost.pcap")  # fmt: skip
@@ -66,13 +68,27 @@ def test_wiresharks_stream_is_a_group() -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(QueryError):
-        FieldGroups(["nope.nope"])
+        Groups(["nope.nope"])
 
 
 def test_messages_beyond_the_bound_count_without_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mqpcap.statistics import field_groups
+    from mqpcap.statistics import groups
 
-    monkeypatch.setattr(field_groups, "MAX_PENDING_REPLIES", 10)
+    monkeypatch.setattr(groups, "MAX_PENDING_REPLIES", 10)
     totals = _totals("pcaps/flymq/core.pcap", "state")
 
     assert (totals["messages"], totals["bytes"]) == (60, 20_104)
+
+
+def test_a_reply_counts_in_the_topic_of_its_request(tmp_path: Path) -> None:
+    """FlyMQ's replies to FETCH name no topic; ``-Y`` and intervals count them there, too."""
+    calls = [*made_flymq.produce("orders", b"x" * 500, 0), *made_flymq.fetch("orders", 0, b"x" * 500)]
+    path = made_flymq.capture(tmp_path / "made.pcap", [*calls, *made_flymq.fetch("other", 0)])
+    sizes = [len(data) for _, data in calls]
+
+    for options in ({}, {"interval": "1h"}, {"filter": "protocol == flymq"}, {"by": ["topic", "flymq.success"]}):
+        rows = mqpcap.stats(path, **{"by": ["topic"], **options}).to_pylist()
+
+        found = {row["topic"]: (row["messages"], row["messages_s2c"], row["bytes"]) for row in rows}
+        assert found["orders"] == (4, 2, sum(sizes)), options
+        assert set(found) == {"orders", "other"}, options

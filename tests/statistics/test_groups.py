@@ -23,7 +23,7 @@ SAMPLES = (
 
 
 def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[GroupRow]:
-    counter = Groups((by,), errors=errors)
+    counter = Groups((by,), pairs=errors)
     tables = OPTIONAL_TABLES if errors else frozenset()
     counters = Counters(counter, without=() if errors else ("exchanges",))
     (capture,) = captures([str(PCAPS / name)]).captures
@@ -39,7 +39,7 @@ def test_the_columns_that_are_read_are_enough(name: str, errors: bool) -> None:
     for by in OF_MESSAGES:
         whole = counted(name, by, errors, None)
 
-        assert whole and counted(name, by, errors, Groups((by,), errors=errors).columns) == whole, by
+        assert whole and counted(name, by, errors, Groups((by,), pairs=errors).columns) == whole, by
 
 
 @pytest.mark.parametrize("name", SAMPLES)

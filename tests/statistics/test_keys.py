@@ -39,7 +39,7 @@ def test_ends_of_a_message_are_client_and_server_whoever_sent_it() -> None:
     six = {"src_ip": "2001:db8::1", "src_port": 40001, "dst_ip": "2001:db8::2", "dst_port": 9092}
     rows = ({"direction": "c2s"}, {"direction": "s2c"}, six)
 
-    assert values(OF_MESSAGES, "client", "messages", *rows) == ["10.0.0.1", "10.0.0.1", "2001:db8::1"]
+    assert values(OF_MESSAGES, "client_ip", "messages", *rows) == ["10.0.0.1", "10.0.0.1", "2001:db8::1"]
     assert values(OF_MESSAGES, "server", "messages", *rows) == ["10.0.0.2:5555"] * 2 + ["[2001:db8::2]:9092"]
     assert values(OF_MESSAGES, "connection", "messages", *rows) == ["10.0.0.1:40000"] * 2 + ["[2001:db8::1]:40001"]
 
@@ -48,7 +48,7 @@ def test_ends_of_an_exchange_are_those_of_its_columns() -> None:
     one = {"client_ip": "10.0.0.9", "client_port": 65535, "server_ip": "::1", "server_port": 80}
     two = {"client_ip": "10.0.0.8", "client_port": 0, "server_ip": "::1", "server_port": 80}
 
-    assert values(OF_EXCHANGES, "client", "exchanges", one, two) == ["10.0.0.9", "10.0.0.8"]
+    assert values(OF_EXCHANGES, "client_ip", "exchanges", one, two) == ["10.0.0.9", "10.0.0.8"]
     assert values(OF_EXCHANGES, "connection", "exchanges", one, two) == ["10.0.0.9:65535", "10.0.0.8:0"]
     assert values(OF_EXCHANGES, "server", "exchanges", one, two) == ["[::1]:80"] * 2
     asks = ({"request_direction": "s2c"}, {"request_direction": "c2s"})

@@ -11,6 +11,7 @@ import mqpcap
 from mqpcap.statistics import lists
 from mqpcap.statistics.groups import OTHER
 from mqpcap.statistics.lists import ERROR_TEXT_LENGTH, DeliveriesByTopic, Errors, Slowest, Talkers
+from mqpcap.tables.output import Output
 
 
 @given(st.lists(st.lists(st.none() | st.integers(0, 6), max_size=6), max_size=5), st.integers(0, 5))
@@ -75,7 +76,7 @@ def test_an_error_without_a_request_is_its_own_once_the_capture_ends() -> None:
 
 def test_errors_that_are_not_counted_count_with_a_request_that_is() -> None:
     made = Errors()
-    made.take_unfiltered(rows_of("messages", error(0), error(40)))
+    made.take_unfiltered(Output("messages", rows_of("messages", error(0), error(40))))
     made.take_exchanges(rows_of("exchanges", answered(0)))
     made.end_of_capture()
 

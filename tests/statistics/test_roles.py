@@ -1,17 +1,28 @@
 """Who produces and who consumes, by what the protocols say their operations are for."""
 
+from pathlib import Path
+from typing import Any
+
+import made_flymq
 import pytest
 from table_rows import rows_of
 
+import mqpcap
 from mqpcap.statistics import roles
 from mqpcap.statistics.roles import Consumers, Producers
+from mqpcap.tables.output import Output
 
+Row = dict[str, Any]
 ANN = {"client_name": "ann", "destination": "orders"}
-OF_ANN = ("flymq", "orders", "10.0.0.1", "ann")
+OF_ANN = ("flymq", "orders", "10.0.0.1:40000", "ann")
 FETCH = ANN | {"op": "FETCH"}
 REPLY = {"op": "FETCH", "direction": "s2c", "body_len": 30}
 ANSWERED = FETCH | {"request_offset": 0, "reply_offset": 0, "status": "ok"}
-NOBODY = ("flymq", None, "10.0.0.1", None)
+NOBODY = ("flymq", None, "10.0.0.1:40000", None)
+
+
+def messages(*rows: Row) -> Output:
+    return Output("messages", rows_of("messages", *rows), "flymq")
 
 
 def test_a_producer_sends_what_publishes() -> None:
@@ -32,7 +43,7 @@ def test_a_producer_sends_what_publishes() -> None:
 
 def test_a_consumer_gets_the_reply_to_its_request_which_says_the_topic() -> None:
     made = Consumers()
-    made.take_messages(rows_of("messages", FETCH, REPLY, REPLY | {"body_len": None, "stream_offset": 50}))
+    made.take_fields(messages(FETCH, REPLY, REPLY | {"body_len": None, "stream_offset": 50}))
     made.take_exchanges(rows_of("exchanges", ANSWERED))
     made.end_of_capture()
 
@@ -43,7 +54,7 @@ def test_a_consumer_gets_the_reply_to_its_request_which_says_the_topic() -> None
 
 def test_a_reply_without_a_request_is_its_own_once_the_capture_ends() -> None:
     made = Consumers()
-    made.take_messages(rows_of("messages", REPLY))
+    made.take_fields(messages(REPLY))
     assert made.sums.sums()[NOBODY]["received"] == 0
 
     made.end_of_capture()
@@ -53,7 +64,7 @@ def test_a_reply_without_a_request_is_its_own_once_the_capture_ends() -> None:
 
 def test_a_reply_that_is_not_counted_counts_with_a_request_that_is() -> None:
     made = Consumers()
-    made.take_unfiltered(rows_of("messages", REPLY, REPLY | {"stream_offset": 50}))
+    made.take_unfiltered(messages(REPLY, REPLY | {"stream_offset": 50}))
     made.take_exchanges(rows_of("exchanges", ANSWERED))
     made.end_of_capture()
 
@@ -63,7 +74,7 @@ def test_a_reply_that_is_not_counted_counts_with_a_request_that_is() -> None:
 def test_of_too_many_replies_the_oldest_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "MAX_PENDING_REPLIES", 2)
     made = Consumers()
-    made.take_messages(rows_of("messages", *(REPLY | {"stream_offset": i} for i in range(3))))
+    made.take_fields(messages(*(REPLY | {"stream_offset": i} for i in range(3))))
 
     assert made.sums.sums()[NOBODY]["received"] == 1
 
@@ -72,7 +83,7 @@ def test_what_a_server_pushes_is_received_and_not_asked_for() -> None:
     """BlipMQ delivers under the name of the publish."""
     pushed = {"protocol": "blipmq", "op": "PUBLISH", "destination": "orders", "body_len": 8}
     made = Consumers(("topic",))
-    made.take_messages(rows_of("messages", pushed | {"direction": "s2c"}, pushed))
+    made.take_fields(messages(pushed | {"direction": "s2c"}, pushed))
     made.end_of_capture()
 
     assert made.sums.sums() == {("orders",): {"asked": 0, "received": 1, "body_bytes": 8}}
@@ -84,3 +95,16 @@ def test_without_rows_nothing_is_counted() -> None:
     made.take_exchanges(rows_of("exchanges"))
 
     assert made.sums.sums() == {}
+
+
+def test_a_reply_with_several_messages_counts_them_at_the_consumer_that_asked(tmp_path: Path) -> None:
+    """Two consumers of one host: three records in two replies, and none in one; a filter changes nothing."""
+    first = [*made_flymq.fetch("orders", 0, b"xx", b"x"), *made_flymq.fetch("orders", 2, b"x")]
+    path = made_flymq.capture(tmp_path / "made.pcap", first, made_flymq.fetch("orders", 9))
+
+    for options in ({}, {"filter": "direction == c2s"}):
+        rows = mqpcap.stats(path, "consumers", **options).to_pylist()
+
+        assert [(row["client"], row["asked"], row["received"], row["body_bytes"]) for row in rows] == [
+            ("192.0.2.10:40001", 2, 3, 4), ("192.0.2.10:40002", 1, 0, 0),
+        ]  # fmt: skip

@@ -31,6 +31,8 @@ KEYS = (
     Column("part", "what", "plain"), Column("protocol", "protocol"), Column("group", "name"),
     Column("name", "client name"),
 )  # fmt: skip
+_GROUPS = {"operation": "op", "client": "client_ip"}
+"""The key that names a group, where it is not the part's name."""
 COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "number"))
 LATENCIES = tuple(Column(f"latency_{x}_ns", f"{x} ms", "ms", is_spare=x != "p95") for x in ("p50", "p95", "p99"))
 
@@ -132,7 +134,7 @@ def _write_section(name: str, groups: "Sequence[tuple[str, Change]]", has_rows: 
 def _cells(part: str, change: "Change", columns: Sequence[Column], has_two: bool) -> Cells:
     """A group and the values of both sides, once where they are the same; or those of the only side."""
     sides = [row for row in (change.a, change.b) if row is not None]
-    cells = {**change.key, "part": part, "group": change.key["op" if part == "operation" else part]}
+    cells = {**change.key, "part": part, "group": change.key[_GROUPS.get(part, part)]}
     for column in columns if part == "operation" else COUNTS:  # latencies of others depend on their mix of operations
         texts = dict.fromkeys(cell(column, row[column.name], utc=True) for row in sides)
         cells[column.name] = " -> ".join(texts) if has_two else sides[0][column.name]

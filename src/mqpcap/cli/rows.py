@@ -24,7 +24,7 @@ LONG_CELL = 40
 GAP = "  "
 FOLD = "  "
 """The start of a line below its row."""
-ONCE = ("protocol", "server", "client", "name")
+ONCE = ("protocol", "server", "client", "client_ip", "name")
 """Columns that are written once above the rows if all rows have the same value and lines would not fit."""
 Form = Literal["text", "csv", "tsv", "json"]
 

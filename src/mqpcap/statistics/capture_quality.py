@@ -239,18 +239,19 @@ class Report:
 
     @property
     def loss_percent(self) -> float:
-        """The largest of three shares in percent.
+        """The larger of `missing_percent` and the share of our bytes that are in no sound message, or missing."""
+        lost = sum(self.sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
+        return max(self.missing_percent, _percent(lost, self.sums["payload_bytes"] + self.sums["gap_bytes"]))
 
-        Bytes of supported protocols that were never captured, or are in no sound message; bytes of all connections that
-        were never captured; packets that were dropped.
-        """
+    @property
+    def missing_percent(self) -> float:
+        """The largest share that was never captured: of bytes of our protocols, of bytes of all, of packets."""
         sums, dropped = self.sums, self.dropped_count or 0
-        lost = sum(sums[name] for name in ("gap_bytes", "undecoded_bytes", "flawed_bytes"))
-        missing = sums["gap_bytes"] + sums["foreign_gap_bytes"]
-        own_bytes = sums["payload_bytes"] + sums["gap_bytes"]
-        all_bytes = own_bytes + sums["foreign_payload_bytes"] + sums["foreign_gap_bytes"]
-        shares = ((lost, own_bytes), (missing, all_bytes), (dropped, self.packet_count + dropped))
-        return 100 * max(part / total if total else 0.0 for part, total in shares)
+        gap_bytes, foreign_gap_bytes = sums["gap_bytes"], sums["foreign_gap_bytes"]
+        own_bytes = sums["payload_bytes"] + gap_bytes
+        all_bytes = own_bytes + sums["foreign_payload_bytes"] + foreign_gap_bytes
+        all_shares = (gap_bytes, own_bytes), (gap_bytes + foreign_gap_bytes, all_bytes)
+        return max(_percent(*share) for share in (*all_shares, (dropped, self.packet_count + dropped)))
 
     def __repr__(self) -> str:
         return f"<mqpcap.info of {', '.join(file.file for file in self.files)}: {self.verdict()}>"
@@ -403,6 +404,7 @@ class Report:
             "decoded_share": self.decoded_share,
             "drop_count": self.dropped_count,
             "loss_percent": self.loss_percent,
+            "missing_percent": self.missing_percent,
             "comments": [
                 {"file": file, "of": where, "text": text} for file, x in self.remarks for where, text in x.comments
             ],
@@ -465,6 +467,10 @@ def report_of(
         return None
     report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
     return report
+
+
+def _percent(part: int, total: int) -> float:
+    return 100 * part / total if total else 0.0
 
 
 def _painted(verdict: str) -> str:

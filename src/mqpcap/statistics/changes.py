@@ -1,8 +1,9 @@
 """Compares groups of two captures: new, gone, more, fewer, slower, failing, alike, or in doubt.
 
 A group is slower if its median or its 95th percentile is at least ``SLOWER_RATIO`` times the earlier value and
-``SLOWER_NS`` more. Each side needs ``SLOWER_LEAST`` answered requests. Faster is the reverse. A group has more messages
-if it has ``MORE_RATIO`` times as many and ``MORE_LEAST`` more; fewer is the reverse.
+``SLOWER_NS`` more. Each side needs ``SLOWER_LEAST`` answered requests. Faster is the reverse. Mixed is slower by the
+median and faster by the percentile, or the reverse. A group has more messages if it has ``MORE_RATIO`` times as many
+and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +22,20 @@ from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
 from mqpcap.tables.output import Output
 
-UNTRUSTED_LOSS_PERCENT = 1.0
-"""If a capture lost this share, its differences may come from the loss."""
-PARTS = {"operations": ("protocol", "op"), "topics": ("protocol", "topic"), "clients": ("protocol", "client", "name")}
+UNTRUSTED_MISSING_PERCENT = 1.0
+"""If this share of a capture is missing, its differences may come from that."""
+PARTS = {
+    "operations": ("protocol", "op"),
+    "topics": ("protocol", "topic"),
+    "clients": ("protocol", "client_ip", "name"),
+}
 SLOWER_RATIO = 1.5
 SLOWER_NS = 1_000_000
 SLOWER_LEAST = 20
 SLOWER_PERCENTS = (50, 95)
 MORE_RATIO = 2
 MORE_LEAST = 20
-KINDS = ("new", "gone", "more", "fewer", "slower", "faster", "fails", "fails no more")
+KINDS = ("new", "gone", "more", "fewer", "slower", "faster", "mixed", "fails", "fails no more")
 MEASURED = ("more", "fewer", "slower", "faster")
 """Kinds of change with an amount."""
 Judgement = Literal["different", "alike", "too few to judge", "not to be trusted"]
@@ -84,11 +89,13 @@ def _change(
 
 
 def _words(a: ChangeRow, b: ChangeRow, compares_latencies: bool) -> tuple[str, ...]:
+    slower, faster = (compares_latencies and _is_slower(*sides) for sides in ((a, b), (b, a)))
     words = {
         "more": _has_more(a, b),
         "fewer": _has_more(b, a),
-        "slower": compares_latencies and _is_slower(a, b),
-        "faster": compares_latencies and _is_slower(b, a),
+        "slower": slower and not faster,
+        "faster": faster and not slower,
+        "mixed": slower and faster,
         "fails": b["errors"] and not a["errors"],
         "fails no more": a["errors"] and not b["errors"],
     }
@@ -140,9 +147,9 @@ class Side:
     qualities: list[Report] = field(default_factory=list)
 
     @property
-    def loss_percent(self) -> float:
-        """The loss of its worst capture."""
-        return max((quality.loss_percent for quality in self.qualities), default=0.0)
+    def missing_percent(self) -> float:
+        """The share that is missing of its worst capture."""
+        return max((quality.missing_percent for quality in self.qualities), default=0.0)
 
     @property
     def doubts(self) -> list[str]:
@@ -197,7 +204,8 @@ class Comparison:
         """
         changes = [change for part in self.parts.values() for change in part if change.judgement != "not to be trusted"]
         if percent is None or kind not in MEASURED:
-            return [change for change in changes if kind in change.words]
+            kinds = {kind, "mixed"} if kind in ("slower", "faster") else {kind}
+            return [change for change in changes if not kinds.isdisjoint(change.words)]
         operations = set(map(id, self.parts["operations"]))
         return [x for x in changes if _growth(x, kind, id(x) in operations) >= 1 + percent / 100]
 
@@ -219,7 +227,8 @@ class Comparison:
             x.letter.lower(): {
                 "input": x.name, "messages": x.total.messages,
                 **json_object({"first_ts_ns": x.total.first_ns, "last_ts_ns": x.total.last_ns}),
-                "verdicts": [quality.verdict() for quality in x.qualities], "loss_percent": x.loss_percent,
+                "verdicts": [quality.verdict() for quality in x.qualities], "missing_percent": x.missing_percent,
+                "loss_percent": max((quality.loss_percent for quality in x.qualities), default=0.0),
             } for x in self.sides
         }  # fmt: skip
         result["slower"] = {
@@ -233,7 +242,7 @@ class Comparison:
 
 def compared(sides: Sequence[Side]) -> Comparison:
     """The comparison of two sides that were counted."""
-    is_trusted = all(side.loss_percent < UNTRUSTED_LOSS_PERCENT for side in sides)
+    is_trusted = all(side.missing_percent < UNTRUSTED_MISSING_PERCENT for side in sides)
     parts = {}
     for name, key_names in PARTS.items():
         a, b = (side.reports[name].rows() for side in sides)

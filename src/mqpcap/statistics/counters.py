@@ -25,8 +25,8 @@ MAX_PENDING_MESSAGES = 1 << 21
 class Counters:
     """Several counters: each gets the rows of the tables that it has a ``take_TABLE`` for, ``without`` named tables.
 
-    Two inputs are not tables: ``unfiltered``, all rows of ``messages`` while a filter selects the counted rows (the
-    exchange of a message may be selected though the message is not), and ``segments`` of the packets.
+    Two inputs are not tables: ``unfiltered``, all messages with their fields while a filter selects the counted rows
+    (the exchange of a message may be selected though the message is not), and ``segments`` of the packets.
     """
 
     def __init__(self, *counters: Any, without: Collection[str] = ()) -> None:
@@ -51,7 +51,7 @@ class Counters:
         """The tables of OPTIONAL_TABLES that a counter needs."""
         return frozenset(table for table in OPTIONAL_TABLES if self._takes(table))
 
-    def _takes(self, table: str) -> list[Callable[[pa.Table | Segments], None]]:
+    def _takes(self, table: str) -> list[Callable[[pa.Table | Output | Segments], None]]:
         name = f"take_{table}"
         return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
 
@@ -67,7 +67,7 @@ class Counters:
         named = (x.field_columns(protocol) for x, _ in self._counters if hasattr(x, "field_columns"))
         return tuple(name for names in named for name in names)
 
-    def count(self, table: str, rows: pa.Table | Segments) -> None:
+    def count(self, table: str, rows: pa.Table | Output | Segments) -> None:
         """Count rows of a table, by its name."""
         for take in self._takes(table):
             take(rows)
@@ -103,7 +103,7 @@ def selected_counts(tally: MatchTally, counters: Counters, first_ns: Callable[[]
 
     def take(output: Output) -> None:
         if output.table == "messages" and pairs:
-            counters.count("unfiltered", output.rows)
+            counters.count("unfiltered", output)
         tally.look(output, first_ns())
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
             selection.add(drop_unused_columns(output), first_ns())

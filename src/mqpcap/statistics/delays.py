@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import single_array
 from mqpcap.statistics.groups import Sums
-from mqpcap.statistics.keys import OF_EXCHANGES
+from mqpcap.statistics.keys import OF_CONNECTIONS
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tcp.flags import ACK, SYN
 from mqpcap.tcp.headers import Segments, address_text
@@ -104,7 +104,7 @@ class Delays:
         rows = rows.filter(pc.is_valid(rows["latency_ns"]))
         if not rows.num_rows:
             return
-        groups = self.sums.groups(OF_EXCHANGES, rows)
+        groups = self.sums.groups(OF_CONNECTIONS, rows)
         latency_ns = rows["latency_ns"].to_numpy()
         self._delays["reply"].add(groups, latency_ns)
         # A client that waits with its last segment, for example for a delayed ACK, spends its own time.

@@ -1,6 +1,6 @@
 """Columns that rows can be grouped by, as codes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,11 +8,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, codes_of, dictionary, factorize, group_ids, is_in
+from mqpcap.arrays import Int64Array, codes_of, dictionary, factorize, group_ids, is_in, single_array
+from mqpcap.query import filter_columns
+from mqpcap.query.evaluation import FilterInput, load_column
+from mqpcap.query.filter_columns import ALIASES, STREAM, ColumnSource
+from mqpcap.query.values import ValueKind
+from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint
 
 Value = str | int | None
 MAX_MIXED = 1 << 62
+MAX_KEY_TEXT = 1024
+"""Characters of a value that distinguish groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,10 @@ class Coded:
 
     code: Int64Array
     values: Sequence[Value]
+
+    def taken(self, rows: NDArray[np.intp]) -> "Coded":
+        """The values of these rows."""
+        return Coded(self.code[rows], self.values)
 
 
 Columns = Mapping[str, Callable[[pa.Table], Coded]]
@@ -88,7 +99,8 @@ def _request_direction(rows: pa.Table) -> Coded:
 _TEXTS = {"protocol": "protocol", "op": "op", "topic": "destination", "status": "status", "name": "client_name"}
 _ALIKE = {name: partial(text, column) for name, column in _TEXTS.items()}
 OF_MESSAGES: Columns = _ALIKE | {
-    "client": partial(_ip, "c2s"),
+    "client": partial(_end, "c2s"),
+    "client_ip": partial(_ip, "c2s"),
     "server": partial(_end, "s2c"),
     "connection": partial(_end, "c2s"),
     "direction": partial(text, "direction"),
@@ -98,12 +110,78 @@ _BOTH_ENDS = frozenset({"direction", "src_ip", "dst_ip", "src_port", "dst_port"}
 READ_OF_MESSAGES = {name: frozenset({_TEXTS[name]}) if name in _TEXTS else _BOTH_ENDS for name in OF_MESSAGES}
 """The columns of ``messages`` that each grouping reads."""
 OF_EXCHANGES: Columns = _ALIKE | {
-    "client": partial(text, "client_ip"),
+    "client": partial(_of_table, "client"),
+    "client_ip": partial(text, "client_ip"),
     "server": partial(_of_table, "server"),
     "connection": partial(_of_table, "client"),
     "direction": _request_direction,
     "how": partial(text, "how"),
 }
 """Columns to group rows of ``exchanges``, ``deliveries`` and ``connections`` by; no table has all of them."""
-OF_CONNECTIONS: Columns = {**OF_EXCHANGES, "port": partial(_number, "server_port")}
-"""Further columns to group rows of ``connections`` by."""
+OF_CONNECTIONS: Columns = {
+    **OF_EXCHANGES,
+    "client": OF_EXCHANGES["client_ip"],
+    "port": partial(_number, "server_port"),
+}
+"""The same, and ``port``; a client is an address, whatever its ports."""
+
+
+def needs_numbers(key_names: Iterable[str]) -> bool:
+    """Whether a name needs the numbers of connections."""
+    return not {"connection_id", STREAM}.isdisjoint(ALIASES.get(name, name) for name in key_names)
+
+
+def message_sources(key_names: Iterable[str]) -> dict[str, list[ColumnSource]]:
+    """The columns of messages by names that `OF_MESSAGES` lacks; none for names of exchanges. Raises QueryError."""
+    sources = {name: filter_columns.column(name).sources for name in key_names if name not in OF_MESSAGES}
+    return {name: [x for x in listed if x.table != "exchanges"] for name, listed in sources.items()}
+
+
+def exchange_reader(name: str) -> Callable[[pa.Table], Coded] | None:
+    """Reads a name from rows of ``exchanges``; None if they do not have it."""
+    if name in OF_EXCHANGES:
+        return OF_EXCHANGES[name]
+    column_name = ALIASES.get(name, name).removeprefix("exchange.")
+    if column_name not in EXCHANGES.names:
+        return None
+    return lambda rows: _coded(rows[column_name])
+
+
+def message_column(sources: Sequence[ColumnSource], filter_input: FilterInput, rows: pa.Table) -> Coded:
+    """The values of a name, of the first source that these messages have."""
+    for source in sources:
+        if source.kind is ValueKind.STREAM:
+            return _coded(pa.array(rows[CONNECTION_NUMBER].to_numpy() - 1))
+        if source.table in ("messages", filter_input.protocol):
+            return _coded(load_column(source, filter_input), source.path[1:])
+    return Coded(np.zeros(rows.num_rows, np.int64), (None,))
+
+
+def _coded(array: pa.Array | pa.ChunkedArray, path: Sequence[str] = ()) -> Coded:
+    """The distinct values as codes; text of lists and bytes as people read it."""
+    array = single_array(array) if isinstance(array, pa.ChunkedArray) else array
+    if pa.types.is_nested(array.type) or pa.types.is_decimal(array.type):
+        array = pa.array([None if value is None else _text(value, path) for value in array.to_pylist()], pa.string())
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    values = [_value(value) for value in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Coded(codes, [*values, None])
+
+
+def _value(value: object) -> Value:
+    return value if value is None or (isinstance(value, int) and not isinstance(value, bool)) else _text(value, ())
+
+
+def _text(value: object, path: Sequence[str]) -> str:
+    if isinstance(value, list):
+        return ",".join(_text(item, path) for item in value)[:MAX_KEY_TEXT]
+    if isinstance(value, dict) and path:
+        return _text(value.get(path[0]), path[1:])
+    if isinstance(value, bytes):
+        try:
+            return value.decode()[:MAX_KEY_TEXT]
+        except UnicodeDecodeError:
+            return value.hex()[:MAX_KEY_TEXT]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)[:MAX_KEY_TEXT]

@@ -33,6 +33,7 @@ MAX_INDEXED = 1 << 22
 """The newest publishes and deliveries whose packets are known; 16 bytes each."""
 MAX_ERRORS = 1 << 14
 """Errors that are distinguished."""
+_OF_ERRORS: Columns = {**OF_MESSAGES, "client": OF_MESSAGES["client_ip"]}
 ERROR_TEXT_LENGTH = 200
 """Characters of an error's text that distinguish it."""
 
@@ -123,15 +124,15 @@ class Errors:
         """Keep the errors among rows of ``messages`` until their exchange comes."""
         self._wait(rows, is_own=True)
 
-    def take_unfiltered(self, rows: pa.Table) -> None:
+    def take_unfiltered(self, output: Output) -> None:
         """Keep errors among all rows of ``messages``: they may answer requests that are selected."""
-        self._wait(rows, is_own=False)
+        self._wait(output.rows, is_own=False)
 
     def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
         places = message_keys(rows).tolist()
         said_of = rows.select(["error_code", "error_text", "ts_ns", "capture_file", "first_packet"]).to_pylist()
-        for place, request, row in zip(places, _keys(self.by, OF_MESSAGES, rows), said_of, strict=True):
+        for place, request, row in zip(places, _keys(self.by, _OF_ERRORS, rows), said_of, strict=True):
             text = row["error_text"]
             error_key: Key = (row["error_code"], None if text is None else text[:ERROR_TEXT_LENGTH])
             error = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
@@ -145,7 +146,7 @@ class Errors:
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors with a request, rows of ``exchanges``."""
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        for place, request in zip(reply_keys(rows).tolist(), _keys(self.by, OF_EXCHANGES, rows), strict=True):
+        for place, request in zip(reply_keys(rows).tolist(), _keys(self.by, OF_CONNECTIONS, rows), strict=True):
             self._settle(place, request)
 
     def end_of_capture(self) -> None:

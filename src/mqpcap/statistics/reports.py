@@ -9,7 +9,6 @@ from mqpcap.errors import QueryError
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.field_groups import FieldGroups
 from mqpcap.statistics.groups import (
     MAX_GROUPS,
     MAX_TIME_GROUPS,
@@ -65,8 +64,8 @@ FIRST = {"count": "messages", "bytes": "bytes", "errors": "errors", "latency": "
 FIRST |= {name: columns[0].name for name, columns in PERCENTILES.items()}
 """The column that each metric sorts by."""
 TITLES = {
-    "op": "operation", "name": "client name", "latency_p99_ns": "largest p99", "body_bytes": "body bytes",
-    "asked": "asked for", "how": "evidence",
+    "op": "operation", "name": "client name", "client_ip": "client", "latency_p99_ns": "largest p99",
+    "body_bytes": "body bytes", "asked": "asked for", "how": "evidence",
 }  # fmt: skip
 DEFAULT_BY = ("protocol", "op")
 DRAWN_LATENCIES = ("latency_p50_ns", "latency_p95_ns", "latency_p99_ns", "latency_max_ns")
@@ -190,12 +189,8 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
     With an interval in order of time; ungrouped, intervals without a message are there, too.
     """
     metrics = metric_names(metrics)
-    pairs, max_groups = not EXCHANGES_FOR.isdisjoint(metrics), MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS
-    groups: Groups | FieldGroups
-    if all(name in OF_MESSAGES for name in key_names):
-        groups = Groups(key_names, interval_ns, max_groups, errors=pairs)
-    else:
-        groups, pairs = FieldGroups(key_names, interval_ns, max_groups), True
+    pairs = not EXCHANGES_FOR.isdisjoint(metrics) or "topic" in key_names or not set(key_names) <= OF_MESSAGES.keys()
+    groups = Groups(key_names, interval_ns, MAX_GROUPS if interval_ns is None else MAX_TIME_GROUPS, pairs)
     names = key_names if interval_ns is None else (*key_names, "start_ns")
 
     def rows() -> list[Cells]:
@@ -210,10 +205,11 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
             }
             for row in groups.rows()
         ]
+        # A filter may select a reply and not its request: then only its exchange is in the request's group.
+        named = ("messages", "errors") if interval_ns is None else ("messages", "errors", "answered")
+        group_rows = [row for row in group_rows if any(row[name] for name in named)]
         if interval_ns is None:
-            # A filter may select a reply and not its request: then only its exchange is in the request's group.
-            counted = [row for row in group_rows if row["messages"] or row["errors"]]
-            return _sorted(counted, [FIRST[x] for x in metrics], key_names)
+            return _sorted(group_rows, [FIRST[x] for x in metrics], key_names)
         group_rows += [] if key_names else _empty(group_rows, interval_ns)
         return sorted(group_rows, key=lambda row: (number(row, "start_ns"), order(key_names, row)))
 

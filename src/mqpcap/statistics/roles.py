@@ -13,17 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import is_in, true_mask
+from mqpcap.arrays import is_in, single_array, true_mask
 from mqpcap.protocols import protocols
-from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingReplies, Sums
+from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingMessages, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
 from mqpcap.tables.message_keys import message_keys, reply_keys
+from mqpcap.tables.output import Output
 
 ASKS = ("poll", "lock", "subscribe")
 """Roles of operations that request messages."""
 BY = ("protocol", "topic", "client", "name")
 
 
+ITEM_COUNT = "item_count"
+"""The column with the number of messages that a message carries."""
 SEVERAL = "\0"
 """Stands for the topic of a connection with several topics; no protocol has such a topic."""
 MAX_POLLING = 1 << 16
@@ -63,19 +66,26 @@ class Producers:
 class Consumers:
     """Messages that clients request and receive.
 
-    A request that names no topic counts for the topic of its connection, if the connection has exactly one topic.
+    A request that names no topic counts for the topic of its connection, if the connection has exactly one topic. A
+    reply counts as the messages in it.
     """
 
     names = ("asked", "received", "body_bytes")
 
     def __init__(self, key_names: Sequence[str] = BY) -> None:
         self.sums = Sums(key_names, self.names)
-        self._replies = PendingReplies()
+        self._replies = PendingMessages(2)
         self._polls: dict[int, _Polls] = {}
         """By connection_id, the newest last."""
 
-    def take_messages(self, rows: pa.Table) -> None:
-        """Count rows of ``messages``: requests and pushed messages; replies wait for their requests."""
+    def field_columns(self, protocol: str) -> tuple[str, ...]:
+        """The list with the messages of a reply, if the protocol has one."""
+        column, _, _ = protocols()[protocol].items.partition(".")
+        return (column,) if column else ()
+
+    def take_fields(self, output: Output) -> None:
+        """Count messages: requests and pushed messages; replies wait for their requests."""
+        rows = self._with_item_count(output)
         from_client = is_in(rows["direction"], "c2s")
         asked = rows.filter(pa.array(_has_role(rows, *ASKS) & from_client))
         groups = self.sums.groups(OF_MESSAGES, asked)
@@ -86,25 +96,26 @@ class Consumers:
         self.sums.add("asked", groups[has_topic])
         self._add_polls(asked["connection_id"].to_numpy()[~has_topic], groups[~has_topic])
         pushed = rows.filter(pa.array(_has_role(rows, "deliver") & ~from_client & _has_body(rows)))
-        self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed))
+        self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed), pushed[ITEM_COUNT].to_numpy())
         replies = _replies(rows)
         self._wait(replies, self.sums.groups(OF_MESSAGES, replies))
 
-    def take_unfiltered(self, rows: pa.Table) -> None:
-        """Keep replies among all rows of ``messages``: their requests may be selected."""
+    def take_unfiltered(self, output: Output) -> None:
+        """Keep replies among all messages: their requests may be selected."""
+        rows = self._with_item_count(output)
         self._learn_topics(rows)
         replies = _replies(rows)
         self._wait(replies, np.full(replies.num_rows, NO_GROUP))
 
     def _wait(self, replies: pa.Table, groups: NDArray[np.int64]) -> None:
-        self._replies.add(message_keys(replies), groups, _body_bytes(replies))
+        self._replies.add(message_keys(replies), groups, _body_bytes(replies), replies[ITEM_COUNT].to_numpy())
         self._receive(*self._replies.pop_oldest(MAX_PENDING_REPLIES))
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count the replies to requests, rows of ``exchanges``."""
         rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
-        row_indices, sizes = self._replies.pop_matched(reply_keys(rows))
-        self._receive(self.sums.groups(OF_EXCHANGES, rows)[row_indices], sizes)
+        row_indices, (_, *amounts) = self._replies.pop_matched(reply_keys(rows))
+        self._receive(self.sums.groups(OF_EXCHANGES, rows)[row_indices], *amounts)
 
     def end_of_capture(self) -> None:
         """Count replies without a request, and requests without a topic."""
@@ -143,8 +154,19 @@ class Consumers:
                 )
                 self.sums.add("asked", np.array([with_topic]), np.array([count]))
 
-    def _receive(self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64]) -> None:
-        self.sums.add("received", groups)
+    def _with_item_count(self, output: Output) -> pa.Table:
+        """Rows of ``messages`` with the number of messages in each: one, unless it has a list of them."""
+        counts = pa.array(np.ones(output.rows.num_rows, np.int64))
+        for column in self.field_columns(output.rows["protocol"][0].as_py()) if output.rows.num_rows else ():
+            if output.fields is not None:
+                lengths = pc.list_value_length(single_array(output.fields[column]))
+                counts = pc.coalesce(lengths.cast(pa.int64()), counts)
+        return output.rows.append_column(ITEM_COUNT, counts)
+
+    def _receive(
+        self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> None:  # fmt: skip
+        self.sums.add("received", groups, counts)
         self.sums.add("body_bytes", groups, body_bytes)
 
 
