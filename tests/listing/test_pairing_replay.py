@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import made_flymq
 from capture_files import cut
 from running import objects, run
 
@@ -74,3 +75,14 @@ def test_misuse_is_one_line_and_2() -> None:
     for words in (("--pairing", "zz"), ("--pairing", "c1", "--direction", "c2s")):
         ended = run("explain", LOST, *words)
         assert (ended.exit_code, ended.stderr.count("\n")) == (2, 1), words
+
+
+def test_lines_of_a_message_hold_its_decision_however_many_requests_are_open(tmp_path: Path) -> None:
+    """300 requests before 300 replies; packets 4, 6, ... are requests, 604, 606, ... replies, with ACKs between."""
+    requests, replies = zip(*(made_flymq.commit("orders", "g", k) for k in range(300)), strict=True)
+    path = made_flymq.capture(tmp_path / "made.pcap", [*requests, *replies])
+
+    lines = list(mqpcap.explain(path, pairing="c1", at=304).lines())
+
+    assert "  => #904 COMMIT answers #304 COMMIT orders: certain (order)" in lines
+    assert len(lines) < 100

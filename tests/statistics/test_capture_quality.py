@@ -100,18 +100,18 @@ def test_a_report_reads_only_the_columns_that_it_counts(name: str) -> None:
 @pytest.mark.parametrize("are_spread", [False, True])
 def test_pairs_are_counted_by_protocol_state_and_connection(are_spread: bool) -> None:
     """Ids of connections have 64 bits; replies without a request are no pairs."""
-    ids = [5, 5, 5, 7, 7, 7]
-    states = ["answered", "unknown", "likely", "unknown", "orphan", "not_expected"]
+    ids = [5, 5, 5, 7, 7, 7, 7]
+    states = ["answered", "unknown", "likely", "unknown", "orphan", "not_expected", "unanswered"]
     rows = pa.table(
         {
             "connection_id": [connection_id << (56 if are_spread else 0) for connection_id in ids],
-            "protocol": ["kokaq"] * 6, "state": states, "request_offset": [0, 10, 20, 0, None, 30],
+            "protocol": ["kokaq"] * 7, "state": states, "request_offset": [0, 10, 20, 0, None, 30, 40],
         }
     )  # fmt: skip
     made = Report()
     for _ in range(2):
         made.take(Output("exchanges", rows))
 
-    assert made.pairs == {"kokaq": {"certain": 2, "likely": 2, "unknown": 4}}
+    assert made.pairs == {"kokaq": {"certain": 2, "likely": 2, "unanswered": 2, "unknown": 4}}
     assert [*made._unknown.values()] == [2, 2]
     assert [*made._unpaired.values()] == [2]

@@ -131,6 +131,9 @@ CASES = {
         by_time(BASE, shifted([p for p in BASE if p.src == BASE[0].src], 900)), "client retransmits all", copies=(7, 0)
     ),
     "a second tap a second later": Case([*BASE, *shifted(BASE, 1000 * MS)], "port reused", copies=(7, 5)),
+    "a second tap a second later, SYN missing in both": Case(
+        [*BASE[1:], *shifted(BASE[1:], 1000 * MS)], "the first acknowledgement sent again", copies=(6, 5)
+    ),
     "two taps appended, client first": Case(
         [p for p in BASE if p.src == BASE[0].src] + [p for p in BASE if p.src != BASE[0].src], "two connections"
     ),

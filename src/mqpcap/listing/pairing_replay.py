@@ -4,7 +4,7 @@ In: captures and a connection. Out: `PairingReplay`, as lines for people or as a
 ``explain --pairing``. The capture is read twice: once to find the connection, once to replay it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Output
 from mqpcap.wording import plural, shown
 
+CONTEXT_STEPS = 10
+"""Steps that are shown before and after each step of the target."""
 MAX_LINES = 200
 """Lines of a replay for people; further lines are counted."""
 MAX_MESSAGES = 4 * MAX_STEPS
@@ -54,6 +56,8 @@ class PairingReplay:
     replays: Sequence[Replay]
     messages: Mapping[Key, MessageName]
     states: Mapping[Key, tuple[str, str | None]]
+    target: Key | None = None
+    """The message around which lines are shown, if there are many."""
 
     def as_json(self) -> dict[str, Json]:
         """The object that ``explain --pairing --json`` writes."""
@@ -113,11 +117,21 @@ class PairingReplay:
         for number, replay in enumerate(replays, 1):
             kind = "replies repeat a name of their request" if replay.by_name else "replies keep the order of requests"
             yield f"group {number} of {len(replays)}: {kind}" if len(replays) > 1 else kind
-            lines = list(self._step_lines(_folded(replay.steps)))
+            lines = list(self._lines_of(replay))
             yield from lines[:MAX_LINES]
             more_count = max(len(lines) - MAX_LINES, 0) + replay.left_out_count
             if more_count:
                 yield f"{plural(more_count, 'more line')}; --at PACKET shows those of a message"
+
+    def _lines_of(self, replay: Replay) -> Iterator[str]:
+        steps, folded = list(replay.steps), _folded(replay.steps)
+        numbers = _around(steps, self.target) if self.target is not None and len(folded) > MAX_LINES else []
+        if not numbers:
+            yield from self._step_lines(folded)
+        for number, previous in zip(numbers, [-1, *numbers], strict=False):
+            if number > previous + 1:
+                yield f"  ... {plural(number - previous - 1, 'step')}"
+            yield from self._step_lines(steps[number : number + 1])
 
     def _step_lines(self, steps: "Sequence[Step | list[Step]]") -> Iterator[str]:
         for step in steps:
@@ -179,7 +193,19 @@ def _evidence(step: Step) -> str:
     return Evidence(step.evidence).name.lower()
 
 
-def _folded(steps: Sequence[Step]) -> "list[Step | list[Step]]":
+def _around(steps: Sequence[Step], message: Key) -> list[int]:
+    """The numbers of the steps of a message and of its pair, and of the steps around them."""
+    pair = next((x for x in steps if x.kind == "pair" and message in (("s2c", x.offset), ("c2s", x.earliest))), None)
+    names = {message} if pair is None else {("s2c", pair.offset), ("c2s", pair.earliest)}
+    named = (
+        i for i, x in enumerate(steps)
+        if (x.kind in ("reply", "pair", "unpaired") and ("s2c", x.offset) in names)
+        or (x.kind == "request" and ("c2s", x.offset) in names)
+    )  # fmt: skip
+    return sorted({k for i in named for k in range(max(i - CONTEXT_STEPS, 0), min(i + CONTEXT_STEPS + 1, len(steps)))})
+
+
+def _folded(steps: Iterable[Step]) -> "list[Step | list[Step]]":
     """The steps without what a pair says: a reply with one candidate that is decided at once.
 
     Runs of requests that are the only open one and their replies are lists of these pairs.
@@ -265,7 +291,7 @@ def replay_pairing(
     read(CapturePipeline(capture, options, take, hooks=hooks), outcome, meter)
     if packet is not None and recorder.target is None:
         raise LookupError(f"no message of c{connection.number} begins in packet {packet.number}")
-    return PairingReplay(connection, recorder.replays, messages, states)
+    return PairingReplay(connection, recorder.replays, messages, states, recorder.target)
 
 
 def _is_in(packet: PacketName, row: Mapping[str, object]) -> bool:

@@ -53,7 +53,7 @@ SUMS = (
 COLUMNS = frozenset({"protocol", "client_name", "status", "flaw", "resynced", "frame_len"})
 """The columns of ``messages`` that a report is made of."""
 NO_EVIDENCE, NOT_SHOWN, ENDED_FIRST = "no evidence", "the protocol does not show it", "the capture ended first"
-CERTAINTY = {"answered": "certain", "likely": "likely", "unknown": "unknown"}
+CERTAINTY = {"answered": "certain", "likely": "likely", "unanswered": "unanswered", "unknown": "unknown"}
 """By state of an exchange: how sure its pair is. Requests with any other state have no pair to find."""
 
 

@@ -920,6 +920,7 @@ class FlowTable:
         """Count a packet without payload as duplicate if it repeats the last one, identity included.
 
         An acknowledgement that a receiver repeats has another IP identification, answers a SYN, or comes later than a
+        copy. It stands at the end of what its sender has sent: one that lies before it, beside copies of the peer, is a
         copy.
         """
         is_old: cython.bint = off <= self._sides[q].known_end and self._sides[q].empty_flags != _CHALLENGED
@@ -927,6 +928,8 @@ class FlowTable:
             is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
         if flag & _FIN:
             is_old = is_old and self._sides[q].fin_offset == off
+        if is_old and off < self._sides[q].known_end - 1 and self._sides[q ^ 1].has_copies:
+            self._sides[q].has_copies = 1
         return self._note_identity(q, is_old, flag, ts_ns, ident)
 
     @cython.ccall
