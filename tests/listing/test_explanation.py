@@ -6,11 +6,13 @@ import pytest
 from shapes import message, protocol, protocol_of
 
 from mqpcap.listing import explanation as explain
-from mqpcap.listing.explanation import Attempt, FieldItem, after_header, explanation, holds_secrets, secret_spans
+from mqpcap.listing.explanation import explanation, secret_spans
 from mqpcap.protocols import protocols
 from mqpcap.schema import fields
+from mqpcap.schema.field_items import Attempt, FieldItem
 from mqpcap.schema.fields import U8, U16, Array, Bits, Bytes, GreedyBytes, Nested
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue, Variant
+from mqpcap.schema.secrets import after_header, holds_secrets
 
 # PROTOCOL.md of BlipMQ, Frame Layout: length 9 + 2 + 1 + 1 + 2, type 3, id 7; qos 1, topic "t", body "hi".
 PUBLISH = bytes.fromhex("0000000f 03 0000000000000007 01 0001 74 6869")

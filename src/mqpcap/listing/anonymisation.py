@@ -8,8 +8,8 @@ replacements. The scheme is that of Xu, Fan, Ammar and Moon (Prefix-Preserving I
 BLAKE2 in place of AES. The library yacryptopan 1.0.2 was rejected: it needs a library of ciphers for these ten lines.
 Ports, times, sequence numbers and all lengths stay.
 
-Of a message stays what is known to say nothing of a user: the numbers and lengths of its fields, and texts that are the
-protocol's own (`MessageQueue.words`, ``keys``). A secret becomes ``*``. A body becomes text of the same length that the
+A message keeps the numbers and lengths of its fields, and texts that are the protocol's own (`MessageQueue.words`,
+``keys``): they say nothing of a user. A secret becomes ``*``. A body becomes text of the same length that the
 key derives from it. All other text is a name: so is it, but its punctuation stays. Bytes that are no text become other
 bytes. Equal values stay equal. A message that does not decode keeps only its fixed header. Bytes outside of messages
 become ``x``.
@@ -45,7 +45,7 @@ from mqpcap.decode.proxy_header import MAX_LINE_BYTES
 from mqpcap.decode.proxy_header import REASON as PROXY_REASON
 from mqpcap.errors import MqpcapError, OutputError, let_go
 from mqpcap.hooks import StageHooks
-from mqpcap.listing.explanation import FieldItem, SecretSpans, holds_secrets, secret_spans
+from mqpcap.listing.explanation import secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import best_attempt, operation
@@ -53,9 +53,11 @@ from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read
 from mqpcap.schema import fields
+from mqpcap.schema.field_items import FieldItem
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.json_parts import json_parts
 from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
+from mqpcap.schema.secrets import NO_SECRETS, SecretSpans, holds_secrets, is_hidden, stars
 from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.flags import SYN
@@ -68,7 +70,6 @@ RAW_IP = 101
 MAX_CACHED_ADDRESSES = 1 << 16
 BodyForm = Literal["hash", "mask", "keep"]
 NameForm = Literal["hash", "keep"]
-NO_SECRETS = SecretSpans()
 MODES: tuple[BodyForm | None, ...] = (None, "mask")
 """How bodies are replaced in a compressed message: x gets shorter."""
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz"
@@ -86,7 +87,7 @@ _ADDRESS = re.compile(
     rb"(?<![0-9A-Za-z.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9A-Za-z]|\.[0-9])"
     rb"|(?<![0-9A-Za-z:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
 )
-"""What may be an IPv4 or IPv6 address in text."""
+"""A likely IPv4 or IPv6 address in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class Masker:
 
 
 def _hidden_address(match: re.Match[bytes]) -> bytes:
-    """What may be an address, with x for the digits if it is one."""
+    """A likely address, with x for the digits if it is one."""
     for text in (match[0], match[0].removesuffix(b":")):  # a colon may follow it
         with suppress(ValueError):
             ipaddress.ip_address(text.decode())
@@ -279,7 +280,7 @@ class MessageMasker:
         outside = [item for item in best.items if not item.inflated]
         inside = [item for item in best.items if item.inflated]
         secrets = NO_SECRETS
-        if self._keeps and (holds_secrets(protocol, operation(row)) or any(item.secret for item in best.items)):
+        if self._keeps and (holds_secrets(protocol, operation(row)) or any(map(is_hidden, best.items))):
             secrets = secret_spans(protocol, data, best)  # of other readings, too
         result = bytearray(self._replaced(protocol, data, outside, secrets))
         start = max((item.offset + item.length for item in outside), default=0)
@@ -329,17 +330,17 @@ class MessageMasker:
                     result[low:high] = self._part(protocol, part, data[low:high], mode)
             elif isinstance(item.value, bytes):
                 delimiter = data[start + len(item.value) : end]
-                is_secret = not item.secret and secrets.covers(item)
-                value = b"*" * len(item.value) if is_secret else self._value(protocol, item, item.value, mode)
+                is_secret = not is_hidden(item) and secrets.covers(item)
+                value = stars(len(item.value)) if is_secret else self._value(protocol, item, item.value, mode)
                 result[start:end] = value + delimiter
         return bytes(result)
 
     def _value(self, protocol: MessageQueue, item: FieldItem, value: bytes, mode: BodyForm | None) -> bytes:
         """The text or bytes that replace those of a field."""
         kind, column = item.kind, item.column or item.name
-        if item.secret:
-            is_key = isinstance(kind, fields.Bytes) and kind.secret  # it joins connections
-            return self.masker.opaque(value) if is_key else b"*" * len(value)
+        if is_hidden(item):
+            is_key = isinstance(kind, fields.Bytes) and is_hidden(kind)  # it joins connections
+            return self.masker.opaque(value) if is_key else stars(len(value))
         if item.body:
             return self.masker.body(value, mode)
         if isinstance(kind, fields.Address):

@@ -13,13 +13,9 @@ from mqpcap.capture import Capture
 from mqpcap.errors import MisuseError
 from mqpcap.listing.connection_search import MOST_NAMED, connection_query
 from mqpcap.listing.explanation import (
-    Attempt,
     Explanation,
-    FieldItem,
-    SecretSpans,
     body_spans,
     explanation,
-    holds_secrets,
     secret_spans,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
@@ -32,9 +28,10 @@ from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secre
 from mqpcap.protocols import protocols
 from mqpcap.query import Query
 from mqpcap.reading import Choices, Meter, Outcome, checked_protocol
+from mqpcap.schema.field_items import Attempt, FieldItem
 from mqpcap.schema.protocol import Direction, MessageQueue
+from mqpcap.schema.secrets import MASK, SecretSpans, holds_secrets
 from mqpcap.tables.json_lines import Json, json_object, json_time
-from mqpcap.tables.messages import SECRET
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural, shown
 
@@ -162,7 +159,7 @@ class ExplainedMessage:
         """The name of a field, its bytes in hex and its value, as far as they may be seen and are kept."""
         value = None if isinstance(item.value, list | tuple) else item.value
         if self.mask is not None and self.mask.covers(item):
-            return SECRET if item.named else item.name, SECRET, None if value is None else SECRET
+            return MASK if item.named else item.name, MASK, None if value is None else MASK
         kept = self.choices.bodies if item.body else None
         if kept is not None and isinstance(value, bytes):
             value = value[:kept] if kept else None
@@ -171,7 +168,7 @@ class ExplainedMessage:
 
     def why(self, attempt: Attempt) -> str | None:
         """Why an interpretation does not fit, without its secrets; None if it fits."""
-        return attempt.masked_why if self.mask is not None and self.mask.spans else attempt.why
+        return attempt.why if self.mask is None else self.mask.why(attempt)
 
     def as_json(self) -> Mapping[str, Json]:
         """The object that ``explain --json`` writes."""
@@ -258,7 +255,7 @@ class ExplainedMessage:
 
     def _field_line(self, item: FieldItem, paint: Paint) -> str:
         name, digits, value = self.shown(item)
-        value_words = "" if value is None else " = " + (SECRET if value == SECRET else value_text(value, 120))
+        value_words = "" if value is None else " = " + (MASK if value == MASK else value_text(value, 120))
         digits = digits if len(digits) <= 2 * HEX_BYTES else digits[: 2 * HEX_BYTES - 2] + ".."
         place = f"+{item.offset}" if item.inflated else str(item.offset)
         meaning = f"  ({item.meaning})" if item.meaning else ""

@@ -8,81 +8,21 @@ a Scapy user gets. Bytes that fit nothing get an answer too.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import count
 from typing import Any, cast
 
 import numpy as np
 
 from mqpcap.decode.columns import ColumnReader, Spans
-from mqpcap.schema import fields
+from mqpcap.schema import fields, secrets
 from mqpcap.schema.compiler import compiled
+from mqpcap.schema.field_items import Attempt, FieldItem
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
 from mqpcap.schema.protocol import ANY, Direction, Layout, MessageQueue, Variant
-from mqpcap.tables.messages import SECRET
+from mqpcap.schema.secrets import SecretSpans
 
 MAX_ITEMS = 4096
 """Fields that an explanation lists; an item for the remaining fields follows."""
-_NO_END = 1 << 62
-"""After the end of every message."""
-
-
-@dataclass(frozen=True, slots=True)
-class FieldItem:
-    """A field: ``length`` bytes from ``offset`` of the message (of the inflated body, if ``inflated``).
-
-    - depth: number of lists and messages around it
-    - meaning: the name of the number, the field that a length measures, or the unit
-    - column: its column in the protocol's table, None without a column
-    - named: its name is bytes of the message
-    - kind: the kind of field that it is, None for parts of a field
-    """
-
-    offset: int
-    length: int
-    depth: int
-    name: str
-    value: object
-    meaning: str | None = None
-    column: str | None = None
-    secret: bool = False
-    body: bool = False
-    inflated: bool = False
-    named: bool = False
-    kind: fields.Kind | None = None
-
-    @property
-    def is_rest(self) -> bool:
-        """Whether it stands for the fields that are not listed."""
-        return not (self.name or self.named)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One variant tried on the message: its items up to the end, or up to what did not fit (``why``).
-
-    - operation: its name, or number
-    - variant: the class of its body
-    - frame_len: length in bytes that the message claims, None without a length
-    - masked_why: ``why`` with ``***`` for numbers that are bytes of the message: they may be part of a secret
-    """
-
-    layout: str
-    direction: Direction
-    header: str | None
-    message: str | None
-    dialect: str | None
-    operation: str | None
-    items: tuple[FieldItem, ...]
-    frame_len: int | None
-    why: str | None = None
-    masked_why: str | None = None
-    variant: str | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the whole message was read."""
-        return self.why is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +45,13 @@ class Explanation:
         return 0 if end is None else max(len(self.data) - end, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SecretSpans:
-    """Secret spans of a message: (start, end) in its bytes, and in its inflated body."""
-
-    spans: tuple[tuple[int, int], ...] = ()
-    inflated: tuple[tuple[int, int], ...] = ()
-
-    def covers(self, item: FieldItem) -> bool:
-        """Whether a field has bytes that must not be shown, or is bits of a number that has.
-
-        Bits have no bytes of their own: they follow their number.
-        """
-        spans = self.inflated if item.inflated else self.spans
-        begin = item.offset - (item.length == 0 and isinstance(item.value, int))
-        end = item.offset + max(item.length, 1)
-        return item.secret or any(start < end and begin < stop for start, stop in spans)
-
-
 class _Misfit(Exception):
     """Why the walk stopped; ``masked`` is the same without numbers that are bytes of the message."""
 
     def __init__(self, broken: fields.Broken, field: str = "", offset: int = 0) -> None:
         where = f"{field} at offset {offset}: " if field else ""
         super().__init__(where + broken.why.format(*broken.numbers))
-        self.masked = where + broken.why.format(*[SECRET] * len(broken.numbers))
+        self.masked = where + secrets.masked_reason(broken)
 
 
 def explanation(
@@ -179,23 +101,8 @@ def reading(protocol: MessageQueue, data: bytes, dialect: str, read_as: tuple[st
 
 
 def secret_spans(protocol: MessageQueue, data: bytes, best: Attempt | None) -> SecretSpans:
-    """Secret spans of a message: the secrets of every variant that fits, not only of the best.
-
-    If nothing fits, or the best variant leaves bytes that may be a secret, the span is all after the fixed header. What
-    another variant leaves is described by the best one: a reply without roles fits its request, with its times left.
-    """
-    if best is None or best.message is None:
-        return ALL
-    header = protocol.layout(best.layout).header
-    begin = 0 if header is None else fields.smallest(header)
-    if not best.fits or any(i.secret and i.column in protocol.spare for i in best.items):
-        return _after(begin)
-    fitting = (x for x in (best, *explanation(protocol, data, inside=False).attempts) if x.fits)
-    items = (item for attempt in fitting for item in attempt.items)
-    secrets = [item for item in items if item.secret and item.length and item.column not in protocol.spare]
-    spans = [(i.offset, i.offset + i.length) for i in secrets if not i.inflated]
-    inflated = [(i.offset, i.offset + i.length) for i in secrets if i.inflated]
-    return SecretSpans((*spans, (begin, _NO_END)) if inflated else tuple(spans), tuple(inflated))
+    """Secret spans of a message, by all of its readings."""
+    return secrets.secret_spans(protocol, best, lambda: explanation(protocol, data, inside=False).attempts)
 
 
 def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[tuple[int, int]]:
@@ -206,44 +113,8 @@ def body_spans(protocol: MessageQueue, best: Attempt | None, kept: int) -> list[
     bodies = [] if best is None else [item for item in best.items if item.body]
     if best is None or not best.fits or any(item.inflated or item.is_rest for item in bodies):
         header = None if best is None else protocol.layout(best.layout).header
-        return [(0 if header is None else fields.smallest(header), _NO_END)]
+        return [(0 if header is None else fields.smallest(header), secrets.NO_END)]
     return [(item.offset + kept, item.offset + item.length) for item in bodies if item.length > kept]
-
-
-def after_header(protocol: MessageQueue, direction: str, op: int) -> SecretSpans:
-    """Mask everything after the fixed header: after a lost segment or a corrupt byte, a secret may be anywhere.
-
-    The header is hidden too where no layout has the operation, as those bytes may be no header.
-    """
-    layouts = [x for x in protocol.layouts if x.direction == direction and op in x.bodies]
-    return _after(min((0 if x.header is None else fields.smallest(x.header) for x in layouts), default=0))
-
-
-def _after(begin: int) -> SecretSpans:
-    return SecretSpans(((begin, _NO_END),), ((0, _NO_END),))
-
-
-ALL = _after(0)
-
-
-@cache
-def holds_secrets(protocol: MessageQueue, op: int | None = None) -> bool:
-    """Whether the protocol has a field that must not be shown, in messages of one operation if ``op`` is given."""
-    return any(
-        _may_hold_secret(variant.message)
-        for layout in protocol.layouts
-        for number, variants in layout.variants.items()
-        if op is None or number in (op, ANY)
-        for variant in variants
-    )
-
-
-def _may_hold_secret(kind: object) -> bool:
-    """Whether a kind of field, or a class of messages, has something that must not be shown."""
-    if isinstance(kind, fields.Kind):
-        inner = getattr(kind, "message", None) or getattr(kind, "item", None)
-        return kind.secret or (inner is not None and _may_hold_secret(inner))
-    return isinstance(kind, type) and any(map(_may_hold_secret, fields.flat_fields(kind)))
 
 
 def _title(cls: type) -> str:
@@ -302,20 +173,14 @@ def _with_body(
         body.ends(layout, variant)
     except _Misfit as misfit:
         return _failed(begun, misfit if begun.fits else None, body.items)
-    return replace(begun, items=(*begun.items, *(_with_masked_spare(protocol, item) for item in body.items)))
+    items = (replace(x, secret=True) if secrets.is_secret_spare(protocol, x) else x for x in body.items)
+    return replace(begun, items=(*begun.items, *items))
 
 
 def _failed(attempt: Attempt, why: "_Misfit | str | None", items: Sequence[FieldItem] = ()) -> Attempt:
     """The attempt with further items, and why it failed, unless that is known."""
     attempt = replace(attempt, items=(*attempt.items, *items))
     return attempt if why is None else replace(attempt, why=str(why), masked_why=getattr(why, "masked", str(why)))
-
-
-def _with_masked_spare(protocol: MessageQueue, item: FieldItem) -> FieldItem:
-    """The item; bytes that the protocol does not describe are secret where they may be one: ``MessageQueue.spare``."""
-    least, spare = protocol.spare.get(item.column or ""), item.value
-    may_be = least is not None and isinstance(spare, bytes) and (len(spare) >= least or spare[:1] == b"\0")
-    return replace(item, secret=True) if may_be else item
 
 
 def _decodes(protocol: MessageQueue, layout: Layout, op: int, data: bytes) -> bool:
@@ -351,13 +216,13 @@ class _Walk:
             self.is_cut = True
             summary = FieldItem(item.offset, self.end - item.offset, 0, "", None, "more fields, not listed", body=True)
             self.items.append(replace(summary, inflated=self.inflated))
-        if item.secret:
+        if secrets.is_hidden(item):
             self.mask_unlisted()
 
     def mask_unlisted(self) -> None:
         """Mask all fields that are not listed: the positions of their secrets are not kept."""
         summary = self.items[-1]
-        if not summary.secret:
+        if not secrets.is_hidden(summary):
             self.items[-1] = replace(summary, length=len(self.data) - summary.offset, secret=True)
 
     def message(self, cls: type, depth: int) -> dict[str, Any]:
@@ -381,7 +246,7 @@ class _Walk:
             if self.is_cut:
                 left, value = kind.getfield(pkt, self.region)
                 self.offset = self.end - len(left)
-                if _may_hold_secret(kind):
+                if secrets.may_hold(kind):
                     self.mask_unlisted()
                 return value
             if isinstance(kind, fields.Nested):
@@ -438,7 +303,7 @@ class _Walk:
     def array(self, kind: fields.Array, pkt: object, depth: int) -> object:
         region, index = self.region, count()
         self.size(kind, pkt, depth)
-        has_secret = _may_hold_secret(kind)
+        has_secret = secrets.may_hold(kind)
 
         def read(_: object, s: fields.Buffer) -> tuple[fields.Buffer, object]:
             if self.is_cut:

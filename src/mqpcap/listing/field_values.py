@@ -67,11 +67,11 @@ def _exchange_value(name: str, row: MessageRow) -> object:
     exchange = row.exchange
     if exchange is None:
         return None
-    end, _, what = name.partition("_")
+    end, _, value_name = name.partition("_")
     if end not in ("request", "reply"):
         return not exchange.is_request if name == "is_reply" else getattr(exchange, name)
     is_own = exchange.is_request == (end == "request")
-    if what == "packet":
+    if value_name == "packet":
         return row.message["first_packet"] if is_own else exchange.packet
     own_ns, latency_ns = _ts_ns(row), exchange.latency_ns
     if is_own or latency_ns is None:

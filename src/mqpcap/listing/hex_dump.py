@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from mqpcap.schema.secrets import stars
+
 WIDTH = 16
 Spans = Sequence[tuple[int, int]]
 
@@ -13,7 +15,7 @@ def dump(data: bytes, hidden: Spans = (), indent: int = 4, left_out: Spans = ())
     ['0000  61 ** --                                         a*-']
     """
     marks = bytearray(len(data))
-    for mark, spans in ((b"-", left_out), (b"*", hidden)):
+    for mark, spans in ((b"-", left_out), (stars(1), hidden)):
         for start, end in spans:
             marks[max(start, 0) : max(end, 0)] = mark * len(marks[max(start, 0) : max(end, 0)])
     for offset in range(0, len(data), WIDTH):

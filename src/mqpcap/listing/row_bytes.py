@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 
 from mqpcap.listing.explanation import (
-    Attempt,
     Explanation,
-    SecretSpans,
-    after_header,
     body_spans,
     explanation,
-    holds_secrets,
     reading,
     secret_spans,
 )
@@ -17,28 +13,23 @@ from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.protocols import protocols
 from mqpcap.reading import Choices
+from mqpcap.schema.field_items import Attempt
 from mqpcap.schema.protocol import ANY, Direction
-from mqpcap.tables.messages import SECRET
+from mqpcap.schema.secrets import SecretSpans, row_spans
 
 Spans = Sequence[tuple[int, int]]
 
 
 def row_secrets(row: MessageRow, choices: Choices) -> SecretSpans | None:
-    """What must not be shown of the bytes of a row, None if all may be.
-
-    A row with a flaw is masked after its header, if the protocol has secrets or if Decode As may name a wrong protocol.
-    """
+    """What must not be shown of the bytes of a row, None if all may be."""
     if choices.show_secrets:
         return None
     protocol = protocols()[row.protocol]
-    op = operation(row)
-    has_flaw = row.message["flaw"] is not None
-    is_doubtful = has_flaw and (choices.decode_as or holds_secrets(protocol))
-    if is_doubtful or any(row.fields.get(name) == SECRET.encode() for name in protocol.spare):
-        return after_header(protocol, str(row.message["direction"]), op)
-    if has_flaw or not holds_secrets(protocol, op):
-        return None
-    return secret_spans(protocol, row.data, best_attempt(row))
+
+    def spans() -> SecretSpans:
+        return secret_spans(protocol, row.data, best_attempt(row))
+
+    return row_spans(protocol, row.message, row.fields, operation(row), bool(choices.decode_as), spans)
 
 
 def left_out(row: MessageRow, choices: Choices) -> Spans:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import SelectedConnection
-from mqpcap.listing.explanation import holds_secrets
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import row_secrets
 from mqpcap.listing.time_merge import merge
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome
+from mqpcap.schema.secrets import STAR, holds_secrets
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.exclusion import Endpoints
 from mqpcap.tcp.headers import Dissector
@@ -40,7 +40,7 @@ def side_bytes(
         offsets = np.arange(offset, next_offset)
         is_hidden = np.searchsorted(begins, offsets, "right") <= np.searchsorted(ends, offsets, "right")
         hidden_count += int(is_hidden.sum())
-        yield np.where(is_hidden, np.uint8(ord("*")), run).tobytes()
+        yield np.where(is_hidden, np.uint8(ord(STAR)), run).tobytes()
     if missing:
         outcome.notes.append(f"{plural(missing, 'byte')} were never captured; the output goes on after them")
     if hidden_count:

@@ -24,7 +24,7 @@ from mqpcap.protocols import protocols
 from mqpcap.scapy import display, field_names, session
 from mqpcap.scapy.port_binding import MqDispatch, add_payload, bind_port, payload_slices, tcp_reassemble
 from mqpcap.scapy.session import MqSession, Seen, top
-from mqpcap.schema import fields
+from mqpcap.schema import secrets
 from mqpcap.schema.message import Message
 
 show_secrets = False
@@ -54,7 +54,7 @@ def bind() -> None:
     Message.payload_slices = payload_slices
     setattr(Message, "tcp_reassemble", classmethod(tcp_reassemble))  # noqa: B010 - to mypy it is no method
     setattr(Message, "add_payload", add_payload)  # noqa: B010
-    fields.shows_secrets = lambda: show_secrets
+    secrets.are_shown = lambda: show_secrets
     display.install()
     field_names.install()
     session.install()

@@ -17,8 +17,8 @@ from scapy.config import conf
 from scapy.packet import NoPayload, Packet, Raw
 from scapy.plist import PacketList, QueryAnswer, SndRcvList
 
-from mqpcap.schema import fields
-from mqpcap.schema.fields import MASK, Prefix
+from mqpcap.schema import secrets
+from mqpcap.schema.fields import Prefix
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY
 from mqpcap.wording import endpoint
@@ -186,24 +186,11 @@ def _packets_of(entry: Any) -> tuple[Packet, ...]:
 def _masked(message: Message) -> Message:
     """The message; if its unread bytes may contain a secret, a copy with these bytes masked."""
     body = message.payload
-    if fields.shows_secrets() or not isinstance(body, Raw) or not _may_have_secret(message):
+    if secrets.are_shown() or not isinstance(body, Raw) or not secrets.unread_may_hold(message):
         return message
     masked = message.copy()
-    masked.payload.load = MASK.encode()
+    masked.payload.load = secrets.MASK.encode()
     return masked
-
-
-def _may_have_secret(message: Message) -> bool:
-    """Whether a message with an unread body may have a secret: by its operation if that is known."""
-    protocol = message.of_protocol
-    layouts = protocol.layouts if protocol is not None else ()
-    bodies: set[type[Message]] = set()
-    for layout in layouts:
-        if layout.op is not None and layout in message.layouts and message.fields.get(layout.op) is not None:
-            bodies.update(variant.message for variant in layout.variants_of(message.fields[layout.op]))
-        elif layout.op is None or not message.fields:
-            bodies.update(layout.messages())
-    return any(field.secret for cls in bodies for field in cls.fields_desc)
 
 
 def message_repr(message: Message) -> str:

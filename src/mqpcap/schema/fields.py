@@ -23,6 +23,7 @@ from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from mqpcap.errors import ProtocolError
+from mqpcap.schema import secrets
 
 if TYPE_CHECKING or "mqpcap.schema.scapy_stub" not in sys.modules:
     from scapy.fields import EnumField, Field
@@ -44,17 +45,6 @@ MAX_DRAWN_BYTES = 255
 """Longest value drawn by fuzz(): the largest length in a single byte."""
 EDGE_VALUE_ODDS = 4
 """fuzz() draws an edge of the bounds once in this many values, on average."""
-
-
-MASK = "***"
-
-
-def _shows_no_secrets() -> bool:
-    return False
-
-
-shows_secrets: Callable[[], bool] = _shows_no_secrets
-"""Whether values of secret fields are shown; ``mqpcap.scapy`` replaces it by its switch."""
 
 
 class Broken(Exception):
@@ -158,7 +148,7 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
 
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         """The value for people; a secret is masked."""
-        return MASK if self.secret and x and not shows_secrets() else self.value_text(pkt, x)
+        return secrets.MASK if x and secrets.is_hidden(self, secrets.are_shown()) else self.value_text(pkt, x)
 
     def value_text(self, pkt: Packet | None, x: Any) -> str:
         """The value for people, also if it is secret."""

@@ -25,7 +25,6 @@ from mqpcap.arrays import (
     factorize,
     file_text,
     single_array,
-    true_mask,
     with_list_values,
 )
 from mqpcap.correlate.batch import Batch
@@ -37,10 +36,10 @@ from mqpcap.schema.compiler import Program, ProgramColumn
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, ConnectionFacts, MessageQueue
 from mqpcap.schema.requests import Fingerprints
+from mqpcap.schema.secrets import is_hidden, masked, misread_rows, spare_columns
 from mqpcap.tables.schemas import KEYS, MESSAGES, REPEATING, TABLES, US, as_declared, protocol_schema
 from mqpcap.tcp.flows import FlowColumns
 
-SECRET = "***"
 ENVELOPE_TYPES: Mapping[str, pa.DataType] = {
     name: MESSAGES.field(name).type
     for name in (
@@ -375,7 +374,7 @@ def fields_read(protocol: MessageQueue, policy: RowPolicy, pairs_requests: bool)
     named = (getattr(envelope, name) for name in names)
     paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_requests else ()
     read = envelope.reads if policy.needs(envelope.derives) else ()
-    return frozenset(read).union(paired, protocol.spare, *map(_names, named))
+    return frozenset(read).union(paired, spare_columns(protocol), *map(_names, named))
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
@@ -396,7 +395,7 @@ def _field_columns(protocol: MessageQueue, program: Program, table: pa.Table, po
         if derived.hidden:
             del arrays[derived.name]
             continue
-        if derived.secret and not policy.show_secrets:
+        if is_hidden(derived, policy.show_secrets):
             arrays[derived.name] = masked(arrays[derived.name])
         if derived.body:
             arrays[derived.name] = truncate_bodies(arrays[derived.name], policy.bodies)
@@ -404,7 +403,7 @@ def _field_columns(protocol: MessageQueue, program: Program, table: pa.Table, po
 
 
 def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Array, policy: RowPolicy) -> pa.Array:
-    if column.secret and not policy.show_secrets:
+    if is_hidden(column, policy.show_secrets):
         return masked(array)
     if column.body:
         return truncate_bodies(array, policy.bodies)
@@ -424,32 +423,17 @@ def _under_policy(program: Program, c: int, column: ProgramColumn, array: pa.Arr
 def _acts_inside(program: Program, c: int, policy: RowPolicy) -> bool:
     """Whether the policy hides or cuts something in the elements of a list."""
     return any(
-        (x.secret and not policy.show_secrets)
-        or (x.body and policy.bodies is not None)
-        or _acts_inside(program, i, policy)
+        is_hidden(x, policy.show_secrets) or (x.body and policy.bodies is not None) or _acts_inside(program, i, policy)
         for i, x in enumerate(program.columns)
         if x.parent == c
     )
 
 
-def masked(array: pa.Array) -> pa.Array:
-    """Every value that is not null replaced by ``***``."""
-    secret = pa.scalar(SECRET.encode() if pa.types.is_binary(array.type) else SECRET, array.type)
-    return pc.if_else(pc.is_valid(array), secret, pa.scalar(None, array.type))
-
-
 def _without_misread_secrets(
     protocol: MessageQueue, columns: Mapping[str, pa.Array], table: pa.Table
 ) -> dict[str, pa.Array]:
-    """Text and bytes of rows that may be a login with a damaged operation byte: masked, except destination and client.
-
-    They have bytes without a defined content: see ``MessageQueue.spare``.
-    """
-    may_be_secret: NDArray[np.bool_] = np.zeros(table.num_rows, np.bool_)
-    for name, min_length in protocol.spare.items():
-        array = single_array(table[name])
-        is_long = pc.greater_equal(pc.binary_length(array), min_length)
-        may_be_secret |= true_mask(pc.or_(is_long, pc.starts_with(array, b"\0")))
+    """Text and bytes of rows that may be a misread login: masked, except destination and client."""
+    may_be_secret = misread_rows(protocol, table)
     if not may_be_secret.any():
         return {}
     rows, arrays = pa.array(may_be_secret), {}
