@@ -3,13 +3,19 @@
 In: folders that a capture process writes to. Out: a running query, and the Delta tables of a lake. Spark's file source
 finds new files and keeps the time; every micro-batch is a run of `mqpcap.delta.growth.append`, on the driver. So files
 are known by their content, connections go on from file to file, and a batch that Spark repeats adds nothing.
+
+A batch leaves the newest file to the next one, as somebody may write to it, and Spark runs no batch without a new file.
+So each batch has a *tick* written after a time of quiet: an empty file in a folder of the lake that is streamed, too.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import reduce
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from mqpcap.delta.catalog import FOLDER
 from mqpcap.errors import CaptureError
@@ -44,9 +50,13 @@ def stream_to_lake(
     """
     folders = [inputs] if isinstance(inputs, str) else list(inputs)
     add = _Addition(folders, Path(lake), checked_choices(**options), permissive, report or _to_stderr)
+    own = Path(lake).absolute() / FOLDER
+    add.tick()
     files = spark.readStream.format("binaryFile").schema(_FILES).option("recursiveFileLookup", "true")
-    writer = files.load(folders[0] if len(folders) == 1 else folders).select("path").writeStream.foreachBatch(add.run)
-    writer = writer.option("checkpointLocation", str(Path(lake).absolute() / FOLDER / "spark"))
+    streams = [files.load(folder).select("path") for folder in (*folders, str(own / "ticks"))]
+    writer = reduce(lambda a, b: a.union(b), streams).writeStream.foreachBatch(add.run)
+    # A checkpoint holds for a number of folders.
+    writer = writer.option("checkpointLocation", str(own / f"stream-{len(folders)}"))
     if not finish:
         return writer.trigger(processingTime=every).start()
     query = writer.trigger(availableNow=True).start()
@@ -63,10 +73,28 @@ class _Addition:
     ) -> None:
         self.folders, self.lake, self.choices = folders, lake, choices
         self.permissive, self.report = permissive, report
+        self._ticks = lake / FOLDER / "ticks"
+        self._timer: Timer | None = None
+        self._reported: set[str] = set()
+        """The lines of the last run."""
 
     def run(self, files: "DataFrame", number: int) -> None:
         """Add the files that are there, also those that an earlier batch left because somebody wrote to them."""
+        from mqpcap.delta.growth import IDLE_S
+
+        if self._timer is not None:
+            self._timer.cancel()
         self.add()
+        self._timer = Timer(IDLE_S + 1, self.tick)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def tick(self) -> None:
+        """Make Spark run a batch."""
+        self._ticks.mkdir(parents=True, exist_ok=True)
+        for old in self._ticks.iterdir():
+            old.unlink()
+        (self._ticks / uuid4().hex).touch()
 
     def add(self, finish: bool = False) -> None:
         """One run. Raises CaptureError for a file that is refused, unless permissive; all others are taken then."""
@@ -74,13 +102,14 @@ class _Addition:
 
         outcome = Outcome(self.choices)
         append(self.lake, self.folders, outcome, lambda _: nullcontext(lambda _: None), finish=finish)
-        for note in outcome.notes:
-            self.report(note)
         refused = [": ".join(file) for file in outcome.unreadable]
+        lines = dict.fromkeys([*outcome.notes, *(refused if self.permissive else [])])
+        for line in lines:
+            if line not in self._reported:
+                self.report(line)
+        self._reported = {*lines}
         if refused and not self.permissive:
             raise CaptureError("; ".join(refused))
-        for line in refused:
-            self.report(line)
 
 
 def _to_stderr(line: str) -> None:
