@@ -50,13 +50,13 @@ def stream_to_lake(
     """
     folders = [inputs] if isinstance(inputs, str) else list(inputs)
     add = _Addition(folders, Path(lake), checked_choices(**options), permissive, report or _to_stderr)
-    own = Path(lake).absolute() / FOLDER
+    lake_folder = Path(lake).absolute() / FOLDER
     add.tick()
     files = spark.readStream.format("binaryFile").schema(_FILES).option("recursiveFileLookup", "true")
-    streams = [files.load(folder).select("path") for folder in (*folders, str(own / "ticks"))]
+    streams = [files.load(folder).select("path") for folder in (*folders, str(lake_folder / "ticks"))]
     writer = reduce(lambda a, b: a.union(b), streams).writeStream.foreachBatch(add.run)
     # A checkpoint holds for a number of folders.
-    writer = writer.option("checkpointLocation", str(own / f"stream-{len(folders)}"))
+    writer = writer.option("checkpointLocation", str(lake_folder / f"stream-{len(folders)}"))
     if not finish:
         return writer.trigger(processingTime=every).start()
     query = writer.trigger(availableNow=True).start()
@@ -97,7 +97,7 @@ class _Addition:
         (self._ticks / uuid4().hex).touch()
 
     def add(self, finish: bool = False) -> None:
-        """One run. Raises CaptureError for a file that is refused, unless permissive; all others are taken then."""
+        """One run. Unless permissive, raises CaptureError for a refused file, after the good files are taken."""
         from mqpcap.delta.growth import append
 
         outcome = Outcome(self.choices)
