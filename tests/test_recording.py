@@ -295,6 +295,27 @@ def test_recordings_and_comparisons_are_copied_and_pickled(copied: Any) -> None:
     assert copied(comparison).notes() == comparison.notes()
 
 
+@pytest.mark.parametrize("name", ["blipmq/qos1", "faults/fq_no_syn", "faults/msgq_no_syn"])
+def test_messages_say_how_certain_their_pair_is(name: str) -> None:
+    """A session, ``messages`` and ``packet`` as the table has it, for request and reply; some pairs are likely."""
+    path = ROOT / f"pcaps/{name}.pcap"
+    recording = mqpcap.open(path)
+    rows = recording.exchanges.to_pylist()
+    pairs = {}
+    for row in rows:
+        for direction, offset in (("c2s", row["request_offset"]), ("s2c", row["reply_offset"])):
+            if offset is not None:
+                key = row["connection_id"], direction, offset
+                pairs[key] = row["state"], row["how"], row["latency_ns"]
+
+    for given in (sniff(offline=str(path), session=MqSession(), quiet=True), mqpcap.messages(path)):
+        assert {m.mq.key: (m.mq.state, m.mq.how, m.mq.latency_ns) for m in given if m.mq.key in pairs} == pairs
+    likely = next(row for row in rows if row["state"] == "likely")
+    for part in ("request", "reply"):
+        mq = recording.packet(likely, part).mq
+        assert (mq.state, mq.how, mq.latency_ns) == ("likely", likely["how"], likely["latency_ns"])
+
+
 def test_a_row_of_connections_leads_to_all_its_packets() -> None:
     recording = mqpcap.open(QOS1)
 

@@ -357,13 +357,15 @@ def messages(
 
 
 def _message(row: MessageRow) -> "Message":
-    from mqpcap.scapy.session import COLUMNS, ReplyLookup, Seen, message
+    from mqpcap.scapy.session import COLUMNS, Pair, PairLookup, Seen, message
 
     columns: Mapping[str, Any] = row.message
-    pair, exchange = ReplyLookup(), row.exchange
-    if exchange is not None and exchange.is_request:
-        offset, reply_direction = exchange.offset, other_direction(columns["direction"])
-        pair.resolve(None if offset is None else (columns["connection_id"], reply_direction, offset))
+    pair, exchange = PairLookup(), row.exchange
+    if exchange is not None:
+        reply_offset = exchange.offset if exchange.is_request else None
+        side = columns["connection_id"], other_direction(columns["direction"])
+        key = None if reply_offset is None else (*side, reply_offset)
+        pair.resolve(Pair(key, exchange.state, exchange.how, exchange.latency_ns))
     mq = Seen(**{name: columns[name] for name in COLUMNS}, pair=pair)
     return message(protocols()[row.protocol].layout(columns[LAYOUT]), columns[BYTES], columns[VARIANT], mq)
 

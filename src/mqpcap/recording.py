@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from scapy.packet import Packet
 
-    from mqpcap.scapy.session import Key
+    from mqpcap.scapy.session import Key, Pair
     from mqpcap.schema.message import Message
 
 Input: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
@@ -418,23 +418,24 @@ class Recording(NamedTables):
         return indexes[name]
 
     def _message(self, index: _Index, contents: _Contents, key: "Key") -> "Message":
-        from mqpcap.scapy.session import ReplyLookup, Seen, message
+        from mqpcap.scapy.session import PairLookup, Seen, message
 
         row = contents.message(*key)
         raw, indexes = _gathered(contents.packets, row)
         layout, variant = row.pop(LAYOUT), row.pop(VARIANT)
-        pair = ReplyLookup(lambda: _reply(index, key))
+        pair = PairLookup(lambda: _pair(index, key))
         mq = Seen(**row, packets_raw=tuple(contents.packets.packets(indexes)), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, mq)
 
 
-def _reply(index: _Index, key: "Key") -> "Key | None":
-    """The key of the reply to a request, from the table ``exchanges``."""
-    connection_id, direction, offset = key
-    is_request = pc.field("connection_id") == connection_id
-    is_request &= (pc.field("request_direction") == direction) & (pc.field("request_offset") == offset)
-    rows = index.load_tables()["exchanges"].filter(is_request).to_pylist()
-    return _keys(rows[0])["reply"] if rows else None
+def _pair(index: _Index, key: "Key") -> "Pair":
+    """The pair of a message, from the table ``exchanges``."""
+    from mqpcap.scapy.session import Pair, pairs_of
+
+    connection_id, _, offset = key
+    is_end = (pc.field("request_offset") == offset) | (pc.field("reply_offset") == offset)
+    rows = index.load_tables()["exchanges"].filter((pc.field("connection_id") == connection_id) & is_end).to_pylist()
+    return next((pair for row in rows for end, pair in pairs_of(row) if end == key), Pair())
 
 
 @cache

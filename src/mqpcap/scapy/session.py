@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from heapq import heappop, heappush
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -65,29 +65,39 @@ RAW_IP = 101
 # Constants of Linux that the module `socket` does not have (asm-generic/socket.h, linux/if_packet.h, linux/if_arp.h).
 SO_RCVBUFFORCE, SOL_PACKET, PACKET_IGNORE_OUTGOING, ARPHRD_LOOPBACK = 33, 263, 23, 772
 
-_EXCHANGE_COLUMNS = ["connection_id", "request_direction", "request_offset", "reply_offset"]
+_EXCHANGE_KEYS = ["connection_id", "request_direction", "request_offset", "reply_offset"]
+_EXCHANGE_COLUMNS = [*_EXCHANGE_KEYS, "state", "how", "latency_ns"]
 
 Key = tuple[int, Direction, int]
 """connection_id, direction and stream_offset: the key of a message within its capture."""
 
 
-class ReplyLookup:
-    """The key of the reply to a message: set when its exchange is known, or found by ``find`` when it is needed."""
+class Pair(NamedTuple):
+    """The exchange of a message: the key of the reply, for a request that has one, and columns of ``exchanges``."""
 
-    def __init__(self, find: Callable[[], Key | None] | None = None) -> None:
+    reply: Key | None = None
+    state: str | None = None
+    how: str | None = None
+    latency_ns: int | None = None
+
+
+class PairLookup:
+    """The `Pair` of a message: set when its exchange is known, or found by ``find`` when it is needed."""
+
+    def __init__(self, find: Callable[[], Pair] | None = None) -> None:
         self._find = find
-        self._reply: Key | None = None
+        self._pair = Pair()
         self._is_decided = False
 
-    def resolve(self, reply: Key | None) -> None:
-        """Sets the key of the reply, None if there is no reply."""
-        self._reply, self._is_decided, self._find = reply, True, None
+    def resolve(self, pair: Pair) -> None:
+        """Sets the pair; an empty one if the message has no exchange."""
+        self._pair, self._is_decided, self._find = pair, True, None
 
-    def result(self) -> tuple[Key | None, bool]:
-        """The key of the reply, and whether it is decided."""
+    def result(self) -> tuple[Pair, bool]:
+        """The pair, and whether it is decided."""
         if self._find is not None:
             self.resolve(self._find())
-        return self._reply, self._is_decided
+        return self._pair, self._is_decided
 
     def __getstate__(self) -> dict[str, Any]:
         self.result()
@@ -138,7 +148,7 @@ class Seen:
     error_code: int | None
     error_text: str | None
     packets_raw: tuple[CapturedPacket, ...] = field(default=(), repr=False, compare=False)
-    pair: ReplyLookup = field(default_factory=ReplyLookup, repr=False, compare=False)
+    pair: PairLookup = field(default_factory=PairLookup, repr=False, compare=False)
 
     @property
     def packets(self) -> list[Packet]:
@@ -170,13 +180,28 @@ class Seen:
     @property
     def reply(self) -> Key | None:
         """The key of the reply to this message; None if there is no reply, or if it is not known yet."""
-        return self.pair.result()[0]
+        return self.pair.result()[0].reply
+
+    @property
+    def state(self) -> str | None:
+        """The state of its exchange, as in the table: ``likely`` is not proved. None if it is not known yet."""
+        return self.pair.result()[0].state
+
+    @property
+    def how(self) -> str | None:
+        """The evidence for its pair."""
+        return self.pair.result()[0].how
+
+    @property
+    def latency_ns(self) -> int | None:
+        """The time from its request to its reply."""
+        return self.pair.result()[0].latency_ns
 
     def answers(self, request: "Seen") -> bool | None:
         """Whether this message answers a request; None if only the protocol's rule can decide."""
-        reply, is_decided = request.pair.result()
+        pair, is_decided = request.pair.result()
         if is_decided:
-            return reply == self.key
+            return pair.reply == self.key
         return None if self.connection_id == request.connection_id and self.direction != request.direction else False
 
 
@@ -273,7 +298,7 @@ class _Source:
         self._packets_by_number: dict[int, CapturedPacket] = {}
         """The latest packets, by packet number."""
         self._buffered: list[tuple[int, int, Key, Packet]] = []
-        self._pairs: WeakValueDictionary[Key, ReplyLookup] = WeakValueDictionary()
+        self._pairs: WeakValueDictionary[Key, PairLookup] = WeakValueDictionary()
         """Undecided replies of messages that are still referenced."""
 
     def completed(self, packets: list[CapturedPacket]) -> list[Packet]:
@@ -308,7 +333,7 @@ class _Source:
         for _ in self._pipeline.finish():
             pass
         for pair in self._pairs.values():
-            pair.resolve(None)
+            pair.resolve(Pair())
         return self._release(0)
 
     def _note_endpoints(self, window: Window, segments: Segments) -> None:
@@ -325,10 +350,9 @@ class _Source:
                 heappush(self._buffered, (packet.mq.ts_ns, packet.mq.first_packet, packet.mq.key, packet))
         elif output.table == "exchanges":
             for row in output.rows.select(_EXCHANGE_COLUMNS).to_pylist():
-                flow, direction, request, reply = (row[name] for name in _EXCHANGE_COLUMNS)
-                pair = self._pairs.pop((flow, direction, request), None)
-                if pair is not None:
-                    pair.resolve(None if reply is None else (flow, other_direction(direction), reply))
+                for key, pair in pairs_of(row):
+                    if lookup := self._pairs.pop(key, None):
+                        lookup.resolve(pair)
 
     def _release(self, buffered_count: int) -> list[Packet]:
         """The earliest buffered messages; ``buffered_count`` messages stay."""
@@ -352,6 +376,18 @@ class _Source:
         ends = row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"]
         sent = (number for number in numbers if self.ends.get(number) == ends)
         return tuple(self._packets_by_number[number] for number in sent if number in self._packets_by_number)
+
+
+def pairs_of(row: Mapping[str, Any]) -> list[tuple[Key, Pair]]:
+    """The pairs of a row of ``exchanges`` by the keys of its messages."""
+    flow, direction, *offsets = (row[name] for name in _EXCHANGE_KEYS)
+    request, reply = (
+        None if offset is None else (flow, side, offset)
+        for side, offset in zip((direction, other_direction(direction)), offsets, strict=True)
+    )
+    columns = row["state"], row["how"], row["latency_ns"]
+    ends = (request, Pair(reply, *columns)), (reply, Pair(None, *columns))
+    return [(key, pair) for key, pair in ends if key is not None]
 
 
 def install() -> None:
