@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -293,6 +294,32 @@ def test_recordings_and_comparisons_are_copied_and_pickled(copied: Any) -> None:
     assert copied(recording).messages == recording.messages
     assert copied(comparison).as_json(every=True) == comparison.as_json(every=True)
     assert copied(comparison).notes() == comparison.notes()
+
+
+def test_bytes_of_any_kind_are_read_and_what_is_missing_is_noted(tmp_path: Path) -> None:
+    raw = Path(QOS1).read_bytes()
+    (tmp_path / "cut.pcap").write_bytes(raw[: len(raw) // 2])
+    notes: list[str] = []
+
+    assert mqpcap.read(bytearray(raw)).num_rows == mqpcap.read(memoryview(raw)).num_rows == 242
+    assert 0 < mqpcap.read(tmp_path / "cut.pcap", notes=notes).num_rows < 242
+    mqpcap.read(QOS1, "exchanges", filter="op == PUBLISHX", notes=notes)
+
+    cut, nothing = notes
+    assert "the last record needs" in cut
+    assert nothing.startswith("0 of 242 messages match; operations here: ACK, AUTH")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"decod_as": {}}, "'decod_as' is no option; did you mean decode_as?"),
+        ({"x": 1}, "'x' is no option; there are decode_as, show_secrets, bodies, max_memory_bytes, jobs, keylog"),
+    ],
+)
+def test_wrong_options_are_named_as_the_user_wrote_them(options: Any, said: str) -> None:
+    with pytest.raises(TypeError, match="^" + re.escape(said)):
+        mqpcap.stats(QOS1, **options)
 
 
 @pytest.mark.parametrize("name", ["blipmq/qos1", "faults/fq_no_syn", "faults/msgq_no_syn"])

@@ -19,7 +19,7 @@ from functools import partial, reduce
 from itertools import chain
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import pyarrow as pa
 
@@ -52,7 +52,16 @@ from mqpcap.protocols import protocols
 from mqpcap.query import EVERYTHING, WORDS, Query, field_catalogue, query, shortcut_queries
 from mqpcap.query.field_catalogue import Field
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import Choices, Outcome, background, checked_choices, size_bytes, with_end
+from mqpcap.reading import (
+    Choices,
+    FilterOptions,
+    Outcome,
+    ReadingOptions,
+    background,
+    checked_choices,
+    size_bytes,
+    with_end,
+)
 from mqpcap.recording import Paths, open_inputs
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.statistics.capture_quality import Report, report_of
@@ -183,7 +192,7 @@ def stats(
     filter: str | Query | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> pa.Table:
     """Messages, bytes, errors and latencies by group; with ``report`` a ready-made report.
 
@@ -215,7 +224,7 @@ def live_stats(
     metric: Sequence[Metric] | str = (),
     top: int | None = None,
     filter: str | Query | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> Iterator[pa.Table]:
     """The table of `stats` for a network interface, again after each time, until the iterator is closed.
 
@@ -254,7 +263,7 @@ def diff(
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> Comparison:
     """Operations, errors, latencies, topics and clients of two captures, compared.
 
@@ -279,7 +288,7 @@ def diff(
     return comparison
 
 
-def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: Any) -> list[Report]:
+def info(path: Paths, *, progress: Callable[[int], None] = _ignore, **options: Unpack[ReadingOptions]) -> list[Report]:
     """Kind and quality of each capture: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
 
     ``as_json()`` of each is its entry in ``info --json``.
@@ -311,7 +320,7 @@ def show(
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> Iterator[MessageRow]:
     """The messages in order of time, while the captures are read: columns, fields, and what became of each request.
 
@@ -341,7 +350,7 @@ def messages(
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> "Iterator[Message]":
     """The messages as Scapy messages with ``.mq``, in order of time, while the captures are read.
 
@@ -394,7 +403,7 @@ def follow(
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> FollowedConnection:
     """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
 
@@ -432,7 +441,7 @@ def trace(
     at: int | str | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> list[Trace]:
     """Published messages with their deliveries, and the acknowledgements of these, with the times between.
 
@@ -461,7 +470,7 @@ def explain(
     pairing: str,
     at: int | str | None = None,
     progress: Callable[[int], None] = ...,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> PairingReplay: ...
 
 
@@ -477,7 +486,7 @@ def explain(
     protocol: str | None = None,
     dialect: str | None = None,
     progress: Callable[[int], None] = ...,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> list[ExplainedMessage]: ...
 
 
@@ -493,7 +502,7 @@ def explain(
     protocol: str | None = None,
     dialect: str | None = None,
     progress: Callable[[int], None] = _ignore,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> list[ExplainedMessage] | PairingReplay:
     """Messages field by field: where each field is, its bytes, its value and what that means.
 
@@ -529,7 +538,7 @@ def report(
     *,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> int:
     """Write a report on captures as one HTML file and return its size in bytes. ``out`` is new, or an earlier report.
 
@@ -556,7 +565,7 @@ def extract(
     split: Split | None = None,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> ExtractSummary:
     """Write the packets of selected messages into a new capture file, ``out``, which must not exist.
 
@@ -590,16 +599,16 @@ def lake(directory: str | os.PathLike[str]) -> "LakeContents":
 
 @overload
 def export(
-    path: Paths, out: str | os.PathLike[str], filter: str | Query | None = None, *, jobs: int = 1,
-    progress: Callable[[int], None] = _ignore, notes: list[str] | None = None, **options: Any,
+    path: Paths, out: str | os.PathLike[str], filter: str | Query | None = None, *,
+    progress: Callable[[int], None] = _ignore, notes: list[str] | None = None, **options: Unpack[FilterOptions],
 ) -> ExportSummary: ...  # fmt: skip
 
 
 @overload
 def export(
     path: Paths, *, append: str | os.PathLike[str], finish: bool = False, rebuild: bool = False,
-    remove: Sequence[str] = (), jobs: int = 1, progress: Callable[[int], None] = _ignore,
-    notes: list[str] | None = None, **options: Any,
+    remove: Sequence[str] = (), progress: Callable[[int], None] = _ignore,
+    notes: list[str] | None = None, **options: Unpack[ReadingOptions],
 ) -> "LakeContents": ...  # fmt: skip
 
 
@@ -612,10 +621,9 @@ def export(
     finish: bool = False,
     rebuild: bool = False,
     remove: Sequence[str] = (),
-    jobs: int = 1,
     progress: Callable[[int], None] = _ignore,
     notes: list[str] | None = None,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> "ExportSummary | LakeContents":
     """Write the tables of captures as Parquet below ``out``, which is new, empty, or holds an earlier export.
 
@@ -626,7 +634,7 @@ def export(
     is_filtered = filter is not None or not options.keys().isdisjoint(WORDS)
     check_export(out is not None, append is not None, bool(finish or rebuild or remove), is_filtered)
     check_local(os.fspath(out if out is not None else append or ""))
-    options["jobs"] = jobs
+    options.setdefault("jobs", 1)
     if append is not None:
         outcome = Outcome(checked_choices(**options))
         return _append(path, Path(append), outcome, finish, rebuild, remove, progress, notes)

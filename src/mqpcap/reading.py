@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
@@ -49,6 +50,35 @@ _LIMIT_NOTES = {
 Meter = Callable[[int], None]
 """Progress: called with a number of bytes that were read."""
 SMALLEST_MEMORY_BYTES = 1 << 20
+
+
+class ReadingOptions(TypedDict, total=False):
+    """The options of all calls; see ``mqpcap.open``."""
+
+    decode_as: Mapping[int, str] | None
+    show_secrets: bool
+    bodies: int | Literal["full", "none"] | None
+    max_memory_bytes: int | None
+    jobs: int | None
+    keylog: "str | os.PathLike[str] | None"
+
+
+class FilterOptions(ReadingOptions, total=False):
+    """The options of calls that select messages: also the words of the commands, as ``op="PUBLISH"``."""
+
+    protocol: str | Sequence[str] | None
+    op: str | Sequence[str] | None
+    client: str | Sequence[str] | None
+    server: str | Sequence[str] | None
+    connection: str | Sequence[str] | None
+    topic: str | Sequence[str] | None
+    grep: str | Sequence[str] | None
+    status: str | None
+    flawed: bool
+    unanswered: bool
+    slower_than: str | None
+    since: str | None
+    until: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +128,15 @@ def checked_choices(
     max_memory_bytes: int | None = None,
     jobs: int | None = None,
     keylog: "str | os.PathLike[str] | None" = None,
+    **unknown: object,
 ) -> Choices:
     """The values of the common options; see ``mqpcap.open``. Raises ValueError or TypeError for a wrong one."""
     from mqpcap.decode.detection import DecodeAs
+
+    for name in unknown:
+        similar = get_close_matches(name, FilterOptions.__annotations__.keys() - {name})
+        others = ", ".join(ReadingOptions.__annotations__)
+        raise TypeError(f"{name!r} is no option; {f'did you mean {similar[0]}?' if similar else f'there are {others}'}")
 
     rules = tuple(DecodeAs(_port(port), checked_protocol(name)) for port, name in (decode_as or {}).items())
     if not isinstance(show_secrets, bool):
@@ -109,9 +145,9 @@ def checked_choices(
     return Choices(
         rules,
         show_secrets,
-        None if body_bytes is None else _count("bodies", body_bytes, 0),
-        None if jobs is None else _count("jobs", jobs, 1),
-        None if max_memory_bytes is None else _count("max_memory_bytes", max_memory_bytes, 1),
+        None if body_bytes is None else whole_number("bodies", body_bytes, 0),
+        None if jobs is None else whole_number("jobs", jobs, 1),
+        None if max_memory_bytes is None else whole_number("max_memory_bytes", max_memory_bytes, 1),
         keys=None if keylog is None else key_log(os.fspath(keylog)),
     )
 
@@ -142,7 +178,8 @@ def _port(port: Any) -> int:
     return number
 
 
-def _count(option: str, value: Any, at_least: int) -> int:
+def whole_number(option: str, value: Any, at_least: int) -> int:
+    """The value of an option that is an integer. Raises ValueError or TypeError for another value."""
     try:
         count = operator.index(value)
     except TypeError:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,8 @@ from mqpcap.listing.packet_locator import PacketLocator
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
-from mqpcap.query import Query, Selection, query
-from mqpcap.reading import checked_choices, checked_protocol
+from mqpcap.query import MatchTally, Query, Selection, query
+from mqpcap.reading import ReadingOptions, checked_choices, checked_protocol
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mqpcap.scapy.session import Key, Pair
     from mqpcap.schema.message import Message
 
-Input: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
+Input: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 """A capture: the path of a file, a directory or a glob; the bytes of a capture file; a file opened in binary mode."""
 Paths: TypeAlias = Input | Sequence[Input]
 Row: TypeAlias = Mapping[str, Any] | pa.Table | pa.RecordBatch
@@ -66,7 +66,10 @@ def read(
     table: str = "messages",
     filter: "pc.Expression | str | None" = None,
     columns: Sequence[str] | str | None = None,
-    **options: Any,
+    *,
+    progress: Callable[[int], None] | None = None,
+    notes: list[str] | None = None,
+    **options: Unpack[ReadingOptions],
 ) -> pa.Table:
     """A table of a capture, or of several.
 
@@ -74,7 +77,8 @@ def read(
     filter: the rows to read. A text is a filter as in ``mqpcap export -Y``: it selects messages, and the rows of other
     tables that belong to them. A ``pyarrow.compute.Expression`` selects rows of this table.
     columns: the columns to read. Only these rows and columns are held in memory.
-    options: those of ``open``. Raises QueryError for a text that is not a filter.
+    notes: a list that gets notes on what could not be read, and on why no message matches. options: those of ``open``.
+    Raises QueryError for a text that is not a filter.
 
     >>> import mqpcap
     >>> rows = mqpcap.read("pcaps/blipmq/qos1.pcap", filter='op == "PUBLISH"', columns=["op", "body_len"])
@@ -82,7 +86,9 @@ def read(
     {'op': 'PUBLISH', 'body_len': 5}
     """
     schema, columns = table_schema(_checked_table(table)), [columns] if isinstance(columns, str) else columns
-    batches = list(open(path, **options).batches(table, filter, columns))
+    opened, copies = open_inputs(path)
+    recording = Recording(opened, checked_choices(**options).dissection(), copies, progress)
+    batches = list(recording.batches(table, filter, columns, notes))
     return pa.Table.from_batches(batches, schema if columns is None else pa.schema([schema.field(x) for x in columns]))
 
 
@@ -112,7 +118,11 @@ def open(
 
 def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
     """The captures in some inputs, and temporary files that must live as long as the captures are read."""
-    inputs = list(path) if isinstance(path, Sequence) and not isinstance(path, str | bytes) else [path]
+    inputs = (
+        list(path)
+        if isinstance(path, Sequence) and not isinstance(path, str | bytes | bytearray | memoryview)
+        else [path]
+    )
     if not inputs:
         raise ValueError("there is no input: name at least one capture")
     copies = [_Copy(x) for x in inputs if _is_content(x)]
@@ -131,7 +141,7 @@ def _located(paths: Sequence[str], names: Mapping[str, str]) -> list[Capture]:
     return inputs.captures
 
 
-def _is_content(given: Input) -> TypeGuard[bytes | BinaryIO]:
+def _is_content(given: Input) -> TypeGuard[bytes | bytearray | memoryview | BinaryIO]:
     """Whether an input is the capture itself, not its path."""
     return isinstance(given, bytes | bytearray | memoryview) or hasattr(given, "read")
 
@@ -208,10 +218,13 @@ class _Index:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while a thread reads contents or tables, so that they are read once."""
 
-    def read_outputs(self, tables: Sequence[str] | None = None, only: Query | None = None) -> Iterator[Output]:
+    def read_outputs(
+        self, tables: Sequence[str] | None = None, only: Query | None = None, tally: MatchTally | None = None
+    ) -> Iterator[Output]:
         """Reads the capture and yields its outputs; at the end the index has contents.
 
-        tables: names of the tables to read, None for all. only: a filter, as in ``mqpcap export -Y``.
+        tables: names of the tables to read, None for all. only: a filter, as in ``mqpcap export -Y``. tally: counts
+        its matches.
         """
         options, names = self.options, _index_schema().names
         capture = replace(self.capture, notes=[], facts=[])  # another thread may read it at the same time
@@ -221,10 +234,18 @@ class _Index:
             )  # ``info`` counts pairs
         report, messages = Report(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()
-        selection = None if only is None else Selection(only, ready.append)
+
+        def count_and_keep(output: Output) -> None:
+            if tally is not None and output.table == "messages":
+                tally.match_count += output.rows.num_rows
+            ready.append(output)
+
+        selection = None if only is None else Selection(only, count_and_keep)
 
         def take(output: Output) -> None:
             report.take(output)
+            if tally is not None:
+                tally.look(output, pipeline.first_ns or 0)
             if output.table == "messages":
                 messages.append(output.rows.select(names))
             if selection is None:
@@ -319,13 +340,21 @@ class Recording(NamedTables):
         """A table by its name, as `table`."""
         return self.table(name)
 
-    def __getattr__(self, name: str) -> pa.Table:
-        """The table of a protocol: ``capture.fq``."""
-        if name not in protocols():
-            raise AttributeError(
-                f"a recording has no {name!r}; its tables have: .messages.to_pandas(), .fq, .exchanges"
-            )
-        return self.protocol(name)
+    if TYPE_CHECKING:  # so that editors and type checkers refuse other names
+        blipmq: pa.Table
+        flymq: pa.Table
+        fq: pa.Table
+        kokaq: pa.Table
+        msgq: pa.Table
+    else:
+
+        def __getattr__(self, name: str) -> pa.Table:
+            """The table of a protocol: ``capture.fq``."""
+            if name not in protocols():
+                raise AttributeError(
+                    f"a recording has no {name!r}; its tables have: .messages.to_pandas(), .fq, .exchanges"
+                )
+            return self.protocol(name)
 
     # -- tables --------------------------------------------------------------------------------------------
 
@@ -339,7 +368,11 @@ class Recording(NamedTables):
         return pa.concat_tables([empty, *(index.load_tables()[name] for index in self._indexes.values())])
 
     def batches(
-        self, table: str = "messages", filter: "pc.Expression | str | None" = None, columns: Sequence[str] | None = None
+        self,
+        table: str = "messages",
+        filter: "pc.Expression | str | None" = None,
+        columns: Sequence[str] | None = None,
+        notes: list[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table as they are read, for captures that are larger than memory; see ``mqpcap.read``."""
         schema = table_schema(_checked_table(table))
@@ -350,10 +383,14 @@ class Recording(NamedTables):
         if only is not None:
             for index in self._indexes.values():
                 only.check_bodies(index.options.policy.bodies)
-        for output in (x for index in self._indexes.values() for x in index.read_outputs([table], only)):
+        tally = None if only is None else MatchTally(only)
+        for output in (x for index in self._indexes.values() for x in index.read_outputs([table], only, tally)):
             for rows in _rows(output, table):
                 rows = rows if filter is None or only is not None else rows.filter(filter)
                 yield from rows.select(schema.names if columns is None else list(columns)).combine_chunks().to_batches()
+        if notes is not None:
+            notes += [note for index in self._indexes.values() for note in index.contents().info["notes"]]
+            notes += [tally.note] if tally is not None and tally.note is not None else []
 
     @property
     def info(self) -> list[dict[str, Any]]:

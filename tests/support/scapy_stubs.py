@@ -18,6 +18,7 @@ HEAD = """\
 
 from typing import Any, Generic, TypeVar
 
+from scapy.base_classes import Packet_metaclass
 from scapy.utils import wrpcap
 
 from mqpcap.scapy import display as display, field_names as field_names, session as session
@@ -39,6 +40,12 @@ class _Field(Generic[_Read, _Write]):
     def __get__(self, message: object, owner: type | None = None) -> _Read: ...
     def __set__(self, message: object, value: _Write) -> None: ...
 
+_Message = TypeVar("_Message")
+
+class _MessageClass(Packet_metaclass):  # type: ignore[misc]  # Scapy has no types
+    # Scapy's own gives Any for every class, so that pyright would check no field.
+    def __call__(cls: type[_Message], *arguments: Any, **fields: Any) -> _Message: ...
+
 """
 
 
@@ -49,7 +56,7 @@ def stubs() -> str:
     classes = message_classes()
     parts = {cls for message in classes.values() for cls in _nested(message)}
     ordered = sorted({*classes.values(), *parts, *_bases(classes.values()), *_bases(parts)}, key=_order)
-    names = ", ".join(f'"{name}"' for name in ["MqSession", "Seen", *sorted(classes), "wrpcap"])
+    names = ", ".join(f'"{name}"' for name in ["MqDispatch", "MqSession", "Seen", *sorted(classes), "wrpcap"])
     return f"{HEAD}__all__ = [{names}]\n\n" + "\n".join(_stub(cls) for cls in ordered)
 
 
@@ -74,7 +81,8 @@ def _order(cls: type[Message]) -> tuple[int, str, str]:
 
 def _stub(cls: type[Message]) -> str:
     base = next(base for base in cls.__mro__[1:] if issubclass(base, Message))
-    lines = [f"class {cls.__name__}({base.__name__}):"]
+    bases = "Message, metaclass=_MessageClass" if base is Message else base.__name__
+    lines = [f"class {cls.__name__}({bases}):"]
     lines += [f"    {kind.name}: _Field[{', '.join(_types(kind))}]" for kind in cls.fields_desc]
     arguments = [f"{kind.name}: {_types(kind)[1]} = ..." for kind in cls.fields_desc]
     keywords = f", *, {', '.join(arguments)}" if arguments else ""

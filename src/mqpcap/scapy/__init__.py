@@ -71,7 +71,7 @@ if not issubclass(Message, Packet):
     raise ImportError("the command line ran in this process, whose layers are without Scapy: import mqpcap.scapy first")
 _classes = message_classes()
 globals().update(_classes)
-__all__ = ["MqSession", "Seen", *sorted(_classes), "wrpcap"]
+__all__ = ["MqDispatch", "MqSession", "Seen", *sorted(_classes), "wrpcap"]
 bind()
 # explore("mqpcap") loads the modules that it lists.
 sys.modules.setdefault("scapy.contrib.mqpcap", sys.modules[__name__])

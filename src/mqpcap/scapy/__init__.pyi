@@ -4,6 +4,7 @@
 
 from typing import Any, Generic, TypeVar
 
+from scapy.base_classes import Packet_metaclass
 from scapy.utils import wrpcap
 
 from mqpcap.scapy import display as display, field_names as field_names, session as session
@@ -25,24 +26,30 @@ class _Field(Generic[_Read, _Write]):
     def __get__(self, message: object, owner: type | None = None) -> _Read: ...
     def __set__(self, message: object, value: _Write) -> None: ...
 
-__all__ = ["MqSession", "Seen", "BlipMQ", "BlipMQAck", "BlipMQAuth", "BlipMQDeliver", "BlipMQHello", "BlipMQNack", "BlipMQPing", "BlipMQPoll", "BlipMQPong", "BlipMQPublish", "BlipMQPublishV2", "BlipMQSubscribe", "BlipMQSubscribeV2", "FlyMQ", "FlyMQAcl", "FlyMQAclDelete", "FlyMQAclDeleteReply", "FlyMQAclGet", "FlyMQAclGetReply", "FlyMQAclList", "FlyMQAclListReply", "FlyMQAclSet", "FlyMQAclSetReply", "FlyMQAuditExport", "FlyMQAuditExportJava", "FlyMQAuditExportReply", "FlyMQAuditQuery", "FlyMQAuditQueryJava", "FlyMQAuditQueryReply", "FlyMQAuth", "FlyMQAuthRefused", "FlyMQAuthRefusedDoc", "FlyMQAuthResponse", "FlyMQAuthResponseDoc", "FlyMQClusterJoin", "FlyMQClusterLeave", "FlyMQClusterMetadata", "FlyMQClusterMetadataReply", "FlyMQCommit", "FlyMQCommitReply", "FlyMQConsume", "FlyMQConsumeReply", "FlyMQConsumeZeroCopy", "FlyMQConsumeZeroCopyReply", "FlyMQCreateTopic", "FlyMQCreateTopicReply", "FlyMQCreateTopicReplyDoc", "FlyMQDeadLetter", "FlyMQDeleteGroup", "FlyMQDeleteGroupJava", "FlyMQDeleteGroupReply", "FlyMQDeleteSchema", "FlyMQDeleteSchemaReply", "FlyMQDeleteTopic", "FlyMQDeleteTopicReply", "FlyMQDescribeGroup", "FlyMQDescribeGroupJava", "FlyMQDescribeGroupReply", "FlyMQDetail", "FlyMQEmpty", "FlyMQError", "FlyMQErrorCoded", "FlyMQErrorDoc", "FlyMQEvent", "FlyMQEventEntry", "FlyMQFetch", "FlyMQFetchBinary", "FlyMQFetchBinaryReply", "FlyMQFetchDlq", "FlyMQFetchDlqReply", "FlyMQFetchReply", "FlyMQFetchReplyDoc", "FlyMQFetchUnfiltered", "FlyMQGetLag", "FlyMQGetLagReply", "FlyMQGetOffset", "FlyMQGetOffsetReply", "FlyMQGetSchema", "FlyMQGetSchemaReply", "FlyMQGroup", "FlyMQGroupOffset", "FlyMQListGroups", "FlyMQListGroupsReply", "FlyMQListSchemas", "FlyMQListSchemasAll", "FlyMQListSchemasReply", "FlyMQListTopics", "FlyMQListTopicsReply", "FlyMQMetadata", "FlyMQOutcome", "FlyMQPartition", "FlyMQPasswordChange", "FlyMQPasswordChangeReply", "FlyMQPasswordChangeShort", "FlyMQProduce", "FlyMQProduceDelayed", "FlyMQProduceDelayedReply", "FlyMQProduceReply", "FlyMQProduceReplyLegacy", "FlyMQProduceWithSchema", "FlyMQProduceWithSchemaPython", "FlyMQProduceWithSchemaReply", "FlyMQProduceWithTtl", "FlyMQProduceWithTtlReply", "FlyMQPurgeDlq", "FlyMQPurgeDlqReply", "FlyMQRecord", "FlyMQRecordDoc", "FlyMQRegisterSchema", "FlyMQRegisterSchemaReply", "FlyMQReplayDlq", "FlyMQReplayDlqPython", "FlyMQReplayDlqReply", "FlyMQRequest", "FlyMQResetOffset", "FlyMQResetOffsetJava", "FlyMQResetOffsetReply", "FlyMQRole", "FlyMQRoleList", "FlyMQRoleListReply", "FlyMQSchema", "FlyMQSubscribe", "FlyMQSubscribeDoc", "FlyMQSubscribeReply", "FlyMQSuccess", "FlyMQTopicPartitions", "FlyMQTxnBegin", "FlyMQTxnBeginReply", "FlyMQTxnCommit", "FlyMQTxnCommitReply", "FlyMQTxnOutcome", "FlyMQTxnProduce", "FlyMQTxnProduceReply", "FlyMQTxnRollback", "FlyMQTxnRollbackReply", "FlyMQUser", "FlyMQUserCreate", "FlyMQUserCreateReply", "FlyMQUserCreateShort", "FlyMQUserDelete", "FlyMQUserDeleteReply", "FlyMQUserGet", "FlyMQUserGetReply", "FlyMQUserList", "FlyMQUserListReply", "FlyMQUserUpdate", "FlyMQUserUpdateReply", "FlyMQUserUpdateShort", "FlyMQValidateSchema", "FlyMQValidateSchemaReply", "FlyMQWhoAmI", "FlyMQWhoAmIReply", "FqAuth", "FqAuthResponse", "FqBind", "FqBindRequest", "FqCommand", "FqConnect", "FqConnectCommand", "FqConnectData", "FqConnectPeer", "FqConnectPeerOld", "FqError", "FqErrorKey", "FqHeartbeat", "FqHeartbeatRequest", "FqMessage", "FqMessageFound", "FqMessageShort", "FqMessageShortFound", "FqQueueDetail", "FqStatus", "FqStatusRequest", "FqStatusValue", "FqUnbind", "FqUnbindRequest", "Kokaq", "KokaqAnswer", "KokaqAnswer16", "KokaqAnswer16Lsb", "KokaqAnswerLsb", "KokaqEntries", "KokaqEntry", "KokaqLEAnswer", "KokaqLEAnswer16", "KokaqLEMetadata", "KokaqLEPayload", "KokaqLEPlainPayload", "KokaqLERequest", "KokaqLERequest16", "KokaqLean", "KokaqLeanAnswer", "KokaqLeanRequest", "KokaqMetadata", "KokaqMetadataBytes", "KokaqMetadataSwapped", "KokaqPayload", "KokaqPayloadSwapped", "KokaqRequest", "KokaqRequest16", "KokaqRequest16Lsb", "KokaqRequestLsb", "KokaqSimple", "KokaqSizedAnswer", "KokaqSizedRequest", "MsgQ", "MsgQFlat", "MsgQForm", "MsgQGetlname", "MsgQHeader", "MsgQJson", "MsgQLname", "MsgQMessage", "MsgQPing", "MsgQPong", "MsgQSend", "MsgQSplit", "MsgQStats", "MsgQStatsReply", "MsgQStop", "MsgQSubscribe", "MsgQUnsubscribe", "wrpcap"]
+_Message = TypeVar("_Message")
 
-class BlipMQ(Message):
+class _MessageClass(Packet_metaclass):  # type: ignore[misc]  # Scapy has no types
+    # Scapy's own gives Any for every class, so that pyright would check no field.
+    def __call__(cls: type[_Message], *arguments: Any, **fields: Any) -> _Message: ...
+
+__all__ = ["MqDispatch", "MqSession", "Seen", "BlipMQ", "BlipMQAck", "BlipMQAuth", "BlipMQDeliver", "BlipMQHello", "BlipMQNack", "BlipMQPing", "BlipMQPoll", "BlipMQPong", "BlipMQPublish", "BlipMQPublishV2", "BlipMQSubscribe", "BlipMQSubscribeV2", "FlyMQ", "FlyMQAcl", "FlyMQAclDelete", "FlyMQAclDeleteReply", "FlyMQAclGet", "FlyMQAclGetReply", "FlyMQAclList", "FlyMQAclListReply", "FlyMQAclSet", "FlyMQAclSetReply", "FlyMQAuditExport", "FlyMQAuditExportJava", "FlyMQAuditExportReply", "FlyMQAuditQuery", "FlyMQAuditQueryJava", "FlyMQAuditQueryReply", "FlyMQAuth", "FlyMQAuthRefused", "FlyMQAuthRefusedDoc", "FlyMQAuthResponse", "FlyMQAuthResponseDoc", "FlyMQClusterJoin", "FlyMQClusterLeave", "FlyMQClusterMetadata", "FlyMQClusterMetadataReply", "FlyMQCommit", "FlyMQCommitReply", "FlyMQConsume", "FlyMQConsumeReply", "FlyMQConsumeZeroCopy", "FlyMQConsumeZeroCopyReply", "FlyMQCreateTopic", "FlyMQCreateTopicReply", "FlyMQCreateTopicReplyDoc", "FlyMQDeadLetter", "FlyMQDeleteGroup", "FlyMQDeleteGroupJava", "FlyMQDeleteGroupReply", "FlyMQDeleteSchema", "FlyMQDeleteSchemaReply", "FlyMQDeleteTopic", "FlyMQDeleteTopicReply", "FlyMQDescribeGroup", "FlyMQDescribeGroupJava", "FlyMQDescribeGroupReply", "FlyMQDetail", "FlyMQEmpty", "FlyMQError", "FlyMQErrorCoded", "FlyMQErrorDoc", "FlyMQEvent", "FlyMQEventEntry", "FlyMQFetch", "FlyMQFetchBinary", "FlyMQFetchBinaryReply", "FlyMQFetchDlq", "FlyMQFetchDlqReply", "FlyMQFetchReply", "FlyMQFetchReplyDoc", "FlyMQFetchUnfiltered", "FlyMQGetLag", "FlyMQGetLagReply", "FlyMQGetOffset", "FlyMQGetOffsetReply", "FlyMQGetSchema", "FlyMQGetSchemaReply", "FlyMQGroup", "FlyMQGroupOffset", "FlyMQListGroups", "FlyMQListGroupsReply", "FlyMQListSchemas", "FlyMQListSchemasAll", "FlyMQListSchemasReply", "FlyMQListTopics", "FlyMQListTopicsReply", "FlyMQMetadata", "FlyMQOutcome", "FlyMQPartition", "FlyMQPasswordChange", "FlyMQPasswordChangeReply", "FlyMQPasswordChangeShort", "FlyMQProduce", "FlyMQProduceDelayed", "FlyMQProduceDelayedReply", "FlyMQProduceReply", "FlyMQProduceReplyLegacy", "FlyMQProduceWithSchema", "FlyMQProduceWithSchemaPython", "FlyMQProduceWithSchemaReply", "FlyMQProduceWithTtl", "FlyMQProduceWithTtlReply", "FlyMQPurgeDlq", "FlyMQPurgeDlqReply", "FlyMQRecord", "FlyMQRecordDoc", "FlyMQRegisterSchema", "FlyMQRegisterSchemaReply", "FlyMQReplayDlq", "FlyMQReplayDlqPython", "FlyMQReplayDlqReply", "FlyMQRequest", "FlyMQResetOffset", "FlyMQResetOffsetJava", "FlyMQResetOffsetReply", "FlyMQRole", "FlyMQRoleList", "FlyMQRoleListReply", "FlyMQSchema", "FlyMQSubscribe", "FlyMQSubscribeDoc", "FlyMQSubscribeReply", "FlyMQSuccess", "FlyMQTopicPartitions", "FlyMQTxnBegin", "FlyMQTxnBeginReply", "FlyMQTxnCommit", "FlyMQTxnCommitReply", "FlyMQTxnOutcome", "FlyMQTxnProduce", "FlyMQTxnProduceReply", "FlyMQTxnRollback", "FlyMQTxnRollbackReply", "FlyMQUser", "FlyMQUserCreate", "FlyMQUserCreateReply", "FlyMQUserCreateShort", "FlyMQUserDelete", "FlyMQUserDeleteReply", "FlyMQUserGet", "FlyMQUserGetReply", "FlyMQUserList", "FlyMQUserListReply", "FlyMQUserUpdate", "FlyMQUserUpdateReply", "FlyMQUserUpdateShort", "FlyMQValidateSchema", "FlyMQValidateSchemaReply", "FlyMQWhoAmI", "FlyMQWhoAmIReply", "FqAuth", "FqAuthResponse", "FqBind", "FqBindRequest", "FqCommand", "FqConnect", "FqConnectCommand", "FqConnectData", "FqConnectPeer", "FqConnectPeerOld", "FqError", "FqErrorKey", "FqHeartbeat", "FqHeartbeatRequest", "FqMessage", "FqMessageFound", "FqMessageShort", "FqMessageShortFound", "FqQueueDetail", "FqStatus", "FqStatusRequest", "FqStatusValue", "FqUnbind", "FqUnbindRequest", "Kokaq", "KokaqAnswer", "KokaqAnswer16", "KokaqAnswer16Lsb", "KokaqAnswerLsb", "KokaqEntries", "KokaqEntry", "KokaqLEAnswer", "KokaqLEAnswer16", "KokaqLEMetadata", "KokaqLEPayload", "KokaqLEPlainPayload", "KokaqLERequest", "KokaqLERequest16", "KokaqLean", "KokaqLeanAnswer", "KokaqLeanRequest", "KokaqMetadata", "KokaqMetadataBytes", "KokaqMetadataSwapped", "KokaqPayload", "KokaqPayloadSwapped", "KokaqRequest", "KokaqRequest16", "KokaqRequest16Lsb", "KokaqRequestLsb", "KokaqSimple", "KokaqSizedAnswer", "KokaqSizedRequest", "MsgQ", "MsgQFlat", "MsgQForm", "MsgQGetlname", "MsgQHeader", "MsgQJson", "MsgQLname", "MsgQMessage", "MsgQPing", "MsgQPong", "MsgQSend", "MsgQSplit", "MsgQStats", "MsgQStatsReply", "MsgQStop", "MsgQSubscribe", "MsgQUnsubscribe", "wrpcap"]
+
+class BlipMQ(Message, metaclass=_MessageClass):
     length: _Field[int | None, _Integer]
     frame_type: _Field[int, _Integer]
     correlation_id: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, length: _Integer = ..., frame_type: _Integer = ..., correlation_id: _Integer = ...) -> None: ...
 
-class BlipMQAck(Message):
+class BlipMQAck(Message, metaclass=_MessageClass):
     subscription_id: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, subscription_id: _Integer = ...) -> None: ...
 
-class BlipMQAuth(Message):
+class BlipMQAuth(Message, metaclass=_MessageClass):
     key_len: _Field[int, _Integer]
     api_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, key_len: _Integer = ..., api_key: _Octets = ...) -> None: ...
 
-class BlipMQDeliver(Message):
+class BlipMQDeliver(Message, metaclass=_MessageClass):
     qos: _Field[int, _Integer]
     delivery_tag: _Field[int, _Integer]
     topic_len: _Field[int, _Integer]
@@ -50,43 +57,43 @@ class BlipMQDeliver(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, qos: _Integer = ..., delivery_tag: _Integer = ..., topic_len: _Integer = ..., topic: _Octets = ..., body: _Octets = ...) -> None: ...
 
-class BlipMQHello(Message):
+class BlipMQHello(Message, metaclass=_MessageClass):
     protocol_version: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, protocol_version: _Integer = ...) -> None: ...
 
-class BlipMQNack(Message):
+class BlipMQNack(Message, metaclass=_MessageClass):
     error_code: _Field[int, _Integer]
     message_len: _Field[int, _Integer]
     error_text: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, error_code: _Integer = ..., message_len: _Integer = ..., error_text: _Octets = ...) -> None: ...
 
-class BlipMQPing(Message):
+class BlipMQPing(Message, metaclass=_MessageClass):
     trailing_bytes: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, trailing_bytes: _Octets = ...) -> None: ...
 
-class BlipMQPoll(Message):
+class BlipMQPoll(Message, metaclass=_MessageClass):
     subscription_id: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, subscription_id: _Integer = ...) -> None: ...
 
-class BlipMQPong(Message):
+class BlipMQPong(Message, metaclass=_MessageClass):
     trailing_bytes: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, trailing_bytes: _Octets = ...) -> None: ...
 
-class BlipMQPublish(Message):
+class BlipMQPublish(Message, metaclass=_MessageClass):
     qos: _Field[int, _Integer]
     topic_len: _Field[int, _Integer]
     topic: _Field[bytes, _Octets]
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, qos: _Integer = ..., topic_len: _Integer = ..., topic: _Octets = ..., body: _Octets = ...) -> None: ...
 
-class BlipMQSubscribe(Message):
+class BlipMQSubscribe(Message, metaclass=_MessageClass):
     topic_len: _Field[int, _Integer]
     topic: _Field[bytes, _Octets]
     qos: _Field[int, _Integer]
     trailing_bytes: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., qos: _Integer = ..., trailing_bytes: _Octets = ...) -> None: ...
 
-class FlyMQ(Message):
+class FlyMQ(Message, metaclass=_MessageClass):
     magic: _Field[int, _Integer]
     version: _Field[int, _Integer]
     opcode: _Field[int, _Integer]
@@ -94,7 +101,7 @@ class FlyMQ(Message):
     length: _Field[int | None, _Integer]
     def __init__(self, _pkt: bytes = ..., *, magic: _Integer = ..., version: _Integer = ..., opcode: _Integer = ..., flags: _Integer = ..., length: _Integer = ...) -> None: ...
 
-class FlyMQAcl(Message):
+class FlyMQAcl(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     exists: _Field[bool, bool | None]
@@ -105,23 +112,23 @@ class FlyMQAcl(Message):
     allowed_roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., exists: bool | None = ..., public: bool | None = ..., allowed_users_count: _Integer = ..., allowed_users: list[bytes] | None = ..., allowed_roles_count: _Integer = ..., allowed_roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQAclDelete(Message):
+class FlyMQAclDelete(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQAclDeleteReply(Message):
+class FlyMQAclDeleteReply(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQAclGet(Message):
+class FlyMQAclGet(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQAclGetReply(Message):
+class FlyMQAclGetReply(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     exists: _Field[bool, bool | None]
@@ -133,13 +140,13 @@ class FlyMQAclGetReply(Message):
     allowed_roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., exists: bool | None = ..., public: bool | None = ..., default_public: bool | None = ..., allowed_users_count: _Integer = ..., allowed_users: list[bytes] | None = ..., allowed_roles_count: _Integer = ..., allowed_roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQAclListReply(Message):
+class FlyMQAclListReply(Message, metaclass=_MessageClass):
     acls_count: _Field[int | None, _Integer]
     acls: _Field[list[FlyMQAcl], list[FlyMQAcl] | None]
     default_public: _Field[bool, bool | None]
     def __init__(self, _pkt: bytes = ..., *, acls_count: _Integer = ..., acls: list[FlyMQAcl] | None = ..., default_public: bool | None = ...) -> None: ...
 
-class FlyMQAclSet(Message):
+class FlyMQAclSet(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     public: _Field[bool, bool | None]
@@ -149,20 +156,20 @@ class FlyMQAclSet(Message):
     allowed_roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., public: bool | None = ..., allowed_users_count: _Integer = ..., allowed_users: list[bytes] | None = ..., allowed_roles_count: _Integer = ..., allowed_roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQAclSetReply(Message):
+class FlyMQAclSetReply(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQAuditExport(Message):
+class FlyMQAuditExport(Message, metaclass=_MessageClass):
     query_len: _Field[int | None, _Integer]
     query: _Field[FlyMQAuditQuery, FlyMQAuditQuery | None]
     format_len: _Field[int | None, _Integer]
     format: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, query_len: _Integer = ..., query: FlyMQAuditQuery | None = ..., format_len: _Integer = ..., format: _Octets = ...) -> None: ...
 
-class FlyMQAuditExportJava(Message):
+class FlyMQAuditExportJava(Message, metaclass=_MessageClass):
     format_len: _Field[int | None, _Integer]
     format: _Field[bytes, _Octets]
     start_time_s: _Field[int, _Integer]
@@ -179,14 +186,14 @@ class FlyMQAuditExportJava(Message):
     search: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, format_len: _Integer = ..., format: _Octets = ..., start_time_s: _Integer = ..., end_time_s: _Integer = ..., event_types_count: _Integer = ..., event_types: list[bytes] | None = ..., user_len: _Integer = ..., user: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., search_len: _Integer = ..., search: _Octets = ...) -> None: ...
 
-class FlyMQAuditExportReply(Message):
+class FlyMQAuditExportReply(Message, metaclass=_MessageClass):
     format_len: _Field[int | None, _Integer]
     format: _Field[bytes, _Octets]
     data_len: _Field[int | None, _Integer]
     data: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, format_len: _Integer = ..., format: _Octets = ..., data_len: _Integer = ..., data: _Octets = ...) -> None: ...
 
-class FlyMQAuditQuery(Message):
+class FlyMQAuditQuery(Message, metaclass=_MessageClass):
     start_time_s: _Field[int, _Integer]
     end_time_s: _Field[int, _Integer]
     event_types_count: _Field[int | None, _Integer]
@@ -203,7 +210,7 @@ class FlyMQAuditQuery(Message):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, start_time_s: _Integer = ..., end_time_s: _Integer = ..., event_types_count: _Integer = ..., event_types: list[bytes] | None = ..., user_len: _Integer = ..., user: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., search_len: _Integer = ..., search: _Octets = ..., limit: _Integer = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQAuditQueryJava(Message):
+class FlyMQAuditQueryJava(Message, metaclass=_MessageClass):
     start_time_s: _Field[int, _Integer]
     end_time_s: _Field[int, _Integer]
     event_types_count: _Field[int | None, _Integer]
@@ -220,21 +227,21 @@ class FlyMQAuditQueryJava(Message):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, start_time_s: _Integer = ..., end_time_s: _Integer = ..., event_types_count: _Integer = ..., event_types: list[bytes] | None = ..., user_len: _Integer = ..., user: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., search_len: _Integer = ..., search: _Octets = ..., limit: _Integer = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQAuditQueryReply(Message):
+class FlyMQAuditQueryReply(Message, metaclass=_MessageClass):
     events_count: _Field[int | None, _Integer]
     events: _Field[list[FlyMQEventEntry], list[FlyMQEventEntry] | None]
     total_count: _Field[int, _Integer]
     has_more: _Field[bool, bool | None]
     def __init__(self, _pkt: bytes = ..., *, events_count: _Integer = ..., events: list[FlyMQEventEntry] | None = ..., total_count: _Integer = ..., has_more: bool | None = ...) -> None: ...
 
-class FlyMQAuth(Message):
+class FlyMQAuth(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     password_len: _Field[int | None, _Integer]
     password: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ...) -> None: ...
 
-class FlyMQAuthRefused(Message):
+class FlyMQAuthRefused(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
@@ -244,7 +251,7 @@ class FlyMQAuthRefused(Message):
     error: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., username_len: _Integer = ..., username: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ..., error_len: _Integer = ..., error: _Octets = ...) -> None: ...
 
-class FlyMQAuthRefusedDoc(Message):
+class FlyMQAuthRefusedDoc(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     error_len: _Field[int | None, _Integer]
     error: _Field[bytes, _Octets]
@@ -254,7 +261,7 @@ class FlyMQAuthRefusedDoc(Message):
     roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., error_len: _Integer = ..., error: _Octets = ..., username_len: _Integer = ..., username: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQAuthResponse(Message):
+class FlyMQAuthResponse(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
@@ -264,7 +271,7 @@ class FlyMQAuthResponse(Message):
     error: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., username_len: _Integer = ..., username: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ..., error_len: _Integer = ..., error: _Octets = ...) -> None: ...
 
-class FlyMQAuthResponseDoc(Message):
+class FlyMQAuthResponseDoc(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     error_len: _Field[int | None, _Integer]
     error: _Field[bytes, _Octets]
@@ -274,24 +281,24 @@ class FlyMQAuthResponseDoc(Message):
     roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., error_len: _Integer = ..., error: _Octets = ..., username_len: _Integer = ..., username: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQClusterJoin(Message):
+class FlyMQClusterJoin(Message, metaclass=_MessageClass):
     peer_len: _Field[int | None, _Integer]
     peer: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, peer_len: _Integer = ..., peer: _Octets = ...) -> None: ...
 
-class FlyMQClusterMetadata(Message):
+class FlyMQClusterMetadata(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQClusterMetadataReply(Message):
+class FlyMQClusterMetadataReply(Message, metaclass=_MessageClass):
     cluster_id_len: _Field[int | None, _Integer]
     cluster_id: _Field[bytes, _Octets]
     topics_count: _Field[int | None, _Integer]
     topics: _Field[list[FlyMQTopicPartitions], list[FlyMQTopicPartitions] | None]
     def __init__(self, _pkt: bytes = ..., *, cluster_id_len: _Integer = ..., cluster_id: _Octets = ..., topics_count: _Integer = ..., topics: list[FlyMQTopicPartitions] | None = ...) -> None: ...
 
-class FlyMQCommit(Message):
+class FlyMQCommit(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -300,33 +307,33 @@ class FlyMQCommit(Message):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQConsume(Message):
+class FlyMQConsume(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partition: _Field[int, _Integer]
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partition: _Integer = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQConsumeReply(Message):
+class FlyMQConsumeReply(Message, metaclass=_MessageClass):
     key_len: _Field[int | None, _Integer]
     key: _Field[bytes, _Octets]
     value_len: _Field[int | None, _Integer]
     value: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, key_len: _Integer = ..., key: _Octets = ..., value_len: _Integer = ..., value: _Octets = ...) -> None: ...
 
-class FlyMQCreateTopic(Message):
+class FlyMQCreateTopic(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partitions: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partitions: _Integer = ...) -> None: ...
 
-class FlyMQCreateTopicReplyDoc(Message):
+class FlyMQCreateTopicReplyDoc(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     message_len: _Field[int | None, _Integer]
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
 
-class FlyMQDeadLetter(Message):
+class FlyMQDeadLetter(Message, metaclass=_MessageClass):
     id_len: _Field[int | None, _Integer]
     id: _Field[bytes, _Octets]
     data_len: _Field[int | None, _Integer]
@@ -336,68 +343,68 @@ class FlyMQDeadLetter(Message):
     retries: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, id_len: _Integer = ..., id: _Octets = ..., data_len: _Integer = ..., data: _Octets = ..., error_len: _Integer = ..., error: _Octets = ..., retries: _Integer = ...) -> None: ...
 
-class FlyMQDeleteGroup(Message):
+class FlyMQDeleteGroup(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
     group_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ...) -> None: ...
 
-class FlyMQDeleteGroupJava(Message):
+class FlyMQDeleteGroupJava(Message, metaclass=_MessageClass):
     group_id_len: _Field[int | None, _Integer]
     group_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, group_id_len: _Integer = ..., group_id: _Octets = ...) -> None: ...
 
-class FlyMQDeleteSchema(Message):
+class FlyMQDeleteSchema(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     version: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., version: _Integer = ...) -> None: ...
 
-class FlyMQDeleteTopic(Message):
+class FlyMQDeleteTopic(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQDescribeGroup(Message):
+class FlyMQDescribeGroup(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
     group_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ...) -> None: ...
 
-class FlyMQDescribeGroupJava(Message):
+class FlyMQDescribeGroupJava(Message, metaclass=_MessageClass):
     group_id_len: _Field[int | None, _Integer]
     group_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, group_id_len: _Integer = ..., group_id: _Octets = ...) -> None: ...
 
-class FlyMQDetail(Message):
+class FlyMQDetail(Message, metaclass=_MessageClass):
     key_len: _Field[int | None, _Integer]
     key: _Field[bytes, _Octets]
     value_len: _Field[int | None, _Integer]
     value: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, key_len: _Integer = ..., key: _Octets = ..., value_len: _Integer = ..., value: _Octets = ...) -> None: ...
 
-class FlyMQEmpty(Message):
+class FlyMQEmpty(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
 
-class FlyMQError(Message):
+class FlyMQError(Message, metaclass=_MessageClass):
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, message: _Octets = ...) -> None: ...
 
-class FlyMQErrorCoded(Message):
+class FlyMQErrorCoded(Message, metaclass=_MessageClass):
     code: _Field[int, _Integer]
     message_len: _Field[int | None, _Integer]
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, code: _Integer = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
 
-class FlyMQErrorDoc(Message):
+class FlyMQErrorDoc(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     message_len: _Field[int | None, _Integer]
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
 
-class FlyMQEvent(Message):
+class FlyMQEvent(Message, metaclass=_MessageClass):
     id_len: _Field[int | None, _Integer]
     id: _Field[bytes, _Octets]
     timestamp_ms: _Field[int, _Integer]
@@ -419,12 +426,12 @@ class FlyMQEvent(Message):
     details: _Field[list[FlyMQDetail], list[FlyMQDetail] | None]
     def __init__(self, _pkt: bytes = ..., *, id_len: _Integer = ..., id: _Octets = ..., timestamp_ms: _Integer = ..., type_len: _Integer = ..., type: _Octets = ..., user_len: _Integer = ..., user: _Octets = ..., client_ip_len: _Integer = ..., client_ip: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., action_len: _Integer = ..., action: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., node_id_len: _Integer = ..., node_id: _Octets = ..., details_count: _Integer = ..., details: list[FlyMQDetail] | None = ...) -> None: ...
 
-class FlyMQEventEntry(Message):
+class FlyMQEventEntry(Message, metaclass=_MessageClass):
     event_len: _Field[int | None, _Integer]
     event: _Field[FlyMQEvent, FlyMQEvent | None]
     def __init__(self, _pkt: bytes = ..., *, event_len: _Integer = ..., event: FlyMQEvent | None = ...) -> None: ...
 
-class FlyMQFetch(Message):
+class FlyMQFetch(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partition: _Field[int, _Integer]
@@ -434,30 +441,30 @@ class FlyMQFetch(Message):
     filter: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partition: _Integer = ..., offset: _Integer = ..., max_messages: _Integer = ..., filter_len: _Integer = ..., filter: _Octets = ...) -> None: ...
 
-class FlyMQFetchDlq(Message):
+class FlyMQFetchDlq(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     max_messages: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., max_messages: _Integer = ...) -> None: ...
 
-class FlyMQFetchDlqReply(Message):
+class FlyMQFetchDlqReply(Message, metaclass=_MessageClass):
     messages_count: _Field[int | None, _Integer]
     messages: _Field[list[FlyMQDeadLetter], list[FlyMQDeadLetter] | None]
     def __init__(self, _pkt: bytes = ..., *, messages_count: _Integer = ..., messages: list[FlyMQDeadLetter] | None = ...) -> None: ...
 
-class FlyMQFetchReply(Message):
+class FlyMQFetchReply(Message, metaclass=_MessageClass):
     message_count: _Field[int, _Integer]
     next_offset: _Field[int, _Integer]
     records: _Field[list[FlyMQRecord], list[FlyMQRecord] | None]
     def __init__(self, _pkt: bytes = ..., *, message_count: _Integer = ..., next_offset: _Integer = ..., records: list[FlyMQRecord] | None = ...) -> None: ...
 
-class FlyMQFetchReplyDoc(Message):
+class FlyMQFetchReplyDoc(Message, metaclass=_MessageClass):
     message_count: _Field[int, _Integer]
     records: _Field[list[FlyMQRecordDoc], list[FlyMQRecordDoc] | None]
     next_offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, message_count: _Integer = ..., records: list[FlyMQRecordDoc] | None = ..., next_offset: _Integer = ...) -> None: ...
 
-class FlyMQFetchUnfiltered(Message):
+class FlyMQFetchUnfiltered(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partition: _Field[int, _Integer]
@@ -465,7 +472,7 @@ class FlyMQFetchUnfiltered(Message):
     max_messages: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partition: _Integer = ..., offset: _Integer = ..., max_messages: _Integer = ...) -> None: ...
 
-class FlyMQGetLag(Message):
+class FlyMQGetLag(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -473,14 +480,14 @@ class FlyMQGetLag(Message):
     partition: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ...) -> None: ...
 
-class FlyMQGetLagReply(Message):
+class FlyMQGetLagReply(Message, metaclass=_MessageClass):
     current_offset: _Field[int, _Integer]
     committed_offset: _Field[int, _Integer]
     latest_offset: _Field[int, _Integer]
     lag: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, current_offset: _Integer = ..., committed_offset: _Integer = ..., latest_offset: _Integer = ..., lag: _Integer = ...) -> None: ...
 
-class FlyMQGetOffset(Message):
+class FlyMQGetOffset(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -488,17 +495,17 @@ class FlyMQGetOffset(Message):
     partition: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ...) -> None: ...
 
-class FlyMQGetOffsetReply(Message):
+class FlyMQGetOffsetReply(Message, metaclass=_MessageClass):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, offset: _Integer = ...) -> None: ...
 
-class FlyMQGetSchema(Message):
+class FlyMQGetSchema(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     version: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., version: _Integer = ...) -> None: ...
 
-class FlyMQGetSchemaReply(Message):
+class FlyMQGetSchemaReply(Message, metaclass=_MessageClass):
     id_len: _Field[int | None, _Integer]
     id: _Field[bytes, _Octets]
     topic_len: _Field[int | None, _Integer]
@@ -512,7 +519,7 @@ class FlyMQGetSchemaReply(Message):
     compatibility: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, id_len: _Integer = ..., id: _Octets = ..., topic_len: _Integer = ..., topic: _Octets = ..., version: _Integer = ..., type_len: _Integer = ..., type: _Octets = ..., definition_len: _Integer = ..., definition: _Octets = ..., compatibility_len: _Integer = ..., compatibility: _Octets = ...) -> None: ...
 
-class FlyMQGroup(Message):
+class FlyMQGroup(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -522,43 +529,43 @@ class FlyMQGroup(Message):
     offsets: _Field[list[FlyMQGroupOffset], list[FlyMQGroupOffset] | None]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., members: _Integer = ..., offsets_count: _Integer = ..., offsets: list[FlyMQGroupOffset] | None = ...) -> None: ...
 
-class FlyMQGroupOffset(Message):
+class FlyMQGroupOffset(Message, metaclass=_MessageClass):
     partition: _Field[int, _Integer]
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, partition: _Integer = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQListGroupsReply(Message):
+class FlyMQListGroupsReply(Message, metaclass=_MessageClass):
     groups_count: _Field[int | None, _Integer]
     groups: _Field[list[FlyMQGroup], list[FlyMQGroup] | None]
     def __init__(self, _pkt: bytes = ..., *, groups_count: _Integer = ..., groups: list[FlyMQGroup] | None = ...) -> None: ...
 
-class FlyMQListSchemas(Message):
+class FlyMQListSchemas(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQListSchemasReply(Message):
+class FlyMQListSchemasReply(Message, metaclass=_MessageClass):
     schemas_count: _Field[int | None, _Integer]
     schemas: _Field[list[FlyMQSchema], list[FlyMQSchema] | None]
     def __init__(self, _pkt: bytes = ..., *, schemas_count: _Integer = ..., schemas: list[FlyMQSchema] | None = ...) -> None: ...
 
-class FlyMQListTopicsReply(Message):
+class FlyMQListTopicsReply(Message, metaclass=_MessageClass):
     topics_count: _Field[int | None, _Integer]
     topics: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, topics_count: _Integer = ..., topics: list[bytes] | None = ...) -> None: ...
 
-class FlyMQMetadata(Message):
+class FlyMQMetadata(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQOutcome(Message):
+class FlyMQOutcome(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     message_len: _Field[int | None, _Integer]
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
 
-class FlyMQPartition(Message):
+class FlyMQPartition(Message, metaclass=_MessageClass):
     partition: _Field[int, _Integer]
     leader_id_len: _Field[int | None, _Integer]
     leader_id: _Field[bytes, _Octets]
@@ -573,7 +580,7 @@ class FlyMQPartition(Message):
     isr: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, partition: _Integer = ..., leader_id_len: _Integer = ..., leader_id: _Octets = ..., leader_addr_len: _Integer = ..., leader_addr: _Octets = ..., epoch: _Integer = ..., state_len: _Integer = ..., state: _Octets = ..., replicas_count: _Integer = ..., replicas: list[bytes] | None = ..., isr_count: _Integer = ..., isr: list[bytes] | None = ...) -> None: ...
 
-class FlyMQProduce(Message):
+class FlyMQProduce(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     key_len: _Field[int | None, _Integer]
@@ -583,7 +590,7 @@ class FlyMQProduce(Message):
     partition: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., key_len: _Integer = ..., key: _Octets = ..., value_len: _Integer = ..., value: _Octets = ..., partition: _Integer = ...) -> None: ...
 
-class FlyMQProduceDelayed(Message):
+class FlyMQProduceDelayed(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     data_len: _Field[int | None, _Integer]
@@ -591,7 +598,7 @@ class FlyMQProduceDelayed(Message):
     delay_ms: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., data_len: _Integer = ..., data: _Octets = ..., delay_ms: _Integer = ...) -> None: ...
 
-class FlyMQProduceReply(Message):
+class FlyMQProduceReply(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partition: _Field[int, _Integer]
@@ -601,12 +608,12 @@ class FlyMQProduceReply(Message):
     value_size: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partition: _Integer = ..., offset: _Integer = ..., timestamp_ms: _Integer = ..., key_size: _Integer = ..., value_size: _Integer = ...) -> None: ...
 
-class FlyMQProduceReplyLegacy(Message):
+class FlyMQProduceReplyLegacy(Message, metaclass=_MessageClass):
     offset: _Field[int, _Integer]
     partition: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, offset: _Integer = ..., partition: _Integer = ...) -> None: ...
 
-class FlyMQProduceWithSchema(Message):
+class FlyMQProduceWithSchema(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     schema_name_len: _Field[int | None, _Integer]
@@ -615,7 +622,7 @@ class FlyMQProduceWithSchema(Message):
     data: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., schema_name_len: _Integer = ..., schema_name: _Octets = ..., data_len: _Integer = ..., data: _Octets = ...) -> None: ...
 
-class FlyMQProduceWithSchemaPython(Message):
+class FlyMQProduceWithSchemaPython(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     data_len: _Field[int | None, _Integer]
@@ -624,7 +631,7 @@ class FlyMQProduceWithSchemaPython(Message):
     schema_name: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., data_len: _Integer = ..., data: _Octets = ..., schema_name_len: _Integer = ..., schema_name: _Octets = ...) -> None: ...
 
-class FlyMQProduceWithTtl(Message):
+class FlyMQProduceWithTtl(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     data_len: _Field[int | None, _Integer]
@@ -632,12 +639,12 @@ class FlyMQProduceWithTtl(Message):
     ttl_ms: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., data_len: _Integer = ..., data: _Octets = ..., ttl_ms: _Integer = ...) -> None: ...
 
-class FlyMQPurgeDlq(Message):
+class FlyMQPurgeDlq(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ...) -> None: ...
 
-class FlyMQRecord(Message):
+class FlyMQRecord(Message, metaclass=_MessageClass):
     offset: _Field[int, _Integer]
     key_len: _Field[int | None, _Integer]
     key: _Field[bytes, _Octets]
@@ -645,7 +652,7 @@ class FlyMQRecord(Message):
     value: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, offset: _Integer = ..., key_len: _Integer = ..., key: _Octets = ..., value_len: _Integer = ..., value: _Octets = ...) -> None: ...
 
-class FlyMQRecordDoc(Message):
+class FlyMQRecordDoc(Message, metaclass=_MessageClass):
     key_len: _Field[int | None, _Integer]
     key: _Field[bytes, _Octets]
     value_len: _Field[int | None, _Integer]
@@ -653,7 +660,7 @@ class FlyMQRecordDoc(Message):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, key_len: _Integer = ..., key: _Octets = ..., value_len: _Integer = ..., value: _Octets = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQRegisterSchema(Message):
+class FlyMQRegisterSchema(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     type_len: _Field[int | None, _Integer]
@@ -662,7 +669,7 @@ class FlyMQRegisterSchema(Message):
     schema: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., type_len: _Integer = ..., type: _Octets = ..., schema_len: _Integer = ..., schema: _Octets = ...) -> None: ...
 
-class FlyMQRegisterSchemaReply(Message):
+class FlyMQRegisterSchemaReply(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     type_len: _Field[int | None, _Integer]
@@ -670,20 +677,20 @@ class FlyMQRegisterSchemaReply(Message):
     version: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., type_len: _Integer = ..., type: _Octets = ..., version: _Integer = ...) -> None: ...
 
-class FlyMQReplayDlq(Message):
+class FlyMQReplayDlq(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     message_id_len: _Field[int | None, _Integer]
     message_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., message_id_len: _Integer = ..., message_id: _Octets = ...) -> None: ...
 
-class FlyMQReplayDlqPython(Message):
+class FlyMQReplayDlqPython(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQResetOffset(Message):
+class FlyMQResetOffset(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -694,7 +701,7 @@ class FlyMQResetOffset(Message):
     offset: _Field[int | None, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ..., mode_len: _Integer = ..., mode: _Octets = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQResetOffsetJava(Message):
+class FlyMQResetOffsetJava(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -705,7 +712,7 @@ class FlyMQResetOffsetJava(Message):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ..., mode_len: _Integer = ..., mode: _Octets = ..., offset: _Integer = ...) -> None: ...
 
-class FlyMQRole(Message):
+class FlyMQRole(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     permissions_count: _Field[int | None, _Integer]
@@ -714,12 +721,12 @@ class FlyMQRole(Message):
     description: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., permissions_count: _Integer = ..., permissions: list[bytes] | None = ..., description_len: _Integer = ..., description: _Octets = ...) -> None: ...
 
-class FlyMQRoleListReply(Message):
+class FlyMQRoleListReply(Message, metaclass=_MessageClass):
     roles_count: _Field[int | None, _Integer]
     roles: _Field[list[FlyMQRole], list[FlyMQRole] | None]
     def __init__(self, _pkt: bytes = ..., *, roles_count: _Integer = ..., roles: list[FlyMQRole] | None = ...) -> None: ...
 
-class FlyMQSchema(Message):
+class FlyMQSchema(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     type_len: _Field[int | None, _Integer]
@@ -727,7 +734,7 @@ class FlyMQSchema(Message):
     version: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., type_len: _Integer = ..., type: _Octets = ..., version: _Integer = ...) -> None: ...
 
-class FlyMQSubscribe(Message):
+class FlyMQSubscribe(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -737,7 +744,7 @@ class FlyMQSubscribe(Message):
     mode: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ..., mode_len: _Integer = ..., mode: _Octets = ...) -> None: ...
 
-class FlyMQSubscribeDoc(Message):
+class FlyMQSubscribeDoc(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     group_id_len: _Field[int | None, _Integer]
@@ -747,33 +754,33 @@ class FlyMQSubscribeDoc(Message):
     mode: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., group_id_len: _Integer = ..., group_id: _Octets = ..., partition: _Integer = ..., mode_len: _Integer = ..., mode: _Octets = ...) -> None: ...
 
-class FlyMQSubscribeReply(Message):
+class FlyMQSubscribeReply(Message, metaclass=_MessageClass):
     offset: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, offset: _Integer = ...) -> None: ...
 
-class FlyMQSuccess(Message):
+class FlyMQSuccess(Message, metaclass=_MessageClass):
     success: _Field[bool, bool | None]
     def __init__(self, _pkt: bytes = ..., *, success: bool | None = ...) -> None: ...
 
-class FlyMQTopicPartitions(Message):
+class FlyMQTopicPartitions(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
     topic: _Field[bytes, _Octets]
     partitions_count: _Field[int | None, _Integer]
     partitions: _Field[list[FlyMQPartition], list[FlyMQPartition] | None]
     def __init__(self, _pkt: bytes = ..., *, topic_len: _Integer = ..., topic: _Octets = ..., partitions_count: _Integer = ..., partitions: list[FlyMQPartition] | None = ...) -> None: ...
 
-class FlyMQTxnCommit(Message):
+class FlyMQTxnCommit(Message, metaclass=_MessageClass):
     txn_id_len: _Field[int | None, _Integer]
     txn_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, txn_id_len: _Integer = ..., txn_id: _Octets = ...) -> None: ...
 
-class FlyMQTxnOutcome(Message):
+class FlyMQTxnOutcome(Message, metaclass=_MessageClass):
     txn_id_len: _Field[int | None, _Integer]
     txn_id: _Field[bytes, _Octets]
     success: _Field[bool, bool | None]
     def __init__(self, _pkt: bytes = ..., *, txn_id_len: _Integer = ..., txn_id: _Octets = ..., success: bool | None = ...) -> None: ...
 
-class FlyMQTxnProduce(Message):
+class FlyMQTxnProduce(Message, metaclass=_MessageClass):
     txn_id_len: _Field[int | None, _Integer]
     txn_id: _Field[bytes, _Octets]
     topic_len: _Field[int | None, _Integer]
@@ -782,12 +789,12 @@ class FlyMQTxnProduce(Message):
     data: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, txn_id_len: _Integer = ..., txn_id: _Octets = ..., topic_len: _Integer = ..., topic: _Octets = ..., data_len: _Integer = ..., data: _Octets = ...) -> None: ...
 
-class FlyMQTxnRollback(Message):
+class FlyMQTxnRollback(Message, metaclass=_MessageClass):
     txn_id_len: _Field[int | None, _Integer]
     txn_id: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, txn_id_len: _Integer = ..., txn_id: _Octets = ...) -> None: ...
 
-class FlyMQUser(Message):
+class FlyMQUser(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     roles_count: _Field[int | None, _Integer]
@@ -799,7 +806,7 @@ class FlyMQUser(Message):
     updated_at_s: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ..., permissions_count: _Integer = ..., permissions: list[bytes] | None = ..., enabled: bool | None = ..., created_at_s: _Integer = ..., updated_at_s: _Integer = ...) -> None: ...
 
-class FlyMQUserCreate(Message):
+class FlyMQUserCreate(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     password_len: _Field[int | None, _Integer]
@@ -811,7 +818,7 @@ class FlyMQUserCreate(Message):
     enabled: _Field[bool, bool | None]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ..., old_password_len: _Integer = ..., old_password: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ..., enabled: bool | None = ...) -> None: ...
 
-class FlyMQUserCreateShort(Message):
+class FlyMQUserCreateShort(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     password_len: _Field[int | None, _Integer]
@@ -822,35 +829,35 @@ class FlyMQUserCreateShort(Message):
     roles: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ..., old_password_len: _Integer = ..., old_password: _Octets = ..., roles_count: _Integer = ..., roles: list[bytes] | None = ...) -> None: ...
 
-class FlyMQUserDelete(Message):
+class FlyMQUserDelete(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ...) -> None: ...
 
-class FlyMQUserGet(Message):
+class FlyMQUserGet(Message, metaclass=_MessageClass):
     username_len: _Field[int | None, _Integer]
     username: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, username_len: _Integer = ..., username: _Octets = ...) -> None: ...
 
-class FlyMQUserListReply(Message):
+class FlyMQUserListReply(Message, metaclass=_MessageClass):
     users_count: _Field[int | None, _Integer]
     users: _Field[list[FlyMQUser], list[FlyMQUser] | None]
     def __init__(self, _pkt: bytes = ..., *, users_count: _Integer = ..., users: list[FlyMQUser] | None = ...) -> None: ...
 
-class FlyMQValidateSchema(Message):
+class FlyMQValidateSchema(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     message_len: _Field[int | None, _Integer]
     message: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
 
-class FlyMQValidateSchemaReply(Message):
+class FlyMQValidateSchemaReply(Message, metaclass=_MessageClass):
     valid: _Field[bool, bool | None]
     errors_count: _Field[int | None, _Integer]
     errors: _Field[list[bytes], list[bytes] | None]
     def __init__(self, _pkt: bytes = ..., *, valid: bool | None = ..., errors_count: _Integer = ..., errors: list[bytes] | None = ...) -> None: ...
 
-class FqAuth(Message):
+class FqAuth(Message, metaclass=_MessageClass):
     method: _Field[int, _Integer]
     user_len: _Field[int | None, _Integer]
     user: _Field[bytes, _Octets]
@@ -860,16 +867,16 @@ class FqAuth(Message):
     password: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, method: _Integer = ..., user_len: _Integer = ..., user: _Octets = ..., queue_detail_len: _Integer = ..., queue_detail: FqQueueDetail | None = ..., password_len: _Integer = ..., password: _Octets = ...) -> None: ...
 
-class FqAuthResponse(Message):
+class FqAuthResponse(Message, metaclass=_MessageClass):
     client_key_len: _Field[int | None, _Integer]
     client_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, client_key_len: _Integer = ..., client_key: _Octets = ...) -> None: ...
 
-class FqBind(Message):
+class FqBind(Message, metaclass=_MessageClass):
     binding_id: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, binding_id: _Integer = ...) -> None: ...
 
-class FqBindRequest(Message):
+class FqBindRequest(Message, metaclass=_MessageClass):
     bind_flags: _Field[int, _Integer]
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
@@ -877,51 +884,51 @@ class FqBindRequest(Message):
     program: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, bind_flags: _Integer = ..., exchange_len: _Integer = ..., exchange: _Octets = ..., program_len: _Integer = ..., program: _Octets = ...) -> None: ...
 
-class FqCommand(Message):
+class FqCommand(Message, metaclass=_MessageClass):
     code: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, code: _Integer = ...) -> None: ...
 
-class FqConnect(Message):
+class FqConnect(Message, metaclass=_MessageClass):
     word: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, word: _Integer = ...) -> None: ...
 
-class FqConnectCommand(Message):
+class FqConnectCommand(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
 
-class FqConnectData(Message):
+class FqConnectData(Message, metaclass=_MessageClass):
     client_key_len: _Field[int | None, _Integer]
     client_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, client_key_len: _Integer = ..., client_key: _Octets = ...) -> None: ...
 
-class FqConnectPeer(Message):
+class FqConnectPeer(Message, metaclass=_MessageClass):
     node_id: _Field[bytes, _Octets]
     client_key_len: _Field[int | None, _Integer]
     client_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, node_id: _Octets = ..., client_key_len: _Integer = ..., client_key: _Octets = ...) -> None: ...
 
-class FqConnectPeerOld(Message):
+class FqConnectPeerOld(Message, metaclass=_MessageClass):
     client_key_len: _Field[int | None, _Integer]
     client_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, client_key_len: _Integer = ..., client_key: _Octets = ...) -> None: ...
 
-class FqError(Message):
+class FqError(Message, metaclass=_MessageClass):
     error_text_len: _Field[int | None, _Integer]
     error_text: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, error_text_len: _Integer = ..., error_text: _Octets = ...) -> None: ...
 
-class FqErrorKey(Message):
+class FqErrorKey(Message, metaclass=_MessageClass):
     client_key_len: _Field[int | None, _Integer]
     client_key: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, client_key_len: _Integer = ..., client_key: _Octets = ...) -> None: ...
 
-class FqHeartbeat(Message):
+class FqHeartbeat(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
 
-class FqHeartbeatRequest(Message):
+class FqHeartbeatRequest(Message, metaclass=_MessageClass):
     interval_ms: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, interval_ms: _Integer = ...) -> None: ...
 
-class FqMessage(Message):
+class FqMessage(Message, metaclass=_MessageClass):
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
     route_len: _Field[int | None, _Integer]
@@ -935,7 +942,7 @@ class FqMessage(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, exchange_len: _Integer = ..., exchange: _Octets = ..., route_len: _Integer = ..., route_: _Octets = ..., message_id: _Octets = ..., sender_len: _Integer = ..., sender: _Octets = ..., hop_count: _Integer = ..., hops: list[bytes] | None = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class FqMessageFound(Message):
+class FqMessageFound(Message, metaclass=_MessageClass):
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
     route_len: _Field[int | None, _Integer]
@@ -949,7 +956,7 @@ class FqMessageFound(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, exchange_len: _Integer = ..., exchange: _Octets = ..., route_len: _Integer = ..., route_: _Octets = ..., message_id: _Octets = ..., sender_len: _Integer = ..., sender: _Octets = ..., hop_count: _Integer = ..., hops: list[bytes] | None = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class FqMessageShort(Message):
+class FqMessageShort(Message, metaclass=_MessageClass):
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
     route_len: _Field[int | None, _Integer]
@@ -959,7 +966,7 @@ class FqMessageShort(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, exchange_len: _Integer = ..., exchange: _Octets = ..., route_len: _Integer = ..., route_: _Octets = ..., message_id: _Octets = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class FqMessageShortFound(Message):
+class FqMessageShortFound(Message, metaclass=_MessageClass):
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
     route_len: _Field[int | None, _Integer]
@@ -969,37 +976,37 @@ class FqMessageShortFound(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, exchange_len: _Integer = ..., exchange: _Octets = ..., route_len: _Integer = ..., route_: _Octets = ..., message_id: _Octets = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class FqQueueDetail(Message):
+class FqQueueDetail(Message, metaclass=_MessageClass):
     queue: _Field[bytes, _Octets]
     queue_type: _Field[bytes, _Octets]
     queue_params: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, queue: _Octets = ..., queue_type: _Octets = ..., queue_params: _Octets = ...) -> None: ...
 
-class FqStatus(Message):
+class FqStatus(Message, metaclass=_MessageClass):
     status_values: _Field[list[FqStatusValue], list[FqStatusValue] | None]
     def __init__(self, _pkt: bytes = ..., *, status_values: list[FqStatusValue] | None = ...) -> None: ...
 
-class FqStatusRequest(Message):
+class FqStatusRequest(Message, metaclass=_MessageClass):
     spare: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, spare: _Octets = ...) -> None: ...
 
-class FqStatusValue(Message):
+class FqStatusValue(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
     value: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., value: _Integer = ...) -> None: ...
 
-class FqUnbind(Message):
+class FqUnbind(Message, metaclass=_MessageClass):
     binding_id: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, binding_id: _Integer = ...) -> None: ...
 
-class FqUnbindRequest(Message):
+class FqUnbindRequest(Message, metaclass=_MessageClass):
     binding_id: _Field[int, _Integer]
     exchange_len: _Field[int | None, _Integer]
     exchange: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, binding_id: _Integer = ..., exchange_len: _Integer = ..., exchange: _Octets = ...) -> None: ...
 
-class Kokaq(Message):
+class Kokaq(Message, metaclass=_MessageClass):
     magic: _Field[int, _Integer]
     version: _Field[int, _Integer]
     type_rq: _Field[int, _Integer]
@@ -1012,17 +1019,17 @@ class Kokaq(Message):
     tag: _Field[int, _Integer]
     def __init__(self, _pkt: bytes = ..., *, magic: _Integer = ..., version: _Integer = ..., type_rq: _Integer = ..., message_type: _Integer = ..., rq: _Integer = ..., opaque: _Integer = ..., opcode: _Integer = ..., client: _Integer = ..., op_opaque: _Integer = ..., tag: _Integer = ...) -> None: ...
 
-class KokaqEntries(Message):
+class KokaqEntries(Message, metaclass=_MessageClass):
     metadata: _Field[list[KokaqEntry], list[KokaqEntry] | None]
     def __init__(self, _pkt: bytes = ..., *, metadata: list[KokaqEntry] | None = ...) -> None: ...
 
-class KokaqEntry(Message):
+class KokaqEntry(Message, metaclass=_MessageClass):
     tag: _Field[int, _Integer]
     size: _Field[int, _Integer]
     value: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, tag: _Integer = ..., size: _Integer = ..., value: _Octets = ...) -> None: ...
 
-class KokaqLEMetadata(Message):
+class KokaqLEMetadata(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1031,7 +1038,7 @@ class KokaqLEMetadata(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., metadata: list[KokaqEntry] | None = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqLEPayload(Message):
+class KokaqLEPayload(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1044,7 +1051,7 @@ class KokaqLEPayload(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., namespace_len: _Integer = ..., queue_len: _Integer = ..., payload_len: _Integer = ..., namespace: _Integer = ..., queue: _Integer = ..., body: _Octets = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqLEPlainPayload(Message):
+class KokaqLEPlainPayload(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1056,7 +1063,7 @@ class KokaqLEPlainPayload(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., namespace_len: _Integer = ..., queue_len: _Integer = ..., payload_len: _Integer = ..., namespace: _Octets = ..., queue: _Octets = ..., body: _Octets = ...) -> None: ...
 
-class KokaqLeanAnswer(Message):
+class KokaqLeanAnswer(Message, metaclass=_MessageClass):
     status: _Field[int, _Integer]
     op_opaque: _Field[int, _Integer]
     namespace: _Field[int, _Integer]
@@ -1065,7 +1072,7 @@ class KokaqLeanAnswer(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, status: _Integer = ..., op_opaque: _Integer = ..., namespace: _Integer = ..., queue: _Integer = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class KokaqLeanRequest(Message):
+class KokaqLeanRequest(Message, metaclass=_MessageClass):
     client: _Field[int, _Integer]
     op_opaque: _Field[int, _Integer]
     namespace: _Field[int, _Integer]
@@ -1074,7 +1081,7 @@ class KokaqLeanRequest(Message):
     body: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, client: _Integer = ..., op_opaque: _Integer = ..., namespace: _Integer = ..., queue: _Integer = ..., payload_len: _Integer = ..., body: _Octets = ...) -> None: ...
 
-class KokaqMetadata(Message):
+class KokaqMetadata(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1083,7 +1090,7 @@ class KokaqMetadata(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., metadata: list[KokaqEntry] | None = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqMetadataBytes(Message):
+class KokaqMetadataBytes(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1091,7 +1098,7 @@ class KokaqMetadataBytes(Message):
     block: _Field[KokaqEntries, KokaqEntries | None]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., block: KokaqEntries | None = ...) -> None: ...
 
-class KokaqMetadataSwapped(Message):
+class KokaqMetadataSwapped(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1100,7 +1107,7 @@ class KokaqMetadataSwapped(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., metadata: list[KokaqEntry] | None = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqPayload(Message):
+class KokaqPayload(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1113,7 +1120,7 @@ class KokaqPayload(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., namespace_len: _Integer = ..., queue_len: _Integer = ..., payload_len: _Integer = ..., namespace: _Octets = ..., queue: _Octets = ..., body: _Octets = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqPayloadSwapped(Message):
+class KokaqPayloadSwapped(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
     component_magic: _Field[int, _Integer]
     component_opaque: _Field[int, _Integer]
@@ -1126,22 +1133,22 @@ class KokaqPayloadSwapped(Message):
     trailer: _Field[bytes | None, _Octets]
     def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., namespace_len: _Integer = ..., queue_len: _Integer = ..., payload_len: _Integer = ..., namespace: _Octets = ..., queue: _Octets = ..., body: _Octets = ..., trailer: _Octets = ...) -> None: ...
 
-class KokaqSimple(Message):
+class KokaqSimple(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
 
-class MsgQ(Message):
+class MsgQ(Message, metaclass=_MessageClass):
     length: _Field[int | None, _Integer]
     def __init__(self, _pkt: bytes = ..., *, length: _Integer = ...) -> None: ...
 
-class MsgQForm(Message):
+class MsgQForm(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
 
-class MsgQHeader(Message):
+class MsgQHeader(Message, metaclass=_MessageClass):
     magic: _Field[int, _Integer]
     tree: _Field[bytes, _Octets]
     def __init__(self, _pkt: bytes = ..., *, magic: _Integer = ..., tree: _Octets = ...) -> None: ...
 
-class MsgQMessage(Message):
+class MsgQMessage(Message, metaclass=_MessageClass):
     form: _Field[Any, Any]
     type: _Field[Any, Any]
     def __init__(self, _pkt: bytes = ..., *, form: Any = ..., type: Any = ...) -> None: ...

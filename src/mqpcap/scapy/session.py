@@ -225,9 +225,9 @@ class MqSession(DefaultSession):
         bodies: int | Literal["full", "none"] | None = None,
         max_memory_bytes: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
-        **scapy: Any,
+        supersession: DefaultSession | None = None,
     ) -> None:
-        super().__init__(**scapy)
+        super().__init__(supersession)
         choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes, keylog=keylog)
         self.options = options or choices.dissection()
         self._sources: dict[int, _Source] = {}
