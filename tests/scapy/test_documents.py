@@ -352,7 +352,10 @@ ONE_WAY = {
     "AUTH": "c2s", "AUTH_RESPONSE": "s2c", "ERROR": "s2c", "CANCEL_DELAYED": "c2s", "CLUSTER_STATUS": "c2s",
     "SEEK_TO_TIMESTAMP": "c2s",
 }  # fmt: skip
-ALIASES = {"records": "messages", "data": "message", "schema": "definition"}
+ALIASES = {
+    "records": "messages", "data": "message", "schema": "definition", "role_list": "roles",
+    "topic_partitions": "topics",
+}  # fmt: skip
 
 
 def of_vector(vector: dict[str, Any], direction: str) -> Packet:

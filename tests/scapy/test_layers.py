@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from examples import examples, one_in
 from hypothesis import assume, given
@@ -77,6 +78,7 @@ from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
 from mqpcap.tables.output import Dissection
+from mqpcap.tables.schemas import protocol_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = one_in(2, sorted((ROOT / "pcaps").glob("*/*.pcap")))
@@ -828,6 +830,34 @@ def test_linux_cooked_and_bare_ip_packets_are_read() -> None:
 
     assert len(messages([p[IP] for p in packets])) == 1
     assert len(messages([CookedLinux() / p[IP] for p in packets])) == 1
+
+
+@pytest.mark.parametrize("protocol", protocols().values(), ids=protocols())
+def test_fields_have_the_names_of_their_columns(protocol: MessageQueue) -> None:
+    """A field of a hidden column is one of which a column of its name is made: ``namespace`` of kokaq as text."""
+    columns = set(protocol_schema(protocol).names)
+    classes = {cls for layout in protocol.layouts for cls in (*layout.messages(), layout.header) if cls is not None}
+    named = [(kind.name.rstrip("_"), kind.column) for cls in classes for kind in map(fields.bare, cls.fields_desc)]
+
+    assert [x for x in named if x[1] in columns and x[0] != x[1] and not (x[0] in columns and "_" in x[1])] == []
+    lists = [x for x in named if x[1] in columns and pa.types.is_list(protocol_schema(protocol).field(x[1]).type)]
+    assert [x for x in lists if x[0] != x[1]] == []
+
+
+def test_rows_of_tables_build_messages() -> None:
+    """Fields of a part have their columns' names on the message, and items of lists may be dicts."""
+    login = FqAuth(user="u", queue="q", queue_type="mem", password="p")
+    again = FqCommand.read(bytes(FqCommand() / login), "c2s")
+
+    # fq.md, section 2: the name of the queue, a zero, its type.
+    assert bytes(login) == b"\0\0\0\1u\0\5q\0mem\0\1p"
+    assert (again.queue, again.queue_type) == (b"q", b"mem")
+    again.queue = "longer"
+    assert b"\0\x0alonger\0mem" in bytes(again)
+    with pytest.raises(AttributeError, match="FqAuth has no field 'quue'"):
+        FqAuth(quue="q")
+    by_row = FqStatus(status_values=[{"name": "drops", "value": 3}])
+    assert bytes(by_row) == bytes(FqStatus(status_values=[FqStatusValue(name_="drops", value=3)]))
 
 
 @pytest.mark.parametrize("layout", [x for p in protocols().values() for x in p.layouts if x.header and x.op])

@@ -287,8 +287,7 @@ _request(
 )  # fmt: skip
 _LISTED = _part("schema", "A schema of a list; the name is its id.", _NAME, _TYPE, _VERSION)
 _reply(Op.LIST_SCHEMAS, "Schemas.", Array("schemas", _LISTED, prefix=4))
-_CHECKED = Bytes("message", prefix=4, column="data", body=True)
-_request(Op.VALIDATE_SCHEMA, "Asks whether a message fits a schema.", _NAME, _CHECKED)
+_request(Op.VALIDATE_SCHEMA, "Asks whether a message fits a schema.", _NAME, _DATA)
 _ERRORS = Array("errors", Text("error", prefix=2), prefix=4)
 _reply(Op.VALIDATE_SCHEMA, "Whether it fits, and why not.", Bool("valid"), _ERRORS)
 _SCHEMA_NAME = Text("schema_name", prefix=2)
@@ -332,7 +331,7 @@ _NODES = (Array(name, Text("node_id", prefix=2), prefix=4) for name in ("replica
 _NODES_OF = _part("partition", "A partition and its nodes.", _PARTITION, *_LEADER, *_NODES)
 _PARTITIONS = Array("partitions", _NODES_OF, prefix=4)
 _PARTITIONS_OF = _part("topic partitions", "A topic and its partitions.", _TOPIC, _PARTITIONS)
-_TOPICS = Array("topics", _PARTITIONS_OF, prefix=4, column="topic_partitions")  # names alone: topics, see ``derive``
+_TOPICS = Array("topic_partitions", _PARTITIONS_OF, prefix=4)  # names alone: topics, see ``derive``
 _reply(Op.CLUSTER_METADATA, "Topics with their partitions.", Text("cluster_id", prefix=2), _TOPICS)
 _request(Op.GET_OFFSET, "Asks for a group's offset.", _TOPIC, _GROUP, _PARTITION)
 _reply(Op.GET_OFFSET, "The committed offset.", _OFFSET)
@@ -412,7 +411,7 @@ _reply(Op.ACL_LIST, "All rights that are stored, and the default.", _ACLS, Bool(
 _request(Op.PASSWORD_CHANGE, "``password`` is the new one.", like=_create)
 _short(Op.PASSWORD_CHANGE, "Without the last byte.", like=_create_short)
 _ROLE = _part("role", "A role and what it may.", _NAME, _PERMISSIONS, Text("description", prefix=2))
-_ROLE_LIST = Array("roles", _ROLE, prefix=4, column="role_list")
+_ROLE_LIST = Array("role_list", _ROLE, prefix=4)
 _reply(Op.ROLE_LIST, "Roles; the names alone are in ``roles``, see ``derive``.", _ROLE_LIST)
 
 # -- the audit log

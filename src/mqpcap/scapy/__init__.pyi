@@ -167,7 +167,21 @@ class FlyMQAuditExport(Message, metaclass=_MessageClass):
     query: _Field[FlyMQAuditQuery, FlyMQAuditQuery | None]
     format_len: _Field[int | None, _Integer]
     format: _Field[bytes, _Octets]
-    def __init__(self, _pkt: bytes = ..., *, query_len: _Integer = ..., query: FlyMQAuditQuery | None = ..., format_len: _Integer = ..., format: _Octets = ...) -> None: ...
+    start_time_s: _Field[int, _Integer]
+    end_time_s: _Field[int, _Integer]
+    event_types_count: _Field[int | None, _Integer]
+    event_types: _Field[list[bytes], list[bytes] | None]
+    user_len: _Field[int | None, _Integer]
+    user: _Field[bytes, _Octets]
+    resource_len: _Field[int | None, _Integer]
+    resource: _Field[bytes, _Octets]
+    result_len: _Field[int | None, _Integer]
+    result: _Field[bytes, _Octets]
+    search_len: _Field[int | None, _Integer]
+    search: _Field[bytes, _Octets]
+    limit: _Field[int, _Integer]
+    offset: _Field[int, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, query_len: _Integer = ..., query: FlyMQAuditQuery | None = ..., format_len: _Integer = ..., format: _Octets = ..., start_time_s: _Integer = ..., end_time_s: _Integer = ..., event_types_count: _Integer = ..., event_types: list[bytes] | None = ..., user_len: _Integer = ..., user: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., search_len: _Integer = ..., search: _Octets = ..., limit: _Integer = ..., offset: _Integer = ...) -> None: ...
 
 class FlyMQAuditExportJava(Message, metaclass=_MessageClass):
     format_len: _Field[int | None, _Integer]
@@ -294,9 +308,9 @@ class FlyMQClusterMetadata(Message, metaclass=_MessageClass):
 class FlyMQClusterMetadataReply(Message, metaclass=_MessageClass):
     cluster_id_len: _Field[int | None, _Integer]
     cluster_id: _Field[bytes, _Octets]
-    topics_count: _Field[int | None, _Integer]
-    topics: _Field[list[FlyMQTopicPartitions], list[FlyMQTopicPartitions] | None]
-    def __init__(self, _pkt: bytes = ..., *, cluster_id_len: _Integer = ..., cluster_id: _Octets = ..., topics_count: _Integer = ..., topics: list[FlyMQTopicPartitions] | None = ...) -> None: ...
+    topic_partitions_count: _Field[int | None, _Integer]
+    topic_partitions: _Field[list[FlyMQTopicPartitions], list[FlyMQTopicPartitions] | None]
+    def __init__(self, _pkt: bytes = ..., *, cluster_id_len: _Integer = ..., cluster_id: _Octets = ..., topic_partitions_count: _Integer = ..., topic_partitions: list[FlyMQTopicPartitions] | None = ...) -> None: ...
 
 class FlyMQCommit(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
@@ -429,7 +443,26 @@ class FlyMQEvent(Message, metaclass=_MessageClass):
 class FlyMQEventEntry(Message, metaclass=_MessageClass):
     event_len: _Field[int | None, _Integer]
     event: _Field[FlyMQEvent, FlyMQEvent | None]
-    def __init__(self, _pkt: bytes = ..., *, event_len: _Integer = ..., event: FlyMQEvent | None = ...) -> None: ...
+    id_len: _Field[int | None, _Integer]
+    id: _Field[bytes, _Octets]
+    timestamp_ms: _Field[int, _Integer]
+    type_len: _Field[int | None, _Integer]
+    type: _Field[bytes, _Octets]
+    user_len: _Field[int | None, _Integer]
+    user: _Field[bytes, _Octets]
+    client_ip_len: _Field[int | None, _Integer]
+    client_ip: _Field[bytes, _Octets]
+    resource_len: _Field[int | None, _Integer]
+    resource: _Field[bytes, _Octets]
+    action_len: _Field[int | None, _Integer]
+    action: _Field[bytes, _Octets]
+    result_len: _Field[int | None, _Integer]
+    result: _Field[bytes, _Octets]
+    node_id_len: _Field[int | None, _Integer]
+    node_id: _Field[bytes, _Octets]
+    details_count: _Field[int | None, _Integer]
+    details: _Field[list[FlyMQDetail], list[FlyMQDetail] | None]
+    def __init__(self, _pkt: bytes = ..., *, event_len: _Integer = ..., event: FlyMQEvent | None = ..., id_len: _Integer = ..., id: _Octets = ..., timestamp_ms: _Integer = ..., type_len: _Integer = ..., type: _Octets = ..., user_len: _Integer = ..., user: _Octets = ..., client_ip_len: _Integer = ..., client_ip: _Octets = ..., resource_len: _Integer = ..., resource: _Octets = ..., action_len: _Integer = ..., action: _Octets = ..., result_len: _Integer = ..., result: _Octets = ..., node_id_len: _Integer = ..., node_id: _Octets = ..., details_count: _Integer = ..., details: list[FlyMQDetail] | None = ...) -> None: ...
 
 class FlyMQFetch(Message, metaclass=_MessageClass):
     topic_len: _Field[int | None, _Integer]
@@ -722,9 +755,9 @@ class FlyMQRole(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., permissions_count: _Integer = ..., permissions: list[bytes] | None = ..., description_len: _Integer = ..., description: _Octets = ...) -> None: ...
 
 class FlyMQRoleListReply(Message, metaclass=_MessageClass):
-    roles_count: _Field[int | None, _Integer]
-    roles: _Field[list[FlyMQRole], list[FlyMQRole] | None]
-    def __init__(self, _pkt: bytes = ..., *, roles_count: _Integer = ..., roles: list[FlyMQRole] | None = ...) -> None: ...
+    role_list_count: _Field[int | None, _Integer]
+    role_list: _Field[list[FlyMQRole], list[FlyMQRole] | None]
+    def __init__(self, _pkt: bytes = ..., *, role_list_count: _Integer = ..., role_list: list[FlyMQRole] | None = ...) -> None: ...
 
 class FlyMQSchema(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
@@ -847,9 +880,9 @@ class FlyMQUserListReply(Message, metaclass=_MessageClass):
 class FlyMQValidateSchema(Message, metaclass=_MessageClass):
     name_len: _Field[int | None, _Integer]
     name_: _Field[bytes, _Octets]
-    message_len: _Field[int | None, _Integer]
-    message: _Field[bytes, _Octets]
-    def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., message_len: _Integer = ..., message: _Octets = ...) -> None: ...
+    data_len: _Field[int | None, _Integer]
+    data: _Field[bytes, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, name_len: _Integer = ..., name_: _Octets = ..., data_len: _Integer = ..., data: _Octets = ...) -> None: ...
 
 class FlyMQValidateSchemaReply(Message, metaclass=_MessageClass):
     valid: _Field[bool, bool | None]
@@ -865,7 +898,10 @@ class FqAuth(Message, metaclass=_MessageClass):
     queue_detail: _Field[FqQueueDetail, FqQueueDetail | None]
     password_len: _Field[int | None, _Integer]
     password: _Field[bytes, _Octets]
-    def __init__(self, _pkt: bytes = ..., *, method: _Integer = ..., user_len: _Integer = ..., user: _Octets = ..., queue_detail_len: _Integer = ..., queue_detail: FqQueueDetail | None = ..., password_len: _Integer = ..., password: _Octets = ...) -> None: ...
+    queue: _Field[bytes, _Octets]
+    queue_type: _Field[bytes, _Octets]
+    queue_params: _Field[bytes, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, method: _Integer = ..., user_len: _Integer = ..., user: _Octets = ..., queue_detail_len: _Integer = ..., queue_detail: FqQueueDetail | None = ..., password_len: _Integer = ..., password: _Octets = ..., queue: _Octets = ..., queue_type: _Octets = ..., queue_params: _Octets = ...) -> None: ...
 
 class FqAuthResponse(Message, metaclass=_MessageClass):
     client_key_len: _Field[int | None, _Integer]
@@ -1096,7 +1132,8 @@ class KokaqMetadataBytes(Message, metaclass=_MessageClass):
     component_opaque: _Field[int, _Integer]
     field_count: _Field[int, _Integer]
     block: _Field[KokaqEntries, KokaqEntries | None]
-    def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., block: KokaqEntries | None = ...) -> None: ...
+    metadata: _Field[list[KokaqEntry], list[KokaqEntry] | None]
+    def __init__(self, _pkt: bytes = ..., *, component_tag: _Integer = ..., component_magic: _Integer = ..., component_opaque: _Integer = ..., field_count: _Integer = ..., block: KokaqEntries | None = ..., metadata: list[KokaqEntry] | None = ...) -> None: ...
 
 class KokaqMetadataSwapped(Message, metaclass=_MessageClass):
     component_tag: _Field[int, _Integer]
@@ -1699,7 +1736,9 @@ class MsgQSplit(MsgQForm):
     header_len: _Field[int, _Integer]
     header: _Field[MsgQHeader, MsgQHeader | None]
     body: _Field[bytes, _Octets]
-    def __init__(self, _pkt: bytes = ..., *, header_len: _Integer = ..., header: MsgQHeader | None = ..., body: _Octets = ...) -> None: ...
+    magic: _Field[int, _Integer]
+    tree: _Field[bytes, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, header_len: _Integer = ..., header: MsgQHeader | None = ..., body: _Octets = ..., magic: _Integer = ..., tree: _Octets = ...) -> None: ...
 
 class MsgQStats(MsgQMessage):
     form: _Field[Any, Any]

@@ -11,6 +11,7 @@ from typing import Any
 
 from scapy.packet import NoPayload, Packet
 
+from mqpcap.schema.fields import Nested
 from mqpcap.schema.message import Message
 
 
@@ -47,13 +48,20 @@ def similar_names(wrong_name: str, names: list[str]) -> list[str]:
 
 
 def init(message: Message, /, *arguments: Any, **fields: Any) -> None:
-    """A new message. Raises UnknownField for a field that its class does not have."""
+    """A new message; fields of a nested part are given by their names, too. Raises UnknownField for other names."""
     try:
         _init(message, *arguments, **fields)
     except AttributeError as error:
-        if error.args and error.args[0] in fields and error.args[0] not in message.fieldtype:
+        unknown = {name for name in fields if name not in message.fieldtype}
+        if not unknown or not error.args or error.args[0] not in unknown:
+            raise
+        for part in message.fields_desc:
+            given = {name: fields.pop(name) for name in sorted(unknown & _names_in(part))}
+            if given and part.name not in fields:
+                fields[part.name] = part.message(**given)
+        if unknown & fields.keys():
             raise UnknownField(message, error.args[0]) from None
-        raise
+        _init(message, *arguments, **fields)
 
 
 def missing_attribute(message: Message, name: str) -> Any:
@@ -61,7 +69,10 @@ def missing_attribute(message: Message, name: str) -> Any:
     try:
         return Packet.__getattr__(message, name)
     except AttributeError:
-        raise UnknownField(message, name) from None
+        part = _part_with(message, name)
+        if part is None:
+            raise UnknownField(message, name) from None
+        return getattr(part, name)
 
 
 def set_attribute(message: Message, name: str, value: Any) -> None:
@@ -75,7 +86,25 @@ def set_attribute(message: Message, name: str, value: Any) -> None:
     try:
         message.setfieldval(name, value)
     except AttributeError:
-        raise UnknownField(message, name) from None
+        part = _part_with(message, name)
+        if part is None:
+            raise UnknownField(message, name) from None
+        setattr(part, name, value)
+
+
+def _names_in(field: Any) -> set[str]:
+    """The names of the fields of a nested part; none for another field."""
+    return {inner.name for inner in field.message.fields_desc} if isinstance(field, Nested) else set()
+
+
+def _part_with(message: Packet, name: str) -> Any:
+    """The nested part of a message, or of a layer after it, with a field of a name; None without one."""
+    while not isinstance(message, NoPayload):
+        for field in message.fields_desc:
+            if name in _names_in(field):
+                return message.getfieldval(field.name)
+        message = message.payload
+    return None
 
 
 _init = Message.__init__

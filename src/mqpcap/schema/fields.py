@@ -546,6 +546,12 @@ Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]
 """Reads an item of a list or the content of a region, for ``explain``: the remaining bytes, and the value."""
 
 
+def _from_row(cls: "type[Message]", value: Any) -> Any:
+    """A message for a value as the tables have it, a dict by columns; any other value as it is."""
+    names = {kind.column: kind.name for kind in map(bare, cls.fields_desc)}
+    return cls(**{str(names.get(name, name)): x for name, x in value.items()}) if isinstance(value, dict) else value
+
+
 @dataclass(eq=False, repr=False)
 class Array(Sized):
     """A list of ``item`` (a kind or a Message class).
@@ -574,7 +580,9 @@ class Array(Sized):
         if x is None:
             return None
         items = list(x) if isinstance(x, list | tuple) else [x]
-        return [self.item.any2i(pkt, item) for item in items] if isinstance(self.item, Kind) else items
+        if isinstance(self.item, Kind):
+            return [self.item.any2i(pkt, item) for item in items]
+        return [_from_row(self.item, item) for item in items]
 
     def value_text(self, pkt: Packet | None, x: Any) -> str:
         shown = isinstance(x, list) and isinstance(self.item, Address)
@@ -642,8 +650,8 @@ class Nested(Sized):
         prefix: int | None = None,
         at_most: int | None = None,
     ) -> None:
-        super().__init__(name, message(), column=None)
         self.message = message
+        super().__init__(name, message(), column=None)
         self.sized_by = length
         self.prefix = prefix
         self.at_most = at_most
@@ -666,6 +674,9 @@ class Nested(Sized):
         if left:
             raise Broken(f"{len(left)} of its bytes are left over")
         return s[n:], inner
+
+    def any2i(self, pkt: Packet | None, x: Any) -> Any:
+        return _from_row(self.message, x)
 
     def _one(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
         inner, left = self.message.begin(memoryview(s))
