@@ -1,6 +1,7 @@
 """``mqpcap export --append`` and ``mqpcap lake``: a lake on the command line."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,6 +45,45 @@ def test_a_lake_grows_is_shown_kept_and_emptied(tmp_path: Path) -> None:
     assert of_lake(lake) == of_export(tmp_path / "out")
     assert run("export", "--append", lake, "--remove", paths[1]).stderr == f"{lake}: removed {paths[1]} (3 files)\n"
     assert of_lake(lake) == {}
+
+
+def test_bad_files_among_captures_are_named_and_all_others_are_there(tmp_path: Path) -> None:
+    """One sample of each protocol; and one file unreadable, one cut in its last record, one foreign."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    names = (
+        "fq/session",
+        "kokaq/go1_session",
+        "flymq/groups",
+        "blipmq/qos1",
+        "msgq/json_session",
+        "faults/msgq_no_syn",
+    )
+    for name in names:
+        age(Path(shutil.copy(PCAPS / f"{name}.pcap", folder / f"{name.replace('/', '_')}.pcap")))
+    cut, foreign, unreadable = (folder / f"{name}.pcap" for name in ("cut", "foreign", "unreadable"))
+    cut.write_bytes((PCAPS / "flymq" / "fetch.pcap").read_bytes()[:-30])
+    foreign.write_text("no capture at all")
+    unreadable.symlink_to(unreadable)
+    inputs = sorted(folder.iterdir())
+
+    exports = {jobs: run("export", *inputs, "--out", tmp_path / f"out{jobs}", "--jobs", jobs) for jobs in (1, 2)}
+    grown = run("export", *inputs, "--append", tmp_path / "lake", "--finish")
+
+    for done in (*exports.values(), grown):
+        assert done.exit_code == 1
+        for path in (cut, foreign, unreadable):
+            assert [line for line in done.stderr.splitlines() if f"{path}: " in line], done.stderr
+    rows = [of_export(tmp_path / "out1"), of_export(tmp_path / "out2"), of_lake(tmp_path / "lake")]
+    assert len(rows[-1]["captures"]) == len(names) + 1
+    for tables in rows:
+        tables["captures"] = [
+            row for row in tables["captures"] if "'no capture'" not in row and "'unreadable'" not in row
+        ]
+    assert rows[0] == rows[1] == rows[2]
+    assert {*map(str, inputs)} - {str(foreign), str(unreadable)} == {
+        name for name in map(str, inputs) if any(repr(name) in row for row in rows[0]["messages"])
+    }
 
 
 def test_call_is_the_command(tmp_path: Path) -> None:
