@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from mqpcap.errors import FailedCaptureError, MqpcapError
-from mqpcap.reading import Choices, Meter, Outcome, background, blamed_on, read, size_bytes
+from mqpcap.reading import Choices, Meter, Outcome, background, blamed_on, read, size_bytes, wired
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
@@ -118,11 +118,9 @@ def _pipeline(
     capture: "Capture", outcome: Outcome, write: "Emit", worker: "Background"
 ) -> "tuple[CapturePipeline, Callable[[], None]]":
     """A pipeline that writes selected rows, and a function to call after its end."""
-    from mqpcap.pipeline import CapturePipeline
-
     choices = outcome.choices
     if choices.wanted is None:
-        return CapturePipeline(capture, choices.dissection(), write, worker), lambda: None
+        return wired(capture, choices.dissection(), lambda output, _: write(output), worker=worker), lambda: None
     from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
     from mqpcap.query import MatchTally, Selection
     from mqpcap.tables.schemas import CONNECTION_NUMBER
@@ -134,15 +132,13 @@ def _pipeline(
         names = [name for name in output.rows.column_names if name not in (CONNECTION_NUMBER, OTHER_PROTOCOL)]
         write(replace(output, rows=output.rows.select(names)))
 
-    def take(output: "Output") -> None:
-        first_ns = pipeline.first_ns or 0
+    def take(output: "Output", first_ns: int) -> None:
         tally.look(output, first_ns)
         selection.add(output, first_ns)
 
     selection = Selection(choices.wanted, give)
     options = replace(choices.dissection(), connections=choices.wanted.connections)
-    pipeline = CapturePipeline(capture, options, take, worker, NUMBERED)
-    return pipeline, selection.finish
+    return wired(capture, options, take, NUMBERED, worker), selection.finish
 
 
 def write_captures(

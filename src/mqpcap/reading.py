@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.decode.detection import DecodeAs
+    from mqpcap.hooks import StageHooks
     from mqpcap.options import Options
     from mqpcap.pipeline import CapturePipeline
     from mqpcap.query import MatchTally, Query
@@ -305,6 +306,23 @@ def limit_notes(name: str, counts: Mapping[str, int]) -> list[str]:
         if (count := counts.get(key, 0))
     ]
     return [f"{name}: {note}" for note in (*notes, unread_text(counts)) if note]
+
+
+def wired(
+    capture: "Capture",
+    options: "Options",
+    take: "Callable[[Output, int], None]",
+    hooks: "StageHooks | None" = None,
+    worker: "Background | None" = None,
+) -> "CapturePipeline":
+    """A pipeline that gives the rows of a capture to ``take``, with the time of its first packet (0: not yet known)."""
+    from mqpcap.pipeline import CapturePipeline
+
+    def emit(output: "Output") -> None:
+        take(output, pipeline.first_ns or 0)
+
+    pipeline = CapturePipeline(capture, options, emit, worker, hooks)
+    return pipeline
 
 
 def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = None) -> Generator[None]:

@@ -31,10 +31,9 @@ from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
 from mqpcap.options import OPTIONAL_TABLES, Options
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.query import MatchTally, Query, Selection, query
-from mqpcap.reading import ReadingOptions, checked_choices, checked_protocol
+from mqpcap.reading import ReadingOptions, checked_choices, checked_protocol, wired
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
@@ -242,20 +241,20 @@ class _Index:
 
         selection = None if only is None else Selection(only, count_and_keep)
 
-        def take(output: Output) -> None:
+        def take(output: Output, first_ns: int) -> None:
             report.take(output)
             if tally is not None:
-                tally.look(output, pipeline.first_ns or 0)
+                tally.look(output, first_ns)
             if output.table == "messages":
                 messages.append(output.rows.select(names))
             if selection is None:
                 ready.append(output)
             else:
-                selection.add(output, pipeline.first_ns or 0)
+                selection.add(output, first_ns)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
             locator = PacketLocator(capture)
-            pipeline = CapturePipeline(capture, options, take, Background(pool), locator.hooks())
+            pipeline = wired(capture, options, take, locator.hooks(), Background(pool))
             for _ in pipeline.steps(self.progress):
                 while ready:
                     yield ready.popleft()

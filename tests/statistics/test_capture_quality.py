@@ -76,7 +76,7 @@ def report_and_rows(path: str, columns: frozenset[str] | None) -> tuple[Report, 
     outcome = Outcome(Choices())
     (capture,) = find_captures([path], outcome)
     with background(outcome.choices, 0) as worker:
-        made = report_of(capture, outcome, lambda size: None, worker, outputs.append, columns=columns)
+        made = report_of(capture, outcome, lambda size: None, worker, lambda x, _: outputs.append(x), columns=columns)
     assert made is not None
     return made, outputs
 

@@ -49,9 +49,8 @@ from mqpcap.listing.explanation import secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, WITH_BYTES
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import best_attempt, operation
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
-from mqpcap.reading import Meter, Outcome, read
+from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema import fields
 from mqpcap.schema.field_items import FieldItem
 from mqpcap.schema.gzip_body import inflate
@@ -436,7 +435,8 @@ class AnonymousPackets:
         options = outcome.choices.dissection(only=frozenset())
         hooks: StageHooks = replace(WITH_BYTES, ended=self._take_ended)
         options = replace(options, policy=replace(options.policy, bodies=0))  # messages have their bytes
-        read(CapturePipeline(self._capture, options, self._take, hooks=hooks), Outcome(outcome.choices), meter)
+        pipeline = wired(self._capture, options, lambda output, _: self._take(output), hooks)
+        read(pipeline, Outcome(outcome.choices), meter)
 
     def _take(self, output: Output) -> None:
         if output.table == "problems":

@@ -16,10 +16,9 @@ from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.errors import MqpcapError
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
 from mqpcap.query import Comparison, FilterInput, MatchTally, MessageSelector, Query, of_tree
-from mqpcap.reading import Meter, Outcome, read
+from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
@@ -113,15 +112,14 @@ class ConnectionSearch:
         tables = frozenset({"exchanges"}) if self.query.needs_exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 
-        def take(output: Output) -> None:
-            first_ns = pipeline.first_ns or 0
+        def take(output: Output, first_ns: int) -> None:
             self.tally.look(output, first_ns)
             if output.table == "connections":
                 self.connection_count += output.rows.num_rows
                 self._rows.append(output.rows)
             selected.add(output, first_ns)
 
-        pipeline = CapturePipeline(self.capture, options, take, hooks=self._hooks)
+        pipeline = wired(self.capture, options, take, self._hooks)
         pipeline.stages.evidence.shared.update(self._traced_facts)
         read(pipeline, outcome, meter)
         if not self.connection_count:

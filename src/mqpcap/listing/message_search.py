@@ -20,10 +20,9 @@ from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinde
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.reorder_buffer import ReorderBuffer
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows
-from mqpcap.reading import Meter, Outcome, steps
+from mqpcap.reading import Meter, Outcome, steps, wired
 from mqpcap.schema.protocol import Direction
 from mqpcap.tables.output import Output
 
@@ -47,7 +46,7 @@ class MessageSearch(ABC):
         if self.packet is not None:
             finder = PacketFinder(self.packet)
             self.places, hooks = finder.payloads, replace(hooks, packets=finder.add)
-        pipeline = CapturePipeline(capture, options, self._take, hooks=hooks)
+        pipeline = wired(capture, options, lambda output, _: self._take(output), hooks)
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:
                 for output in self._waiting:

@@ -16,9 +16,8 @@ from mqpcap.correlate.replay import ANY, MAX_STEPS, MISSING, Replay, Step
 from mqpcap.listing.connection_search import SelectedConnection, find_connection
 from mqpcap.listing.explained_messages import PacketName
 from mqpcap.listing.extra_columns import NUMBERED
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import Query
-from mqpcap.reading import Meter, Outcome, read
+from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.protocol import other_direction
 from mqpcap.schema.requests import Evidence
 from mqpcap.tables.json_lines import Json
@@ -270,7 +269,7 @@ def replay_pairing(
     messages: dict[Key, MessageName] = {}
     states: dict[Key, tuple[str, str | None]] = {}
 
-    def take(output: Output) -> None:
+    def take(output: Output, first_ns: int) -> None:
         if output.table not in ("messages", "exchanges"):
             return
         rows = output.rows.filter(pc.equal(output.rows["connection_id"], connection.id))
@@ -288,7 +287,7 @@ def replay_pairing(
     options = outcome.choices.dissection(only=frozenset({"exchanges"}))
     options = replace(options, connections=connection.query().connections)
     hooks = replace(NUMBERED, correlation=recorder.watch)
-    read(CapturePipeline(capture, options, take, hooks=hooks), outcome, meter)
+    read(wired(capture, options, take, hooks), outcome, meter)
     if packet is not None and recorder.target is None:
         raise LookupError(f"no message of c{connection.number} begins in packet {packet.number}")
     return PairingReplay(connection, recorder.replays, messages, states, recorder.target)

@@ -25,7 +25,7 @@ from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, ReorderBuffer
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
-from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps
+from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps, wired
 from mqpcap.tables.output import Output
 
 MAX_CLOCK_LEAD_NS = 500_000_000
@@ -66,12 +66,12 @@ class Source:
     def read(self, options: Options, outcome: Outcome, meter: Meter, with_bytes: bool) -> Generator[None]:
         """Read window by window, a small capture at once."""
 
-        def take(output: Output) -> None:
+        def take(output: Output, first_ns: int) -> None:
             outcome.look(output)
-            self.buffer.add(output, pipeline.first_ns or 0)
+            self.buffer.add(output, first_ns)
 
         hooks = WITH_BYTES if with_bytes else NUMBERED
-        pipeline = self._pipeline = CapturePipeline(self.capture, options, take, hooks=hooks)
+        pipeline = self._pipeline = wired(self.capture, options, take, hooks)
         now_ns = _BEGIN
         with closing(steps(pipeline, outcome, meter)) as windows:
             for _ in windows:

@@ -27,9 +27,8 @@ from mqpcap.listing.message_lines import ROOMY_WIDTH, Style, body_of, line
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.message_search import MessageSearch, PacketSearch
 from mqpcap.listing.message_words import latency
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.protocols import protocols
-from mqpcap.reading import Meter, Outcome, read
+from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.requests import Acknowledgement
 from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.json_lines import Json
@@ -248,7 +247,7 @@ class _Links:
     def read(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read the capture to its end."""
         options = outcome.choices.dissection(only=frozenset({"exchanges", "deliveries"}))
-        read(CapturePipeline(capture, options, self._take), outcome, meter)
+        read(wired(capture, options, lambda output, _: self._take(output)), outcome, meter)
 
     def _take(self, output: Output) -> None:
         if output.table == "deliveries":

@@ -19,8 +19,9 @@ from mqpcap.decode.detection import ProvenServer, ServerProtocol
 from mqpcap.decode.shared_facts import SharedFact, SharedFacts
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
-from mqpcap.pipeline import CapturePipeline, Pipeline
+from mqpcap.pipeline import Pipeline
 from mqpcap.protocols import protocols
+from mqpcap.reading import wired
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tables.output import Emit, Output
 from mqpcap.tcp.headers import Segments
@@ -64,7 +65,7 @@ def knowledge_of(pipeline: Pipeline) -> SharedKnowledge:
 def collect_knowledge(capture: Capture, options: Options) -> SharedKnowledge:
     """The shared knowledge of all connections of a capture, found without decoding messages into rows."""
     nobody = replace(options, optional_tables=frozenset(), connections=lambda ips, *_: np.zeros(len(ips), np.bool_))
-    pipeline = CapturePipeline(capture, nobody, lambda output: None)
+    pipeline = wired(capture, nobody, lambda output, _: None)
     pipeline.run()
     return knowledge_of(pipeline.stages)
 
@@ -106,7 +107,7 @@ class Share:
         self.share, self.plan = share, plan or SharePlan(1)
         options = replace(options, servers=options.servers | knowledge.servers)
         hooks = replace(hooks or StageHooks(), segments=None if self.is_whole else self._of_share)
-        self.pipeline = CapturePipeline(capture, options, emit, hooks=hooks)
+        self.pipeline = wired(capture, options, lambda output, _: emit(output), hooks)
         for name, facts in knowledge.facts.items():
             shared = self.pipeline.stages.evidence.shared[name] = SharedFacts()
             for fact in sorted(facts, key=lambda fact: fact[3]):

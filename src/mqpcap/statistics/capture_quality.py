@@ -6,7 +6,7 @@ In: rows of all tables of one capture. Out: `Report`, the numbers of ``mqpcap in
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -22,10 +22,9 @@ from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
-from mqpcap.pipeline import CapturePipeline
-from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read
+from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
 from mqpcap.tables.json_lines import Json
-from mqpcap.tables.output import Emit, Output
+from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.tcp.headers import COUNTS
 from mqpcap.tcp.wrappings import foreign, link_type_name, unread
@@ -444,7 +443,7 @@ def report_of(
     outcome: Outcome,
     meter: Meter,
     worker: Background,
-    also: Emit = lambda output: None,
+    also: Callable[[Output, int], None] = lambda output, first_ns: None,
     tables: frozenset[str] = frozenset(),
     columns: frozenset[str] | None = frozenset(),
 ) -> Report | None:
@@ -454,15 +453,15 @@ def report_of(
     """
     report = Report()
 
-    def take(output: Output) -> None:
+    def take(output: Output, first_ns: int) -> None:
         outcome.look(output)
         report.take(output)
-        also(output)
+        also(output, first_ns)
 
     options = outcome.choices.dissection(only=tables | {"exchanges"})
     if columns is not None and not outcome.choices.decode_as:
         options = replace(options, policy=replace(options.policy, columns=columns | COLUMNS | READ_FOR_NOTES))
-    pipeline = CapturePipeline(capture, options, take, worker, NUMBERED)
+    pipeline = wired(capture, options, take, NUMBERED, worker)
     if not read(pipeline, outcome, meter):
         return None
     report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())

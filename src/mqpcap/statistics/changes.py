@@ -6,21 +6,19 @@ median and faster by the percentile, or the reverse. A group has more messages i
 and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture
 from mqpcap.query import MatchTally, Query
-from mqpcap.reading import Meter, Outcome, first_packet_ns
+from mqpcap.reading import Meter, Outcome
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.counters import Counters, selected_counts
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group
 from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
-from mqpcap.tables.output import Output
 
 UNTRUSTED_MISSING_PERCENT = 1.0
 """If this share of a capture is missing, its differences may come from that."""
@@ -161,13 +159,10 @@ class Side:
 def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background, wanted: Query | None = None) -> None:
     """Read the captures of a side; only selected messages are counted, but all of them judge its quality."""
     counters = sum((x.counters for x in side.reports.values()), Counters(side.total))
-    take: Callable[[Output], None] = counters.take
     if wanted is not None and outcome.tally is None:
         outcome.tally = MatchTally(wanted)
     for capture in side.captures:
-        if outcome.tally is not None:
-            first_ns = first_packet_ns([capture]) or 0
-            take = selected_counts(outcome.tally, counters, partial(int, first_ns))
+        take = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
         columns = counters.columns if outcome.tally is None else None
         quality = report_of(capture, outcome, meter, worker, take, counters.optional_tables, columns)
         counters.end_of_capture(capture.facts)

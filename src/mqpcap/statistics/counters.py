@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +11,8 @@ from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.options import OPTIONAL_TABLES
-from mqpcap.pipeline import CapturePipeline
 from mqpcap.query import MatchTally, Query, Selection
-from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, size_bytes, steps
+from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, size_bytes, steps, wired
 from mqpcap.tables.output import Output
 from mqpcap.tcp.headers import Segments
 
@@ -55,7 +53,7 @@ class Counters:
         name = f"take_{table}"
         return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
 
-    def take(self, output: Output) -> None:
+    def take(self, output: Output, first_ns: int = 0) -> None:
         """Count rows of any table; messages go with their fields to counters that have ``take_fields``."""
         self.count(output.table, output.rows)
         for counter, _ in self._counters if output.fields is not None else ():
@@ -87,11 +85,8 @@ class Counters:
                 counter.take_files(files)
 
 
-def selected_counts(tally: MatchTally, counters: Counters, first_ns: Callable[[], int]) -> Callable[[Output], None]:
-    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages.
-
-    first_ns: the time of the capture's first packet.
-    """
+def selected_counts(tally: MatchTally, counters: Counters) -> Callable[[Output, int], None]:
+    """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
     drop_unused_columns = Filter(tally.query, counters.field_columns).drop_unused_columns
     pairs = "exchanges" in counters.optional_tables
 
@@ -101,18 +96,26 @@ def selected_counts(tally: MatchTally, counters: Counters, first_ns: Callable[[]
 
     selection = Selection(tally.query, count, MAX_PENDING_MESSAGES, MAX_ASKING_BYTES)
 
-    def take(output: Output) -> None:
+    def take(output: Output, first_ns: int) -> None:
         if output.table == "messages" and pairs:
             counters.count("unfiltered", output)
-        tally.look(output, first_ns())
+        tally.look(output, first_ns)
         if output.table != "problems":  # nobody counts them, and the selection would keep them to its end
-            selection.add(drop_unused_columns(output), first_ns())
+            selection.add(drop_unused_columns(output), first_ns)
 
     return take
 
 
-def _first_ns(pipeline: CapturePipeline) -> int:
-    return pipeline.first_ns or 0
+def _receiver(outcome: Outcome, counters: Counters) -> Callable[[Output, int], None]:
+    """A receiver of the rows of one capture: counts those that are selected."""
+    count = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
+
+    def take(output: Output, first_ns: int) -> None:
+        if output.table == "messages":
+            outcome.take(output.rows)
+        count(output, first_ns)
+
+    return take
 
 
 def count_captures(
@@ -127,7 +130,6 @@ def count_captures(
 
     tick: called after each window of packets.
     """
-    take: Callable[[Output], None] = counters.take
     options = outcome.choices.dissection(only=counters.optional_tables)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
         columns = counters.columns | READ_FOR_NOTES
@@ -138,18 +140,10 @@ def count_captures(
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)
 
-    def noted(output: Output) -> None:
-        if output.table == "messages":
-            outcome.take(output.rows)
-        take(output)
-
     with background(outcome.choices, size_bytes(captures)) as worker:
         for capture in captures:
             hooks = counters.hooks() if outcome.tally is None else NUMBERED
-            pipeline = CapturePipeline(capture, options, noted, worker, hooks)
-            if outcome.tally is not None:
-                take = selected_counts(outcome.tally, counters, partial(_first_ns, pipeline))
-            for _ in steps(pipeline, outcome, meter):
+            for _ in steps(wired(capture, options, _receiver(outcome, counters), hooks, worker), outcome, meter):
                 if tick is not None:
                     tick()
             counters.end_of_capture(capture.facts)
