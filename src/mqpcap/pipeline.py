@@ -118,7 +118,7 @@ class Pipeline:
         self.read_ns = 0
         """All messages that were complete before this time have been emitted."""
         self._selection = StageSelection(options, self.hooks, self.assembler, self.evidence)
-        self.progress = ReadingProgress(self.assembler, self.framer, self.evidence)
+        self.progress = ReadingProgress(self.assembler, self.opener, self.framer, self.evidence)
         self._closings = Closings(self.framer.connections)
         self._connection_rows = ConnectionRows(capture)
         self._part_bytes = PART_BYTES

@@ -44,6 +44,10 @@ _LIMIT_NOTES = {
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
+    "tls_no_key": "{} TLS connections have no secrets in the key log",
+    "tls_wrong_keys": "the secrets of {} TLS connections do not open them",
+    "tls_cipher": "{} TLS connections have a cipher that is not opened",
+    "tls_forgotten": "the secrets of {} sessions in the key log were forgotten to make room",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
 }
 """By count: the note on a limit that was reached."""

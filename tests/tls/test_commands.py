@@ -35,3 +35,28 @@ def test_a_file_without_secrets_opens_nothing(tmp_path: Path, content: bytes) ->
     (tmp_path / "k.log").write_bytes(content)
 
     assert mqpcap.read(CAPTURE, keylog=tmp_path / "k.log").num_rows == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--keylog", KEY_LOG)])
+def test_info_says_what_was_negotiated_with_and_without_keys(options: tuple[object, ...]) -> None:
+    done = run("info", CAPTURE, *options)
+
+    state = "opened" if options else "closed"
+    assert f"2 connections {state}: TLS 1.3, TLS_AES_256_GCM_SHA384" in " ".join(done.stdout.split())
+
+
+def test_connections_have_the_facts_of_the_hellos() -> None:
+    """tshark has suite 0xc030 in the ServerHello, and no name."""
+    names = ["tls", "tls_version", "tls_cipher", "tls_server_name", "tls_alpn"]
+    rows = mqpcap.read(CAPTURES / "mqtt_t12_resumed.pcap", "connections", columns=names).to_pylist()
+
+    expected = ["closed", "TLS 1.2", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", None, None]
+    assert [list(row.values()) for row in rows] == [expected] * 3
+
+
+def test_a_key_log_without_the_keys_of_a_capture_is_one_note() -> None:
+    done = run("show", CAPTURE, "--keylog", CAPTURES / "flymq_go_t13.keylog")
+
+    assert done.exit_code == 0
+    assert done.stderr.count("TLS") == 1
+    assert "2 TLS connections have no secrets in the key log" in done.stderr

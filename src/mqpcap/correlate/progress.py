@@ -14,13 +14,14 @@ from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.framing import Framer
 from mqpcap.tcp.exclusion import ConnectionTest, selected_flows
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tls import Opener
 
 
 class ReadingProgress:
     """The progress of reading, connection by connection."""
 
-    def __init__(self, assembler: Reassembler, framer: Framer, evidence: EvidenceCollector) -> None:
-        self._assembler, self._framer, self._evidence = assembler, framer, evidence
+    def __init__(self, assembler: Reassembler, opener: Opener, framer: Framer, evidence: EvidenceCollector) -> None:
+        self._assembler, self._opener, self._framer, self._evidence = assembler, opener, framer, evidence
         self._undecided: set[int] = set()
         """Connections whose protocol is not decided."""
         self._lagging_since: dict[int, int] = {}
@@ -70,7 +71,7 @@ class ReadingProgress:
     def stalled_sides(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for missing bytes, and since when (ns): the other side is ahead."""
         since_ns = self._assembler.stalled_sides()
-        for side, ns in self._framer.undecided.items():
+        for side, ns in (*self._framer.undecided.items(), *self._opener.waiting_since().items()):
             since_ns[side] = min(ns, since_ns.get(side, ns))
         return since_ns
 

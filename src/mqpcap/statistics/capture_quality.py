@@ -25,7 +25,7 @@ from mqpcap.listing.message_words import value_text
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import CONNECTION_NUMBER
+from mqpcap.tables.schemas import CONNECTION_NUMBER, TLS_FACTS
 from mqpcap.tcp.headers import COUNTS
 from mqpcap.tcp.wrappings import foreign, link_type_name, unread
 from mqpcap.wording import clock, counted, endpoint, plural, shown, size
@@ -34,6 +34,8 @@ FILES_SHOWN = 12
 REMARKS_SHOWN = 20
 """Comments, and names, that lines have."""
 
+MAX_TLS_LINES = 4
+"""Lines on what TLS connections negotiated: the most frequent."""
 MAX_CONNECTIONS = 10_000
 """Connections that are listed, in JSON too; further connections are counted."""
 MAX_NAME_LENGTH = 1024
@@ -71,6 +73,7 @@ class Report:
     messages: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
+    tls: Counter[tuple[str, str]] = field(default_factory=Counter)
     pairs: dict[str, Counter[str]] = field(default_factory=dict)
     """By protocol: requests whose pair is ``certain``, ``likely`` or ``unknown``."""
     unknown_pairs: Counter[str] = field(default_factory=Counter)
@@ -159,14 +162,18 @@ class Report:
         number, payload_bytes = row[CONNECTION_NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
         kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
+        names = [row[f"tls_{name}"] for name in TLS_FACTS]
+        tls_facts = ", ".join(filter(None, names)) or None
         if len(self.listed) < MAX_CONNECTIONS:
             client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
             self.listed[number] = {
                 "connection": f"c{number}", "connection_id": str(row["connection_id"]), "client": client,
                 "server": server, "speaks": kind, "client_name": name,
                 "messages": row["messages_c2s"] + row["messages_s2c"], "errors": error_count,
-                "community_id": str(row["community_id"]),
+                "community_id": str(row["community_id"]), **({} if tls_facts is None else {"tls": tls_facts}),
             }  # fmt: skip
+        if tls_facts is not None:
+            self.tls[row["tls"] or "closed", tls_facts] += 1
         self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
         self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
         self._connection_packets += row["packets_c2s"] + row["packets_s2c"]
@@ -340,6 +347,8 @@ class Report:
         kinds = [(named.get(name, name), n) for name, n in sorted(self.connections.items())]
         if kinds:
             yield "connections", _divided(self.connections.total(), kinds)
+        for (state, facts), count in self.tls.most_common(MAX_TLS_LINES):
+            yield "TLS", f"{plural(count, 'connection')} {state}: {shown(facts)}"
         if late_count := sums["late_start_count"]:
             yield "late start", f"{plural(late_count, 'connection')} began before the capture"
         if one_sided_count := sums["one_sided_count"]:

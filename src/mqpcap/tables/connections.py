@@ -11,7 +11,7 @@ from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.side import Side
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.tables.schemas import CONNECTIONS, SIDES
+from mqpcap.tables.schemas import CONNECTIONS, SIDES, TLS_FACTS
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
 from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
 from mqpcap.tls import TlsFacts
@@ -78,6 +78,7 @@ def _rows(
             "opened" if facts is not None and facts.is_opened else "closed" if state.foreign_protocol == TLS else None
             for state, facts in zip(states, tls, strict=True)
         ],
+        **{f"tls_{name}": [getattr(facts, name, None) for facts in tls] for name in TLS_FACTS},
         "identified_by": [state.identified_by for state in states],
         "proxied_ip": [state.proxied and state.proxied.ip for state in states],
         "proxied_port": [state.proxied and state.proxied.port for state in states],

@@ -28,6 +28,13 @@ SIDES = {
     "tls_bytes": "bytes of opened TLS that are no plaintext: headers, handshakes, padding",
 }
 """What ``connections`` counts for each side."""
+TLS_FACTS = {
+    "version": "version of TLS that the server chose",
+    "cipher": "cipher suite that the server chose",
+    "server_name": "name of the server that the client asked for (SNI)",
+    "alpn": "protocol that the server chose (ALPN); in TLS 1.3 known of opened connections only",
+}
+"""What ``connections`` says of the hellos of TLS, with and without keys."""
 STATES = ("answered", "likely", "silent", "not_expected", "unanswered", "lost", "orphan", "unknown")
 EVIDENCE = ("order", "echo", "id", "alternation", "pause", "length", "close")
 FLAWS = tuple(flaw.text for flaw in Flaw if flaw.text)
@@ -189,6 +196,7 @@ CONNECTIONS = pa.schema(
         column("last_ts_ns", pa.int64(), "time of its last packet, since 1970 in UTC"),
         column("protocol", pa.string(), "protocol; null if it is a foreign one"),
         column("tls", pa.string(), "encryption; null without", values=("opened", "closed")),
+        *(column(f"tls_{name}", pa.string(), meaning) for name, meaning in TLS_FACTS.items()),
         column(
             "identified_by",
             pa.string(),

@@ -18,6 +18,8 @@ MAX_SESSIONS = 1 << 18
 """Sessions whose secrets are kept; beyond it the oldest are forgotten."""
 MAX_RESUMABLE = 1 << 16
 """Session ids and tickets that are remembered."""
+MAX_LATE_TRIALS = 1 << 20
+"""Pairs of a key and a sequence number that are tried in a run for connections whose hellos were not captured."""
 MAX_LINE_BYTES = 1024
 """A longer line of a key log holds no secret."""
 BLOCK_BYTES = 1 << 20
@@ -37,6 +39,8 @@ class KeyLog:
         self.path, self.grows = path, grows
         self.resumable: dict[bytes, bytes] = {}
         self._sessions: dict[bytes, Secrets] = {}
+        self.late_trials = MAX_LATE_TRIALS
+        self._has_traffic = False
         self._read_bytes = 0
         self._rest = b""
         self.forgotten_count = 0
@@ -64,6 +68,11 @@ class KeyLog:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether there are secrets of TLS 1.3."""
+        return self._has_traffic
 
     def __contains__(self, random: bytes) -> bool:
         return random in self._sessions
@@ -111,6 +120,7 @@ class KeyLog:
                     self.forgotten_count += 1
                     del sessions[next(iter(sessions))]
             secrets[label] = secret
+            self._has_traffic |= label == TRAFFIC[0]
 
     def secrets(self, random: bytes) -> Secrets:
         """The secrets of the session with a client random; empty if there are none."""

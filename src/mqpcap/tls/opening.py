@@ -17,14 +17,16 @@ from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tls.key_log import KeyLog
-from mqpcap.tls.record_ciphers import HEADER_BYTES
+from mqpcap.tls.record_ciphers import HEADER_BYTES, MAX_FRAGMENT_BYTES
 from mqpcap.tls.session import Session, State, TlsFacts
-from mqpcap.tls.side import PROXY_BYTES, Chunk, LostRange, TlsSide, hello_at
+from mqpcap.tls.side import PLACE_END, PROXY_BYTES, Chunk, LostRange, TlsSide, hello_at
 
 OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = range(8)
 PIECE_ROWS = ("offset", "length", "ts_ns", "packet_number", "file", "order", "ack", "last")
 MAX_HELD_BYTES = 256 << 10
 """Bytes of a side that wait for the hellos or the keys."""
+MAX_LATE_BYTES = 2 * (HEADER_BYTES + MAX_FRAGMENT_BYTES)
+"""Bytes of a side that began before the capture: if it is TLS, a record begins and ends in them."""
 MAX_RETAINED_BYTES = 128 << 20
 """Plaintext of all connections that the reader did not consume; beyond it a message is cut."""
 
@@ -130,24 +132,28 @@ class _Connection:
             pass
         if session.state is State.HELD:
             session.retry()
-            if is_final or max(side.held_bytes for side in self.sides) > MAX_HELD_BYTES:
-                session.close("no hello" if session.server_hello is None or session.client_hello is None else "no key")
+            most = MAX_LATE_BYTES if session.is_late else MAX_HELD_BYTES
+            if is_final or max(side.held_bytes for side in self.sides) > most:
+                session.close(
+                    "tls_no_hello" if session.server_hello is None or session.client_hello is None else "tls_no_key"
+                )
         elif session.state is State.OPENED and is_final:
             session.takes_early = session.takes_early is not False
             while a.advance(True) | b.advance(True):
                 pass
 
-    def part(self, index: int) -> _Part:
+    def part(self, index: int, is_final: bool) -> _Part:
         """What a side gives out: plaintext, or chunks that were held and that no key opens."""
         side, given = self.sides[index], self.given[index]
         if self.session.state is State.OPENED:
-            new, has_ended = self._plain_runs(side, self.sides[1 - index]), side.ended
+            new = self._plain_runs(side, self.sides[1 - index], is_final)
+            has_ended = side.ended and not side.records.places
         else:
             held = [chunk for i, chunk in self.held if i == index]
             new = [Run(chunk.offset, chunk.data, chunk.packets) for chunk in held if len(chunk.data)]
             has_ended = any(chunk.ended for chunk in held)
         runs = _joined_runs([*given.retained, *new])
-        has_gap_after = self.session.state is State.OPENED and bool(runs) and side.plain_at > runs[-1].end
+        has_gap_after = self.session.state is State.OPENED and bool(runs) and side.next_plain > runs[-1].end
         has_ended = has_ended and not given.is_over
         if len(runs) == 1 and runs[0].end < given.resume_at and not (has_ended or has_gap_after):
             given.retained, runs = [*given.retained, *new], []
@@ -168,6 +174,12 @@ class _Connection:
         for side in self.sides:
             side.keep()
 
+    def waiting(self) -> list[tuple[int, Int64Array]]:
+        """Sides with bytes that are not given out yet, and their packets."""
+        if self.session.state is State.HELD:
+            return [(side, chunk.packets) for side, chunk in self.held if chunk.packets.shape[1]]
+        return [(i, side.packets[0]) for i, side in enumerate(self.sides) if side.records.places]
+
     def facts(self) -> TlsFacts:
         """What it negotiated."""
         facts = self.session.facts
@@ -176,24 +188,29 @@ class _Connection:
             facts.overhead_bytes = self.sides[0].overhead_bytes, self.sides[1].overhead_bytes
         return facts
 
-    def _plain_runs(self, side: TlsSide, other: TlsSide) -> list[Run]:
-        records = side.records
-        if not records.places:
+    def _plain_runs(self, side: TlsSide, other: TlsSide, is_final: bool) -> list[Run]:
+        """The opened records of a side, without those that acknowledge what is not read yet of the other side."""
+        if not side.records.places:
             return []
-        places = np.array(records.places, np.int64).T
+        places = np.array(side.records.places, np.int64).T
+        packets = np.concatenate(side.packets, axis=1)
+        count = places.shape[1]
+        is_ahead = packets[ACK] > other.known_to
+        if is_ahead.any() and not (is_final or other.ended or places[1].sum() > MAX_HELD_BYTES):
+            first = packets[OFFSET, np.flatnonzero(is_ahead)[0]]
+            count = int(np.searchsorted(places[PLACE_END], first, "right"))
+        places, (contents, estimated) = places[:, :count], side.records.take(count)
+        if not count:
+            return []
         ends = places[0] + places[1]
-        breaks = np.flatnonzero(np.append(True, places[0, 1:] != ends[:-1]) | np.isin(places[0], [*records.estimated]))
-        packets = _plain_packets(places, np.concatenate(side.packets, axis=1), other)
+        breaks = np.flatnonzero(np.append(True, places[0, 1:] != ends[:-1]) | np.isin(places[0], estimated))
+        packets = _plain_packets(places, packets, other)
         bounds = np.searchsorted(packets[OFFSET], places[0, breaks])
-        runs = []
-        for i, j, first, last in zip(
-            breaks, [*breaks[1:], len(ends)], bounds, [*bounds[1:], packets.shape[1]], strict=True
-        ):
-            offset = int(places[0, i])
-            data = b"".join(records.contents[i:j])
-            runs.append(Run(offset, data, packets[:, first:last], offset in records.estimated))
-        records.places, records.contents, records.estimated = [], [], set()
-        return runs
+        stops = zip([*breaks[1:], count], [*bounds[1:], packets.shape[1]], strict=True)
+        return [
+            Run(int(places[0, i]), b"".join(contents[i:j]), packets[:, first:last], int(places[0, i]) in estimated)
+            for i, first, (j, last) in zip(breaks, bounds, stops, strict=True)
+        ]
 
 
 def _joined_runs(runs: Sequence[Run]) -> list[Run]:
@@ -299,6 +316,8 @@ class Opener:
         """The chunks to read, in which TLS is opened; ``ending``: connections that end now, None for all."""
         self._find(chunks)
         self._given_out = None
+        if self.keys is not None and self.keys.forgotten_count:
+            self.counts["tls_forgotten"] = self.keys.forgotten_count
         watched = {n: connection for n, connection in self._connections.items() if connection.is_watched}
         last = [*watched] if ending is None else [n for n in ending if n in watched]
         starts = np.flatnonzero(np.append(True, chunks.flow[1:] != chunks.flow[:-1])[: len(chunks)])
@@ -347,7 +366,7 @@ class Opener:
                 connection.is_counted = True
             for index, tls_side in enumerate(connection.sides):
                 self.lost += [(connection.number, index, lost) for lost in tls_side.take_lost()]
-            parts = [_Part(*rows)] if passes else [connection.part(side) for side in (0, 1)]
+            parts = [_Part(*rows)] if passes else [connection.part(side, is_last) for side in (0, 1)]
             connection.held = []
         connection.settle(is_last)
         return parts
@@ -368,6 +387,14 @@ class Opener:
                 if consumed[row - 1] < len(part.runs[-1].data) and not (part.has_gap_after or part.has_ended):
                     part.given.retain(part.runs[-1], int(consumed[row - 1]), int(wanted[row - 1]))
         return consumed_here, wanted_here
+
+    def waiting_since(self) -> dict[tuple[int, int], int]:
+        """Sides (connection, 0 or 1) with bytes that are not given out yet, and the time of the first (ns)."""
+        since: dict[tuple[int, int], int] = {}
+        for number, connection in self._connections.items():
+            for side, packets in connection.waiting():
+                since.setdefault((number, side), int(packets[TS_NS, 0]))
+        return since
 
     def facts(self, number: int) -> TlsFacts | None:
         """What a connection negotiated; None if it is not TLS."""
@@ -406,6 +433,11 @@ class Opener:
             # Behind a PROXY header only that side begins in clear.
             begun = [is_first and (at == 0 or side != index) for index in (0, 1)]
             self._connections[number] = _Connection(number, self.keys, begun)
+        if self.keys is not None and self.keys.has_traffic:
+            for number in np.unique(chunks.flow[~chunks.start_known & (chunks.offset == 0)]).tolist():
+                if number not in self._connections:
+                    self._connections[number] = connection = _Connection(number, self.keys, (True, True))
+                    connection.session.is_late = True
 
     def _has_secrets(self, random: bytes) -> bool:
         """Whether the key log has secrets for a client random."""

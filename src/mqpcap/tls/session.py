@@ -6,6 +6,7 @@ connection is given out before its first record was opened: with wrong keys it i
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
 
 from mqpcap.records import dataclass
 from mqpcap.tls import handshake
@@ -23,8 +24,14 @@ from mqpcap.tls.suites import Suite, suite, suite_name
 
 MAX_TRIED_MASTERS = 1 << 12
 """Master secrets that are tried for a resumed session whose first handshake was not captured."""
-MAX_LATE_TRIALS = 1 << 14
-"""Keys and sequence numbers that are tried for a connection whose hellos were not captured."""
+MAX_LATE_SESSIONS = 1 << 10
+"""Sessions of the key log, the newest, that are tried for a connection whose hellos were not captured."""
+MAX_LATE_TRIALS = 1 << 15
+"""Pairs of a key and a sequence number that are tried for such a connection; each record gets half of the rest."""
+LATE_RECORDS = 1 << 12
+"""Records that the other side of such a connection may have sent before the first that was captured."""
+_LATE_SUITES = {48: (0x1302,), 32: (0x1301, 0x1303)}
+"""The suites of TLS 1.3 by the size of their secrets."""
 
 
 class State(IntEnum):
@@ -44,7 +51,7 @@ class TlsFacts:
     cipher: str | None = None
     server_name: str | None = None
     alpn: str | None = None
-    """The protocol that the server chose; in TLS 1.3 its choice is encrypted."""
+    """The protocol that the server chose; its choice is encrypted in TLS 1.3."""
     overhead_bytes: tuple[int, int] = (0, 0)
 
 
@@ -70,6 +77,9 @@ class Session:
         self._suite: Suite | None = None
         self._ciphers: tuple[RecordCipher, RecordCipher] | None = None
         """Of client and server, up to TLS 1.2."""
+        self.is_late = False
+        """Its hellos were not captured, so all sessions of the key log are tried."""
+        self._late_trials = MAX_LATE_TRIALS
         self._root = b""
         """The client random of the session whose master secret this one has."""
 
@@ -81,7 +91,7 @@ class Session:
         """Go on with a key log, after the state was loaded."""
         self._keys, chosen, self._suite = keys, self._suite, None
         if keys is None and self.state is State.HELD:
-            self.close("no key")
+            self.close("tls_no_key")
         elif keys is not None and self.client_hello is not None and self.server_hello is not None:
             if chosen is not None and self._root in keys:
                 self._set_master(chosen, keys.secrets(self._root)[MASTER], self.client_hello, self.server_hello)
@@ -118,7 +128,7 @@ class Session:
     @property
     def is_1_3(self) -> bool:
         """Whether the version is TLS 1.3; False while it is not known."""
-        return self.server_hello is not None and self.server_hello.version == TLS_1_3
+        return self.is_late or (self.server_hello is not None and self.server_hello.version == TLS_1_3)
 
     # -- keys ----------------------------------------------------------------------------------------------
 
@@ -135,7 +145,7 @@ class Session:
         keys, chosen = self._keys, suite(server.cipher)
         assert keys is not None
         if chosen is None or not TLS_1_0 <= server.version <= TLS_1_3:
-            self.close("cipher")
+            self.close("tls_cipher")
             return
         if server.version == TLS_1_3:
             needed = {*HANDSHAKE, *TRAFFIC}
@@ -153,7 +163,7 @@ class Session:
             elif server.session_id and (server.session_id == client.session_id or client.ticket):
                 self._suite = chosen  # resumed: all master secrets are tried
         if self._suite is None and not keys.grows and self.state is State.HELD:
-            self.close("no key")
+            self.close("tls_no_key")
 
     def _found_root(self, keys: KeyLog, client: Hello, server: Hello) -> bytes:
         """The client random by which the key log has the master secret."""
@@ -177,7 +187,7 @@ class Session:
             return
         is_server = side != self.client
         if self.is_1_3:
-            labels = [HANDSHAKE[is_server], TRAFFIC[is_server]]
+            labels = [TRAFFIC[is_server]] if self.is_late else [HANDSHAKE[is_server], TRAFFIC[is_server]]
             if not is_server and self.offers_early and not self.has_retry and EARLY in self._secrets:
                 labels.insert(0, EARLY)
             size = 48 if self._suite.prf == "sha384" else 32
@@ -204,7 +214,33 @@ class Session:
                 keys.remember(server.session_id, random)
                 return
         self._ciphers = None
-        self.close("no key")
+        self.close("tls_no_key")
+
+    def open_late(self, side: int, record: memoryview) -> int:
+        """The sequence number of a record of TLS 1.3 whose session is found by trial; -1 if no key opens it."""
+        keys, client = self._keys, self.client_hello
+        if keys is None:
+            return -1
+        sessions = keys.sessions() if client is None else [(client.random, keys.secrets(client.random))]
+        ciphers = [
+            (Tls13Cipher(chosen, secrets[label]), code, random, is_server)
+            for random, secrets in islice(sessions, MAX_LATE_SESSIONS)
+            for is_server, label in enumerate(TRAFFIC)
+            if {*TRAFFIC} <= secrets.keys()
+            for code in _LATE_SUITES[len(secrets[label])]
+            if (chosen := suite(code)) is not None
+        ]
+        most = min(self._late_trials // 2, keys.late_trials)
+        for seq in range(most // max(len(ciphers), 1)):
+            self._late_trials -= len(ciphers)
+            keys.late_trials -= len(ciphers)
+            for cipher, code, random, is_server in ciphers:
+                if cipher.open(seq, record, b"") is not None:
+                    self.client = 1 - side if is_server else side
+                    self.is_late, self._suite, self._secrets = True, cipher.suite, keys.secrets(random)
+                    self.facts.version, self.facts.cipher = VERSION_NAMES[TLS_1_3], suite_name(code)
+                    return seq
+        return -1
 
     @property
     def has_keys(self) -> bool:

@@ -31,7 +31,7 @@ from mqpcap.tls.record_ciphers import (
     RecordCipher,
     Shape,
 )
-from mqpcap.tls.session import Session, State
+from mqpcap.tls.session import LATE_RECORDS, Session, State
 
 CHANGE_CIPHER_SPEC, HANDSHAKE, APPLICATION_DATA, MAX_TYPE = 20, 22, 23, 24
 MAX_KEY_UPDATES = 4
@@ -90,6 +90,18 @@ class OpenedRecords:
     contents: list[bytes | memoryview]
     estimated: set[int]
 
+    def take(self, count: int) -> tuple[list[bytes | memoryview], list[int]]:
+        """Remove the first records: their contents, and the offsets that are estimated."""
+        taken = self.contents[:count]
+        self.places, self.contents = self.places[count:], self.contents[count:]
+        estimated = [*self.estimated]
+        self.estimated = self.estimated if self.places else set()
+        return taken, estimated
+
+
+PLACE_END = 4
+"""The end of a record in its place."""
+
 
 class TlsSide:
     """A side; ``at``: ciphertext before this offset is done, and ``plain_at`` is its plaintext offset.
@@ -121,6 +133,8 @@ class TlsSide:
         self._searching_from: int | None = None
         self._plain_before = 0
         self._trial_bytes = 0
+        self._late_from = 0
+        """Bytes from ``at`` on in which no record was found by trial."""
         self._why_lost = ""
         self._is_stopped = False
         self._bad_count = 0
@@ -164,6 +178,8 @@ class TlsSide:
         if not self._ends:
             self.at = self.plain_at = self._base = chunk.offset - gap_before
             self._note_place()
+            if self.session.is_late:
+                self._begin_search("tls: began before the capture")
         self._queue.append(chunk)
 
     def advance(self, is_final: bool) -> bool:
@@ -190,14 +206,27 @@ class TlsSide:
         lost, self.lost = self.lost, []
         return lost
 
+    @property
+    def known_to(self) -> int:
+        """Acknowledgements up to this offset can be told in plaintext: those of whole records and of a part of one."""
+        head = self._data[self.at - self._base :][:HEADER_BYTES]
+        is_record = len(head) == HEADER_BYTES and self._searching_from is None and is_plausible(head)
+        return self.at + (record_size(head) - 1 if is_record else 0)
+
+    @property
+    def next_plain(self) -> int:
+        """The plaintext offset of what is given out next."""
+        return self.records.places[0][0] if self.records.places else self.plain_at
+
     def keep(self) -> None:
         """Copy what is not done, as the buffer of the window is freed."""
+        kept_from = self.records.places[0][3] if self.records.places else self.at
         self._data = memoryview(bytes(self._data[self.at - self._base :]))
         self._base = self.at
         self._queue = deque(chunk.copied() for chunk in self._queue)
         if self.packets:
             packets = np.concatenate(self.packets, axis=1)
-            self.packets = [packets[:, packets[0] + packets[1] > self.at]] if len(self._data) else []
+            self.packets = [packets[:, packets[0] + packets[1] > kept_from]] if kept_from < self.end else []
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -213,8 +242,9 @@ class TlsSide:
                 self._lose(min(self._broken_to, self.end))
             elif self._searching_from is not None:
                 if not self.session.has_keys and not is_final:
-                    return False
-                if not self._search(self._searching_from):
+                    if not self._search_late():
+                        return False
+                elif not self._search(self._searching_from):
                     return True
             elif not is_plausible(head := self._data[start : start + HEADER_BYTES]):
                 self._begin_search("tls: not a record")
@@ -323,7 +353,7 @@ class TlsSide:
             self._break(record, "tls: no key of early data", is_content=bool(session.takes_early))
             return True
         if session.state is State.HELD:
-            session.close("wrong keys")
+            session.close("tls_wrong_keys")
             return False
         self._break(record, "tls: does not open", is_content=True)
         self._seq += 1
@@ -429,6 +459,24 @@ class TlsSide:
         self._searching_from, self._is_encrypted = None, True
         return True
 
+    def _search_late(self) -> bool:
+        """Find a record of a connection without hellos by trial; its session has keys then."""
+        start = self.at - self._base
+        for match in _HEADER.finditer(self._data, start + self._late_from):
+            size = record_size(self._data[match.start() : match.start() + HEADER_BYTES])
+            if match.start() + size > len(self._data):
+                break
+            self._late_from = match.end() - start
+            if self._data[match.start()] == APPLICATION_DATA:
+                record = self._data[match.start() : match.start() + size]
+                seq = self.session.open_late(self.index, record)
+                if seq >= 0:
+                    self._lose(self._base + match.start())
+                    self._ciphers, self._seq = [*self.session.ciphers(self.index, record)], seq
+                    self._searching_from, self._is_encrypted = None, True
+                    return True
+        return False
+
     def _forget_lost(self) -> None:
         """Count lost bytes as those of the handshake: no record before this one had data."""
         since = self._plain_before
@@ -443,7 +491,7 @@ class TlsSide:
         """The cipher and sequence number that open a record, of those that may follow what is lost."""
         current = self._ciphers[0]
         self._previous = bytes(self._data[max(self.at - self._base - PREVIOUS_BYTES, 0) : self.at - self._base])
-        count = lost_bytes // current.min_record_bytes + 2
+        count = lost_bytes // current.min_record_bytes + 2 + (LATE_RECORDS if self.session.is_late else 0)
         numbered = current.nonce(record) - self._nonce_shift
         trials = chain(
             ((current, seq) for seq in (numbered,) if self._seq <= numbered < self._seq + count),
@@ -486,7 +534,7 @@ class TlsSide:
                 return
             end = start + at if at > 0 else end
             self.records.places.append((self.plain_at, end - start, start, start, end))
-            self.records.contents.append(data[: end - start])
+            self.records.contents.append(bytes(data[: end - start]))
             self._pass(end - start, end - start)
             if at > 0:
                 return

@@ -1,0 +1,94 @@
+"""Rows of opened TLS do not depend on how the input is read."""
+
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+from opened_tls import CAPTURES, keys_of, opened
+from torture import read
+
+from mqpcap.capture import captures, windows
+from mqpcap.options import Options
+from mqpcap.pipeline import Pipeline, dissect
+from mqpcap.tables.output import Dissection
+
+NAMES = ("flymq_go_t13", "mqtt_t12_resumed", "t10_cbc_sha1", "t12_small_records", "t13_key_update", "t13_split_send")
+
+
+def tables(found: Dissection) -> dict[str, list[str]]:
+    names = ("messages", "connections", "problems", "exchanges")
+    return {name: sorted(map(str, found.table(name).to_pylist())) for name in names}
+
+
+def rows_of(path: Path, name: str) -> dict[str, list[str]]:
+    (capture,) = captures([str(path)]).captures
+    return tables(dissect(capture, Options(keys=keys_of(name))))
+
+
+def damaged(name: str, way: str, folder: Path) -> Path:
+    """A copy of a capture that lacks packets, by chance, or its first ones."""
+    content, chance = (CAPTURES / f"{name}.pcap").read_bytes(), random.Random(name)
+    records, at = [], 24
+    while at < len(content):
+        end = at + 16 + int.from_bytes(content[at + 8 : at + 12], "little")
+        records.append(content[at:end])
+        at = end
+    kept = records[len(records) // 3 :] if way == "late" else [x for x in records if chance.random() > 0.02]
+    path = folder / f"{name}.pcap"
+    path.write_bytes(content[:24] + b"".join(kept))
+    return path
+
+
+@pytest.mark.parametrize("way", ["whole", "lost", "late"])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_the_same_in_windows_of_any_size(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = CAPTURES / f"{name}.pcap" if way == "whole" else damaged(name, way, tmp_path)
+    expected = rows_of(path, name)
+    for packets in (1, 7):
+        monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", packets)
+        assert rows_of(path, name) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_the_same_if_the_state_is_dumped_between_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake dumps the state after each file, without secrets."""
+    path = CAPTURES / f"{name}.pcap"
+    expected = rows_of(path, name)
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 5)
+    (capture,) = captures([str(path)]).captures
+    keys, rows = keys_of(name), Dissection(capture)
+    secrets = [x for line in Path(keys.path or "").read_text().splitlines() for x in line.split()[2:3]]
+    stages = Pipeline(Options(keys=keys), rows.add, capture.files[0], lambda index: capture.files[index])
+    for window in capture.windows():
+        stages.feed(window)
+        state = pickle.dumps(stages)
+        assert not any(bytes.fromhex(secret) in state for secret in secrets if len(secret) >= 64)
+        stages = pickle.loads(state)
+        stages.emit, stages.file_name = rows.add, lambda index: capture.files[index]
+        stages.use_keys(keys)
+    stages.lost_fragments()
+    list(stages.finish())
+
+    assert tables(rows) == expected
+
+
+@pytest.mark.parametrize("way", ["lost", "late"])
+@pytest.mark.parametrize("name", [*NAMES, "go_t12_resumed", "java17_t13", "t12_cbc_sha256_etm", "t12_chacha"])
+def test_no_byte_is_invented(name: str, way: str, tmp_path: Path) -> None:
+    """Each run of bytes that a reader gets of a damaged capture is one of the whole capture, or ciphertext."""
+    whole, _ = opened(CAPTURES / f"{name}.pcap", keys_of(name))
+    clear = ["".join(map(chr, b"".join(part for _, part in sorted(parts.items())))) for parts in whole.values()]
+    path = damaged(name, way, tmp_path)
+    streams, rows = opened(path, keys_of(name))
+    raw, _ = opened(path, None)
+    received = [part for parts in raw.values() for part in parts.values()]
+
+    assert way == "late" or any(c["tls"] == "opened" for c in rows["connections"])
+    for parts in streams.values():
+        for part in parts.values():
+            text = "".join(map(chr, part))
+            assert any(text in data for data in clear) or any(part in data for data in received)
+    assert read(path, Options(keys=keys_of(name))).connections
