@@ -159,6 +159,8 @@ class Pipeline:
     def messages(self, window: Window, segments: Segments | None = None) -> Iterator[Iterator[Decoded]]:
         """The decoded messages that the packets of a window complete, part by part."""
         segments = self.dissector.segments(window) if segments is None else segments
+        for lines in window.secrets:
+            self.opener.add_secrets(lines)
         self._add_counts(segments.counts)
         segments = self._selection.segments(window, segments)
         for rows in segments.parts(self._part_bytes):

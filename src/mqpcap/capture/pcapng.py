@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 from mqpcap.errors import OutputError
 
-_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_SECTION, _INTERFACE, _PACKET, _SECRETS = 0x0A0D0D0A, 1, 6, 10
+TLS_KEY_LOG = 0x544C534B
 _COMMENT, _APPLICATION, _RESOLUTION = 1, 4, 9
 _ORDER_MARK = 0x1A2B3C4D
 MAX_COMMENT_BYTES = 0xFFF0
@@ -35,6 +36,10 @@ class PacketFile:
             self._block(_INTERFACE, struct.pack("<HHI", link_type, 0, 0) + _options([(_RESOLUTION, b"\x09")]))
         head = struct.pack("<IIIII", interface, ts_ns >> 32 & 0xFFFFFFFF, ts_ns & 0xFFFFFFFF, len(data), wire_len)
         self._block(_PACKET, head + _padded(data) + _options([(_COMMENT, text.encode()) for text in comments]))
+
+    def write_secrets(self, lines: bytes) -> None:
+        """Add the lines of a key log of TLS."""
+        self._block(_SECRETS, struct.pack("<II", TLS_KEY_LOG, len(lines)) + _padded(lines))
 
     def _block(self, kind: int, body: bytes) -> None:
         length = struct.pack("<I", len(body) + 12)

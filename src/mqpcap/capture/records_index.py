@@ -18,7 +18,7 @@ MORE = 1
 TOO_LONG = 2
 """The record at the position claims `need` bytes, over the limit."""
 SPECIAL = 3
-"""A section header, interface description or statistics block of `need` bytes starts at the position."""
+"""A section header, interface description, statistics or secrets block of `need` bytes starts at the position."""
 BAD_LENGTH = 4
 """The block's length is no multiple of four, or too short for its type."""
 UNEQUAL_LENGTHS = 5
@@ -256,6 +256,8 @@ class BlockWalk:
                 least = 20
             elif kind == 5:
                 least = 24
+            elif kind == 10:
+                least = 20
             length = self.need = _u32(self._buffer, self.position + 4, self.big)
             if length < least or length % 4 != 0:
                 return 4
@@ -265,7 +267,7 @@ class BlockWalk:
                 return 1
             if _u32(self._buffer, self.position + length - 4, self.big) != length:
                 return 5
-            if kind == 0x0A0D0D0A or kind == 1 or kind == 5:
+            if kind == 0x0A0D0D0A or kind == 1 or kind == 5 or kind == 10:
                 return 3
             stop = 0
             if kind == 6 or kind == 2:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
+from mqpcap.capture.pcapng import TLS_KEY_LOG
 from mqpcap.capture.sources import InputWait, PeekableStream
 from mqpcap.errors import CaptureError
 from mqpcap.records import dataclass
@@ -77,6 +78,7 @@ _PCAP_HEADER_BYTES = 24
 _UNKNOWN_COUNT = b"\xff" * 8
 _MAX_COUNT = (1 << 63) - 1
 
+_SECRETS_BLOCK = 10
 _INTERFACE_BLOCK = 1
 
 _DAMAGE = {
@@ -99,6 +101,7 @@ class Window:
     packet_number: int64, from 1 in the file.
     file: index into Capture.files.
     position: offset of buffer in the file's plain bytes.
+    secrets: key logs of TLS in the pcapng file, before the last of these packets.
     """
 
     buffer: NDArray[np.uint8]
@@ -110,6 +113,7 @@ class Window:
     packet_number: NDArray[np.int64]
     file: int
     position: int = 0
+    secrets: tuple[bytes, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -193,6 +197,7 @@ class _Records:
         self.names: dict[str, None] = {}
         self.dropped: dict[tuple[int, int], int] = {}
         self.packet_count = self.captured_bytes = 0
+        self.secrets: list[bytes] = []
         self.first_ts_ns: int | None = None
         self.last_ts_ns: int | None = None
 
@@ -347,8 +352,11 @@ class WindowReader:
         records.captured_bytes += int(caplen.sum())
         records.first_ts_ns = int(ts_ns[0]) if records.first_ts_ns is None else records.first_ts_ns
         records.last_ts_ns = int(ts_ns[-1])
-        link_types = link_type.astype(np.int32)
-        return Window(buffer, offset, caplen, wirelen, ts_ns, link_types, packet_number, self._file, self._base)
+        link_types, secrets = link_type.astype(np.int32), tuple(records.secrets)
+        records.secrets = []
+        return Window(
+            buffer, offset, caplen, wirelen, ts_ns, link_types, packet_number, self._file, self._base, secrets
+        )
 
     def _end(self, left: int, walk: _Walk) -> None:
         failure = self._source.failure
@@ -499,6 +507,10 @@ class _Pcapng(_Records):
             self.first_order = self.first_order or self.order
             self._section += 1
             self._count = 0
+        elif kind == _SECRETS_BLOCK:
+            secrets_type, length = struct.unpack(order + "II", block[8:16])
+            if secrets_type == TLS_KEY_LOG:
+                self.secrets.append(block[16 : 16 + length])
         elif kind != _INTERFACE_BLOCK:
             self._add_statistics(block, order)
         elif self._count >= MAX_INTERFACES:

@@ -129,6 +129,8 @@ def open_captures(
     inputs: Sequence[str], interface: str | None, bpf: str | None, follow: bool, end: EndOfInput, outcome: Outcome
 ) -> "Iterator[Sequence[Capture]]":
     """The captures to read; what is none is the outcome's."""
+    if outcome.choices.keys is not None:
+        outcome.choices.keys.grows = comes_live(inputs, interface, follow)
     if interface is not None:
         with listening(interface, bpf, end, outcome) as listener:
             yield [listener.capture()]

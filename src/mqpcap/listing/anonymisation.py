@@ -432,7 +432,8 @@ class AnonymousPackets:
 
     def read(self, outcome: Outcome, meter: Meter) -> None:
         """Read the capture, and mask its messages."""
-        options = outcome.choices.dissection(only=frozenset())
+        # Ciphertext is replaced as a whole: its messages are not where those of the plaintext are.
+        options = replace(outcome.choices, keys=None).dissection(only=frozenset())
         hooks: StageHooks = replace(WITH_BYTES, ended=self._take_ended)
         options = replace(options, policy=replace(options.policy, bodies=0))  # messages have their bytes
         pipeline = wired(self._capture, options, lambda output, _: self._take(output), hooks)

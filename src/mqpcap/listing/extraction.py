@@ -98,6 +98,11 @@ class Extraction:
         return [rows.filter(mask) for rows, mask in zip(self._messages, masks, strict=True)]
 
     @property
+    def secrets(self) -> Sequence[bytes]:
+        """The key logs of TLS in the capture."""
+        return self._notes.secrets
+
+    @property
     def packet_count(self) -> int:
         """How many packets are taken."""
         return len(self._packets)
@@ -204,6 +209,11 @@ def write_packets(
 ) -> ExtractSummary:
     """Write all packets in order of time, those of one capture in its own order; ``how``: anonymised."""
     writer = _packet_file(file, how)
+    secrets = [lines for part in parts for lines in part.secrets] if how is None else []
+    if secrets and not outcome.choices.show_secrets:
+        outcome.notes.append("the secrets of TLS in the capture were left out; --show-secrets copies them")
+    for lines in secrets if outcome.choices.show_secrets else ():
+        writer.write_secrets(lines)
     return _write(parts, lambda packet, _: _put(writer, packet), outcome, meter, how)
 
 
@@ -396,6 +406,7 @@ class _PacketNotes:
         """By flow its connection_id, and the side that is the client."""
         self._keys: dict[int, int] = {}
         """By connection_id the key of its segments."""
+        self.secrets: list[bytes] = []
         self.fragments: Int64Array = np.zeros(0, np.int64)
         """The packets that are fragments."""
 
@@ -405,6 +416,7 @@ class _PacketNotes:
         return replace(NUMBERED, packets=self._note_packets, chunks=chunks, ended=self._note_ended)
 
     def _note_packets(self, window: Window, segments: Segments) -> None:
+        self.secrets += window.secrets
         if segments.counts.get("fragment"):
             numbers = window.packet_number[connections_of(window)[2]]
             self.fragments = np.union1d(self.fragments, _places(window.file, numbers))

@@ -15,8 +15,9 @@ from mqpcap.query.values import integer
 from mqpcap.reading import SMALLEST_MEMORY_BYTES
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tls import KeyLog
 
-OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "shares")
+OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "shares", "keylog")
 OPTION_NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
 """Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
@@ -52,9 +53,15 @@ def reading(given: Mapping[str, str]) -> Reading:
     memory_bytes = _size_bytes(options.get("maxmemory", str(share.TASK_MEMORY_BYTES)))
     return Reading(
         tuple(partitions.named_inputs(options)), table,
-        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes), columns, mode == "permissive",
+        Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes, _keys(options)), columns,
+        mode == "permissive",
         _number(options, "shares", at_least=1) if "shares" in options else None,
     )  # fmt: skip
+
+
+def _keys(options: Mapping[str, str]) -> KeyLog | None:
+    """The key log of TLS. Tasks get its path and read it themselves: no secret is in a plan or an event log."""
+    return KeyLog.opened(options["keylog"]) if "keylog" in options else None
 
 
 def _check_names(options: Mapping[str, str]) -> None:

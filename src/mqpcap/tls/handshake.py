@@ -104,7 +104,7 @@ def hello(kind: int, body: bytes) -> Hello | None:
 
 
 def encrypted_extensions(body: bytes) -> tuple[tuple[str, ...], bool]:
-    """What a server chose in its EncryptedExtensions: the protocol of ALPN, and whether it takes early data."""
+    """The choices in a server's EncryptedExtensions: the protocol of ALPN, and whether it takes early data."""
     extensions = dict(_extensions(body))
     return alpn(extensions.get(_ALPN, b"")), _EARLY_DATA in extensions
 

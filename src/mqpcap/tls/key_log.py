@@ -32,7 +32,7 @@ class KeyLog:
 
     ``grows``: lines may be appended while a capture is read, so a missing secret may come.
     ``resumable``: by session id or hash of a ticket, the client random of the session that a client may resume. In TLS
-    1.2 it resumes with the same master secret, for which some clients write no line.
+    1.2 it resumes with the same master secret, and some clients write no line for it.
     """
 
     def __init__(self, path: str | None = None, grows: bool = False) -> None:
@@ -48,7 +48,7 @@ class KeyLog:
             self.refresh()
 
     @classmethod
-    def opened(cls, path: str) -> "KeyLog":
+    def opened(cls, path: str | None) -> "KeyLog":
         """A key log for reading captures. Raises CaptureError if it cannot be read, or the library is not there."""
         require_library()
         return cls(path)

@@ -1,7 +1,7 @@
 """Opens TLS connections: chunks of ciphertext to chunks of plaintext of the same connection and side.
 
-In: `StreamChunks` of ``tcp``. Out: `StreamChunks` for ``decode``, in which the bytes of opened connections are
-plaintext, each with the packet that carried it. Other connections pass as they are, those without keys too, once it is
+In: `StreamChunks` of ``tcp``. Out: `StreamChunks` for ``decode``: bytes of opened connections are plaintext,
+each with the packet that carried it. Other connections pass as they are, those without keys too, once it is
 known that no key opens them. Called by: the pipeline. Promise: captured bytes of an opened side are plaintext, lost
 ranges (problems) or overhead, each once.
 """
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqpcap.arrays import Int64Array
+from mqpcap.errors import CaptureError
 from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flow_records import NO_OFFSET
@@ -50,7 +51,7 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Given:
-    """What the reader has of a side: ``retained`` are bytes that it did not consume.
+    """The reader's view of a side: ``retained`` are bytes that it did not consume.
 
     It gets them again when the side reaches ``resume_at``. ``is_over``: the reader knows that the side ended.
     """
@@ -143,7 +144,7 @@ class _Connection:
                 pass
 
     def part(self, index: int, is_final: bool) -> _Part:
-        """What a side gives out: plaintext, or chunks that were held and that no key opens."""
+        """The new chunks of a side: plaintext, or chunks that were held and that no key opens."""
         side, given = self.sides[index], self.given[index]
         if self.session.state is State.OPENED:
             new = self._plain_runs(side, self.sides[1 - index], is_final)
@@ -181,7 +182,7 @@ class _Connection:
         return [(i, side.packets[0]) for i, side in enumerate(self.sides) if side.records.places]
 
     def facts(self) -> TlsFacts:
-        """What it negotiated."""
+        """The facts of its hellos."""
         facts = self.session.facts
         facts.is_opened = self.session.state is State.OPENED
         if facts.is_opened:
@@ -312,8 +313,18 @@ class Opener:
             for side in connection.sides:
                 side.use_keys()
 
+    def add_secrets(self, lines: bytes) -> None:
+        """Add the lines of a key log that the capture holds."""
+        try:
+            keys = self.keys or KeyLog.opened(None)
+        except CaptureError:
+            self.counts["tls_no_library"] = self.counts.get("tls_no_library", 0) + 1
+            return
+        self.keys = keys
+        keys.add(lines.split(b"\n"))
+
     def feed(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
-        """The chunks to read, in which TLS is opened; ``ending``: connections that end now, None for all."""
+        """The chunks to read, with TLS opened; ``ending``: connections that end now, None for all."""
         self._find(chunks)
         self._given_out = None
         if self.keys is not None and self.keys.forgotten_count:
@@ -397,12 +408,12 @@ class Opener:
         return since
 
     def facts(self, number: int) -> TlsFacts | None:
-        """What a connection negotiated; None if it is not TLS."""
+        """The facts of a connection's hellos; None if it is not TLS."""
         connection = self._connections.get(number)
         return None if connection is None else connection.facts()
 
     def plain_offset(self, number: int, side: int, offset: int) -> int:
-        """The stream offset of a byte of a connection, which is one of plaintext where it is opened."""
+        """The stream offset of a byte of a connection; it counts plaintext if the connection is opened."""
         connection = self._connections.get(number)
         if connection is None or connection.session.state is not State.OPENED:
             return offset
@@ -430,7 +441,7 @@ class Opener:
             is_first = place == chunks.start[row] and chunks.offset[row] == 0
             if at < 0 or not (is_first or self._has_secrets(bytes(buffer[place + at + 11 : place + at + 43]))):
                 continue
-            # Behind a PROXY header only that side begins in clear.
+            # With a PROXY header that side alone begins in clear.
             begun = [is_first and (at == 0 or side != index) for index in (0, 1)]
             self._connections[number] = _Connection(number, self.keys, begun)
         if self.keys is not None and self.keys.has_traffic:

@@ -26,7 +26,7 @@ Opened = tuple[int, bytes] | None
 
 
 class Shape(NamedTuple):
-    """Where the content of a protected record is: bytes before it and after it.
+    """The place of the content in a protected record: bytes before it and after it.
 
     ``is_exact``: all bytes between are content. In TLS 1.3 and with CBC there is padding among them.
     """

@@ -35,7 +35,7 @@ _LATE_SUITES = {48: (0x1302,), 32: (0x1301, 0x1303)}
 
 
 class State(IntEnum):
-    """What is known of the keys of a connection."""
+    """The knowledge of the keys of a connection."""
 
     HELD = 0
     OPENED = 1
@@ -44,7 +44,7 @@ class State(IntEnum):
 
 @dataclass(slots=True)
 class TlsFacts:
-    """What a connection negotiated, as far as it was captured. ``overhead_bytes``: by side, of an opened connection."""
+    """The facts that a connection negotiated, as far as captured. ``overhead_bytes``: by side, if it is opened."""
 
     is_opened: bool = False
     version: str | None = None
@@ -76,12 +76,12 @@ class Session:
         self._secrets: Secrets = {}
         self._suite: Suite | None = None
         self._ciphers: tuple[RecordCipher, RecordCipher] | None = None
-        """Of client and server, up to TLS 1.2."""
+        """The ciphers of client and server, up to TLS 1.2."""
         self.is_late = False
         """Its hellos were not captured, so all sessions of the key log are tried."""
         self._late_trials = MAX_LATE_TRIALS
         self._root = b""
-        """The client random of the session whose master secret this one has."""
+        """The client random of the session with the same master secret."""
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys."""
@@ -166,7 +166,7 @@ class Session:
             self.close("tls_no_key")
 
     def _found_root(self, keys: KeyLog, client: Hello, server: Hello) -> bytes:
-        """The client random by which the key log has the master secret."""
+        """The client random in the line of the master secret."""
         for is_second in (False, True):
             names = (client.ticket, server.session_id)
             randoms = (client.random, *(keys.resumable.get(name, b"") for name in names if name))
@@ -182,7 +182,7 @@ class Session:
         )
 
     def ciphers(self, side: int, record: memoryview) -> Iterator[RecordCipher]:
-        """The ciphers of a side in order, of which the first opens its first protected record; none without keys."""
+        """The ciphers of a side in order: the first opens its first protected record. None without keys."""
         if self._suite is None:
             return
         is_server = side != self.client

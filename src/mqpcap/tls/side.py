@@ -43,7 +43,7 @@ MAX_BAD_RECORDS = 16
 MAX_PLACES = 1 << 12
 """Records whose place in both streams is remembered."""
 MAXPROXY_BYTES = 4 << 10
-"""Bytes of a first packet in which a hello is looked for behind a PROXY header."""
+"""Bytes of a first packet that are searched for a hello after a PROXY header."""
 _INFINITE = 1 << 62
 _HEADER = re.compile(rb"[\x14-\x17]\x03[\0-\x04][\0-\x48][\0-\xff]", re.DOTALL)
 _HELLO = re.compile(rb"\x16\x03[\0-\x04][\0-\x48].[\x01\x02]", re.DOTALL)
@@ -170,7 +170,7 @@ class TlsSide:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait for keys or for the rest of a record."""
+        """Bytes that wait for keys or for the end of a record."""
         return self.end - self.at + sum(len(chunk.data) for chunk in self._queue)
 
     def add(self, chunk: Chunk, gap_before: int) -> None:
@@ -208,7 +208,7 @@ class TlsSide:
 
     @property
     def known_to(self) -> int:
-        """Acknowledgements up to this offset can be told in plaintext: those of whole records and of a part of one."""
+        """Acknowledgements up to this offset have a place in the plaintext: whole records, and a part of the next."""
         head = self._data[self.at - self._base :][:HEADER_BYTES]
         is_record = len(head) == HEADER_BYTES and self._searching_from is None and is_plausible(head)
         return self.at + (record_size(head) - 1 if is_record else 0)
@@ -310,7 +310,7 @@ class TlsSide:
         return True
 
     def _note(self, message: int, body: bytes) -> None:
-        """Note a handshake message that was encrypted; some of them change the keys (RFC 8446, 4.4.4 and 4.6.3)."""
+        """Note a handshake message that was encrypted; it may change the keys (RFC 8446, 4.4.4 and 4.6.3)."""
         updated = self._ciphers[0].updated()
         if updated is None:
             return  # Finished, or a renegotiation, which is not read
@@ -478,7 +478,7 @@ class TlsSide:
         return False
 
     def _forget_lost(self) -> None:
-        """Count lost bytes as those of the handshake: no record before this one had data."""
+        """Count lost bytes as those of the handshake: no earlier record had data."""
         since = self._plain_before
         self.overhead_bytes += sum(lost.length for lost in self.lost if lost.offset >= since)
         self.lost = [lost for lost in self.lost if lost.offset < since]
@@ -509,7 +509,7 @@ class TlsSide:
     # -- places --------------------------------------------------------------------------------------------
 
     def _pass(self, length: int, plain_bytes: int) -> None:
-        """Pass a record with so many bytes of plaintext."""
+        """Pass a record with this number of bytes of plaintext."""
         self.at += length
         self.plain_at += plain_bytes
         self.overhead_bytes += length - plain_bytes
@@ -564,7 +564,7 @@ class TlsSide:
 
 
 def hello_at(data: memoryview) -> int:
-    """Where a ClientHello or ServerHello begins: at the first byte, or behind a PROXY header. -1 without one."""
+    """The place of a ClientHello or ServerHello: the first byte, or after a PROXY header. -1 without a hello."""
     if len(data) > HEADER_BYTES and data[0] in PROXY_BYTES:
         match = _HELLO.search(bytes(data[:MAXPROXY_BYTES]))
         return match.start() if match is not None else -1
