@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import sys
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -171,8 +170,8 @@ def test_notebook_is_kept_without_outputs(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem in TOLD], ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the interpreter of the tests, whose commands come first on the path."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    """With the interpreter of the tests, whose commands are not on the path."""
+    monkeypatch.setenv("PATH", os.defpath)
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     notebook = nbformat.read(path, as_version=4)
 

@@ -88,40 +88,36 @@ def test_the_shell_example_exports(place: Path) -> None:
     assert any((place / "tables" / "messages").iterdir())
 
 
+LISTENING = [
+    code
+    for page in PAGES
+    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    if re.search(r"sniff\(iface|StreamSocket\(", code)
+]
+"""Examples that listen to an interface, or ask a server."""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_and_scapy_examples_run(page: Path, place: Path) -> None:
-    """Those that import what they use, each with names of its own; the others are pieces."""
+    """Each with names of its own; what listens or asks a server needs a broker, see below."""
     examples = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
     for code in examples:
         compile(code, str(page), "exec")
     whole = [x for x in examples if re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", x, re.MULTILINE)]
+    whole = [x for x in whole if x not in LISTENING]
     each = "import sys\nfor code in sys.argv[1:]:\n    exec(code, {'__name__': '__main__'})"
     if whole:
         subprocess.run([sys.executable, "-c", each, *whole], cwd=place, env=environment(), check=True, timeout=300)
 
 
-SCAPY_PAGES = [README, ROOT / "src" / "mqpcap" / "scapy" / "README.md"]
-PIECES = [
-    code
-    for page in SCAPY_PAGES
-    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    if not re.search(r"^(import mqpcap|from mqpcap.scapy import \*)$", code, re.MULTILINE)
-    and re.search(r"sniff\(|StreamSocket\(", code)
-]
-
-
-@pytest.mark.parametrize("code", PIECES, ids=lambda code: code.partition("\n")[0])
-def test_pieces_that_listen_and_ask_run(code: str, place: Path) -> None:
-    """Behind the imports of Scapy and of the layers, with a broker.
-
-    It answers the first request, however long that takes; who listens and the second request wait for a second.
-    """
+@pytest.mark.parametrize("code", LISTENING, ids=lambda code: re.search("sniff|StreamSocket", code)[0])
+def test_examples_that_listen_and_ask_run(code: str, place: Path) -> None:
+    """With a broker. It answers the first request, however long that takes; the second one waits for a second."""
     if "iface=" in code and os.geteuid() != 0:
         pytest.skip("to listen on an interface needs rights")
     with Broker() as broker:
-        lines = "import socket\nfrom scapy.all import *\nfrom mqpcap.scapy import *\n" + code
-        lines = re.sub(r"timeout=\d+", "timeout=1", lines.replace("5555", str(broker.port)))
+        lines = re.sub(r"timeout=\d+", "timeout=1", code.replace("5555", str(broker.port)))
         lines = re.sub(r"(sr1\(.*timeout=)1", r"\g<1>300", lines)
         ended = subprocess.run(
             [sys.executable, "-c", lines], cwd=place, env=environment(), check=True, stdout=subprocess.PIPE, text=True

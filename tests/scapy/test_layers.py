@@ -844,6 +844,21 @@ def test_fields_have_the_names_of_their_columns(protocol: MessageQueue) -> None:
     assert [x for x in lists if x[0] != x[1]] == []
 
 
+def test_lengths_of_a_captured_message_follow_its_edits() -> None:
+    """But for those that are set, and of a message whose body could not be read."""
+    captured = next(m for m in messages_of(ROOT / "pcaps" / "blipmq" / "qos1.pcap") if m.mq.op == "PUBLISH").copy()
+    raw = bytes(captured)
+
+    captured.topic = b"orders"
+    assert bytes(captured) == bytes(BlipMQ(correlation_id=4) / BlipMQPublish(qos=1, topic="orders", body="first"))
+    captured.topic_len, captured.length = 99, 7
+    captured.topic = b"q1"
+    assert bytes(captured) == b"\0\0\0\7" + raw[4:14] + b"\0\x63q1first"
+    cut = BlipMQ(raw[:-2])
+    cut.correlation_id = 5
+    assert bytes(cut)[:4] == raw[:4]
+
+
 def test_rows_of_tables_build_messages() -> None:
     """Fields of a part have their columns' names on the message, and items of lists may be dicts."""
     login = FqAuth(user="u", queue="q", queue_type="mem", password="p")

@@ -144,6 +144,12 @@ class Message(Packet):
     bit_fields: "ClassVar[Mapping[str, Sequence[Bits | If]]]" = {}
     """The fields that are bits of an integer, or have one there that says whether they are."""
 
+    sizes: ClassVar[Mapping[str, str]] = {}
+    """By field, the field before it that has its length or count."""
+
+    _read_sizes: frozenset[str] = frozenset()
+    """Lengths and counts that were read and not set since: they follow the fields that they measure."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.fields_desc = list(_with_prefixes(cls.fields_desc))
@@ -155,7 +161,8 @@ class Message(Packet):
             if number_name is not None and any(f.name == number_name for f in cls.fields_desc):
                 bit_fields.setdefault(number_name, []).append(field)
         cls.bit_fields = bit_fields
-        measured = {getattr(bare(field), "sized_by", None) for field in cls.fields_desc}
+        cls.sizes = {f.name: bare(f).sized_by for f in cls.fields_desc if getattr(bare(f), "sized_by", None)}
+        measured = set(cls.sizes.values())
         for field in cls.fields_desc:
             kind = bare(field)
             if isinstance(kind, Number) and kind.name in measured:
@@ -205,6 +212,8 @@ class Message(Packet):
             if (f.islist or f.holds_packets) and self.fields.get(f.name) is not None
         }
         self.explicit = 1
+        if self.sizes:
+            self.__dict__["_read_sizes"] = frozenset(self.sizes.values())
         return s[read_size:]
 
     def getfieldval(self, attr: str) -> Any:
@@ -234,6 +243,9 @@ class Message(Packet):
         """Set a field. Setting an integer clears its bit fields, and optional fields whose presence flag it changes."""
         if self.explicit_integers:
             self.__dict__["explicit_integers"] = frozenset()  # the last word counts
+        if self.sizes.get(attr) in self._read_sizes:
+            self.fields.pop(self.sizes[attr], None)
+        self.__dict__["_read_sizes"] = self._read_sizes - {attr}
         for part in self.bit_fields.get(attr, ()):
             if isinstance(part, Bits) or bool((val or 0) & (part.has or 0)) != (self.fields.get(part.name) is not None):
                 self.fields.pop(part.name, None)
@@ -417,11 +429,20 @@ class Message(Packet):
     def do_build(self) -> bytes:
         """Build the message from one value of each volatile field."""
         if self.explicit:
-            return super().do_build()
+            return self._with_length(super().do_build())
         fixed: Message = next(iter(self))
         built = fixed.do_build()
         self.__dict__["_following_size"] = fixed._following_size
         return built
+
+    def _with_length(self, built: bytes) -> bytes:
+        """The bytes of a message, with its length as it is now if it was read with a whole body, and not set since."""
+        length = self._length()
+        if length is None or length.name not in self._read_sizes:
+            return built
+        start, header_size = offset(type(self), length.name), len(self.self_build())
+        n = len(built) - header_size - self._following_size + length.less
+        return built[:start] + n.to_bytes(4, "big") + built[start + 4 :]
 
     def do_build_payload(self) -> bytes:
         """Build the body; compressed where the header says so, and as it came where it was not changed."""
@@ -497,6 +518,8 @@ class Message(Packet):
                 if unpacked is not s:
                     body.__dict__["_packed"] = unpacked, s  # unchanged, it is sent as it came
                 self.add_payload(body)
+                if length is not None:
+                    self.__dict__["_read_sizes"] = self._read_sizes | {length.name}
                 return
         # Even without bytes: that nothing reads the body must show.
         self.add_payload(conf.raw_layer(s))
