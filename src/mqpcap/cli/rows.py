@@ -8,12 +8,15 @@ them, or lines below each row have their values. Elsewhere only text of more tha
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mqpcap.cli.console import coloured, width_of
 from mqpcap.errors import QueryError
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns
 from mqpcap.wording import shown
+
+if TYPE_CHECKING:
+    from mqpcap.tables.value_lines import LineForm
 
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
@@ -47,28 +50,19 @@ def write(
         lines = text_lines(columns, rows, utc, width_of(sys.stdout), is_folded)
         sys.stdout.writelines(f"{line}\n" for line in lines)
     else:
-        _json(columns, rows) if form == "json" else _separated(columns, rows, form, header or form == "csv")
+        sys.stdout.writelines(_value_lines(columns, rows, form, header))
 
 
-def _json(columns: Sequence[Column], rows: Sequence[Cells]) -> None:
-    from mqpcap.tables.json_lines import json_object, json_text
+def _value_lines(columns: Sequence[Column], rows: Sequence[Cells], form: "LineForm", header: bool) -> Iterator[str]:
+    """Those with tabs and on a terminal have no control characters."""
+    from mqpcap.tables.value_lines import value_line
 
+    escaped = shown if form == "tsv" or sys.stdout.isatty() else str
+    names = [column.name for column in columns]
+    if form != "json" and (header or form == "csv"):
+        yield value_line((), names, form, escaped)
     for row in rows:
-        sys.stdout.write(json_text(json_object({column.name: row.get(column.name) for column in columns})) + "\n")
-
-
-def _separated(columns: Sequence[Column], rows: Sequence[Cells], form: Form, header: bool) -> None:
-    """Values with commas or tabs between; those with tabs and on a terminal have no control characters."""
-    import csv
-
-    plain = shown if form == "tsv" or sys.stdout.isatty() else str
-    by_comma = csv.writer(sys.stdout, lineterminator="\n").writerow
-    put = by_comma if form == "csv" else lambda values: sys.stdout.write("\t".join(values) + "\n")
-    if header:
-        put([column.name for column in columns])
-    for row in rows:
-        values = [row.get(column.name) for column in columns]
-        put(["" if value is None else plain(str(value)) for value in values])
+        yield value_line(names, [row.get(name) for name in names], form, escaped)
 
 
 def text_lines(

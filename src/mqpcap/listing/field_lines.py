@@ -3,15 +3,14 @@
 In: names that filters use, and rows of messages. Out: lines. Called by: ``show`` and ``follow``.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 
 from mqpcap.listing.field_values import FieldReader
 from mqpcap.listing.message_row import MessageRow, exchange_object
 from mqpcap.tables.json_lines import Json, is_exact, json_object, json_text, json_time
 from mqpcap.tables.schemas import CONNECTION_NUMBER, MESSAGES
-from mqpcap.wording import endpoint, shown
+from mqpcap.tables.value_lines import LineForm, value_line
+from mqpcap.wording import endpoint
 
 DEFAULT_FIELDS = (
     "ts", "packet", "connection", "client", "server", "protocol", "direction", "op", "destination", "body_len",
@@ -58,42 +57,10 @@ class FieldLines:
 
     def __init__(self, names: Sequence[str], header: bool, as_csv: bool, as_json: bool = False) -> None:
         self.reader = FieldReader(names or DEFAULT_FIELDS)
-        self._as_json = as_json
-        self._joined = _csv_line if as_csv else "\t".join
+        self._form: LineForm = "json" if as_json else "csv" if as_csv else "tsv"
         has_heading = as_csv or (header and not as_json)
-        self.heading = self._joined(self.reader.names) + "\n" if has_heading else ""
+        self.heading = value_line((), self.reader.names, "csv" if as_csv else "tsv") if has_heading else ""
 
     def __call__(self, row: MessageRow) -> str:
         """The line of a message."""
-        values = self.reader.values(row)
-        if self._as_json:
-            return json_text(json_object(dict(zip(self.reader.names, values, strict=True)))) + "\n"
-        return self._joined([value_text(value) for value in values]) + "\n"
-
-
-def value_text(value: object) -> str:
-    """A value on one line: empty for null, text of bytes if they are UTF-8, else hex; lists with commas.
-
-    >>> value_text(None), value_text(True), value_text([b"a", b"\\xff"]), value_text("a\\tb")
-    ('', 'true', 'a,ff', 'a\\\\tb')
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        try:
-            return shown(value.decode())
-        except UnicodeDecodeError:
-            return value.hex()
-    if isinstance(value, list):
-        return ",".join(map(value_text, value))
-    if isinstance(value, dict):
-        return json_text(json_object(value))
-    return shown(str(value))
-
-
-def _csv_line(values: Sequence[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
+        return value_line(self.reader.names, self.reader.values(row), self._form)

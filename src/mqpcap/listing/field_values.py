@@ -52,14 +52,15 @@ def _source_value(source: ColumnSource, row: MessageRow) -> object:
         return row.message[source.path[0]]
     if source.table == "exchanges":
         return _exchange_value(source.path[0], row)
-    return _nested(row.fields.get(source.path[0]), source.path[1:]) if source.table == row.protocol else None
+    return nested_value(row.fields.get(source.path[0]), source.path[1:]) if source.table == row.protocol else None
 
 
-def _nested(value: object, path: Sequence[str]) -> object:
+def nested_value(value: object, path: Sequence[str]) -> object:
+    """The value at a path of fields; of a list that of each item."""
     if isinstance(value, list):
-        return [_nested(item, path) for item in value]
+        return [nested_value(item, path) for item in value]
     if path and isinstance(value, Mapping):
-        return _nested(value.get(path[0]), path[1:])
+        return nested_value(value.get(path[0]), path[1:])
     return value
 
 
@@ -123,7 +124,7 @@ _COMPUTED: Mapping[str, Callable[[MessageRow], object]] = {
 def message_bodies(row: MessageRow) -> Iterator[bytes]:
     """The bodies of a message: user payload, one for each record of a list."""
     for path, _ in bodies(row.protocol):
-        yield from _leaves(_nested(row.fields.get(path[0]), path[1:]))
+        yield from _leaves(nested_value(row.fields.get(path[0]), path[1:]))
 
 
 def _leaves(value: object) -> Iterator[bytes]:

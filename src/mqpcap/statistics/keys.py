@@ -9,11 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, codes_of, dictionary, factorize, group_ids, is_in, single_array
+from mqpcap.listing.field_values import nested_value
 from mqpcap.query import filter_columns
 from mqpcap.query.evaluation import FilterInput, load_column
 from mqpcap.query.filter_columns import ALIASES, STREAM, ColumnSource
 from mqpcap.query.values import ValueKind
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
+from mqpcap.tables.value_lines import value_text
 from mqpcap.wording import endpoint
 
 Value = str | int | None
@@ -173,15 +175,4 @@ def _value(value: object) -> Value:
 
 
 def _text(value: object, path: Sequence[str]) -> str:
-    if isinstance(value, list):
-        return ",".join(_text(item, path) for item in value)[:MAX_KEY_TEXT]
-    if isinstance(value, dict) and path:
-        return _text(value.get(path[0]), path[1:])
-    if isinstance(value, bytes):
-        try:
-            return value.decode()[:MAX_KEY_TEXT]
-        except UnicodeDecodeError:
-            return value.hex()[:MAX_KEY_TEXT]
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)[:MAX_KEY_TEXT]
+    return value_text(nested_value(value, path), str)[:MAX_KEY_TEXT]
