@@ -62,6 +62,6 @@ def test_lines_of_the_page_run(tables: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     assert sum(count for _, count in names["by_topic"]) == names["arrow"].num_rows > 1000
     assert set(names["errors"]["status"]) == {"error"}
-    whole = [ns for ns in names["exact"]["request_ts_ns"] if not pandas.isna(ns)]
+    whole = [ns for ns in names["exact"]["reply_ts_ns"] if not pandas.isna(ns)]
     lost_ns = max(abs(int(float(ns)) - ns) for ns in whole)
-    assert 0 < lost_ns <= 128 and names["floats"]["request_ts_ns"].dtype == float
+    assert 0 < lost_ns <= 128 and names["floats"]["reply_ts_ns"].dtype == float
