@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from table_rows import rows_of
 
 import mqpcap
-from mqpcap.statistics import lists
+from mqpcap.statistics import groups, lists
 from mqpcap.statistics.groups import OTHER
 from mqpcap.statistics.lists import ERROR_TEXT_LENGTH, DeliveriesByTopic, Errors, Slowest, Talkers
 from mqpcap.tables.output import Output
@@ -44,7 +44,7 @@ def answered(offset: int, topic: str = "orders") -> dict[str, object]:
 
 
 def test_texts_of_errors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "MAX_KEY_CHARS", 1000)
+    monkeypatch.setattr(groups, "MAX_KEY_CHARS", 1000)
     errors = Errors()
     errors.take_messages(rows_of("messages", *(error(n, destination=str(n) * 600) for n in range(4))))
     errors.end_of_capture()

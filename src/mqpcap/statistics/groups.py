@@ -117,6 +117,23 @@ class Sums:
         i = self.by.index(name)
         return self.number((*key[:i], value, *key[i + 1 :]))
 
+    def completed(
+        self, own: "Sums", own_groups: Int64Array, exchanges: Mapping[str, Coded], rows: NDArray[np.intp]
+    ) -> Int64Array:
+        """Groups of messages, by the values of their own groups and of their exchanges: these rows of columns."""
+        coded = {name: column.taken(rows) for name, column in exchanges.items()}
+        _, place = factorize(mixed([Coded(own_groups, range(len(own))), *coded.values()], len(own_groups)))
+        row_indices = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+        row_indices[place] = np.arange(len(place))
+        numbers = []
+        for i in row_indices.tolist():
+            key = list(own.key(int(own_groups[i])))
+            if tuple(key) != OTHER:
+                for name, column in coded.items():
+                    key[self.by.index(name)] = column.values[column.code[i]]
+            numbers.append(self.number(tuple(key)))
+        return np.array(numbers, np.int64)[place] if numbers else own_groups
+
     def add(self, name: str, groups: Int64Array, amounts: Int64Array | None = None) -> None:
         """Add amounts, or one each, to a sum of groups."""
         # As doubles: exact, for no window holds 2**53 bytes.
@@ -273,7 +290,7 @@ class Groups:
             own_groups[replied], own_groups[asked] = replies[0], requests[0]
             chosen = np.flatnonzero(own_groups != NO_GROUP)
             groups = np.full(rows.num_rows, NO_GROUP)
-            groups[chosen] = self._completed(own_groups[chosen], {name: x.taken(chosen) for name, x in coded.items()})
+            groups[chosen] = self.sums.completed(self._own, own_groups[chosen], coded, chosen)
             self._count_waiting(groups[asked] if self._is_deferred else requests[0], requests)
         else:
             begun_ns = pc.coalesce(single_array(rows["request_ts_ns"]), single_array(rows["reply_ts_ns"])).to_numpy()
@@ -281,7 +298,8 @@ class Groups:
         if self._is_deferred:
             self._count_waiting(groups[replied], replies)
         elif "topic" in coded:
-            self._count_waiting(self._completed(replies[0], {"topic": coded["topic"].taken(replied)}), replies)
+            groups_by_topic = self.sums.completed(self._own, replies[0], {"topic": coded["topic"]}, replied)
+            self._count_waiting(groups_by_topic, replies)
         is_known = groups != NO_GROUP
         self.sums.add("errors", groups[is_known & is_in(rows["status"], "error")])
         has_latency = is_known & true_mask(rows["latency_ns"].is_valid())
@@ -289,21 +307,6 @@ class Groups:
         for name, latencies in (("latency_ns", self._latencies), ("server_ns", self._server_times)):
             has_time = is_known & true_mask(rows[name].is_valid())
             latencies.add(groups[has_time], rows[name].filter(pa.array(has_time)).to_numpy())
-
-    def _completed(self, own_groups: Int64Array, coded: Mapping[str, Coded]) -> Int64Array:
-        """Groups of messages, by the values of their own groups and of their exchanges."""
-        own_group = Coded(own_groups, range(len(self._own)))
-        _, place = factorize(mixed([own_group, *coded.values()], len(own_groups)))
-        row_indices = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
-        row_indices[place] = np.arange(len(place))
-        numbers = []
-        for i in row_indices.tolist():
-            key = list(self._own.key(int(own_groups[i])))
-            if tuple(key) != OTHER:
-                for name, column in coded.items():
-                    key[self.sums.by.index(name)] = column.values[column.code[i]]
-            numbers.append(self.sums.number(tuple(key)))
-        return np.array(numbers, np.int64)[place] if numbers else own_groups
 
     def _count_waiting(self, groups: Int64Array, waiting: Int64Array) -> None:
         """Count messages that waited, and are to count, in their groups."""
@@ -317,7 +320,7 @@ class Groups:
 
     def _give_up(self, max_count: int) -> None:
         waiting = self._pending.pop_oldest(max_count)
-        groups = self._completed(waiting[0], {}) if self._is_deferred else waiting[0]
+        groups = self.sums.completed(self._own, waiting[0], {}, waiting[0]) if self._is_deferred else waiting[0]
         self._count_waiting(groups, waiting)
         self.sums.add("errors", groups[waiting[3] > 0])
 

@@ -146,20 +146,20 @@ def exchange_reader(name: str) -> Callable[[pa.Table], Coded] | None:
     column_name = ALIASES.get(name, name).removeprefix("exchange.")
     if column_name not in EXCHANGES.names:
         return None
-    return lambda rows: _coded(rows[column_name])
+    return lambda rows: coded(rows[column_name])
 
 
 def message_column(sources: Sequence[ColumnSource], filter_input: FilterInput, rows: pa.Table) -> Coded:
     """The values of a name, of the first source that these messages have."""
     for source in sources:
         if source.kind is ValueKind.STREAM:
-            return _coded(pa.array(rows[CONNECTION_NUMBER].to_numpy() - 1))
+            return coded(pa.array(rows[CONNECTION_NUMBER].to_numpy() - 1))
         if source.table in ("messages", filter_input.protocol):
-            return _coded(load_column(source, filter_input), source.path[1:])
+            return coded(load_column(source, filter_input), source.path[1:])
     return Coded(np.zeros(rows.num_rows, np.int64), (None,))
 
 
-def _coded(array: pa.Array | pa.ChunkedArray, path: Sequence[str] = ()) -> Coded:
+def coded(array: pa.Array | pa.ChunkedArray, path: Sequence[str] = ()) -> Coded:
     """The distinct values as codes; text of lists and bytes as people read it."""
     array = single_array(array) if isinstance(array, pa.ChunkedArray) else array
     if pa.types.is_nested(array.type) or pa.types.is_decimal(array.type):

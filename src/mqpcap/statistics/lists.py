@@ -1,7 +1,7 @@
 """Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,8 +15,8 @@ from mqpcap.arrays import Int64Array, file_text, is_in, true_mask
 from mqpcap.capture import FileFacts
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.statistics.groups import MAX_KEY_CHARS, MAX_PENDING_REPLIES, OTHER, PERCENTS, Key, Sums, chars
-from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Columns, text
+from mqpcap.statistics.groups import MAX_PENDING_REPLIES, PERCENTS, Key, PendingMessages, Sums
+from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import Output
@@ -33,7 +33,6 @@ MAX_INDEXED = 1 << 22
 """The newest publishes and deliveries whose packets are known; 16 bytes each."""
 MAX_ERRORS = 1 << 14
 """Errors that are distinguished."""
-_OF_ERRORS: Columns = {**OF_MESSAGES, "client": OF_MESSAGES["client_ip"]}
 ERROR_TEXT_LENGTH = 200
 """Characters of an error's text that distinguish it."""
 
@@ -99,7 +98,7 @@ def file_of_packet(files: Sequence[FileFacts], packet: int, ts_ns: int) -> FileF
     return min(numbered or files, key=distance)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ErrorRow:
     """Equal errors: their count, and the place of the first."""
 
@@ -115,10 +114,13 @@ class Errors:
     by = ("protocol", "op", "topic", "client")
 
     def __init__(self) -> None:
-        self._found: dict[Key, ErrorRow] = {}
-        self._open: dict[int, tuple[Key, ErrorRow, bool]] = {}
-        """Errors that wait for their requests, by message key."""
-        self._found_chars = self._open_chars = 0
+        self.sums = Sums((*self.by, "error_code", "error_text"), ("errors",), max_groups=MAX_ERRORS)
+        self._own = Sums(self.sums.by, ())
+        self._pending = PendingMessages(4)
+        """Errors with time, packet, number of the file, and whether they count without a request."""
+        self._files: dict[str, int] = {}
+        self._first: dict[int, tuple[int, int, int]] = {}
+        """By group: time, packet and file of its first error."""
 
     def take_messages(self, rows: pa.Table) -> None:
         """Keep the errors among rows of ``messages`` until their exchange comes."""
@@ -130,58 +132,58 @@ class Errors:
 
     def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        places = message_keys(rows).tolist()
-        said_of = rows.select(["error_code", "error_text", "ts_ns", "capture_file", "first_packet"]).to_pylist()
-        for place, request, row in zip(places, _keys(self.by, _OF_ERRORS, rows), said_of, strict=True):
-            text = row["error_text"]
-            error_key: Key = (row["error_code"], None if text is None else text[:ERROR_TEXT_LENGTH])
-            error = ErrorRow(1, row["ts_ns"], row["capture_file"], row["first_packet"])
-            key = (*request, *error_key)
-            if place not in self._open:  # a selected error comes twice
-                self._open_chars += chars(key)
-            self._open[place] = key, error, is_own
-        while len(self._open) > MAX_PENDING_REPLIES or self._open_chars > MAX_KEY_CHARS:
-            self._settle(next(iter(self._open)), None)
+        files = text("capture_file", rows)
+        numbers = np.array([self._files.setdefault(str(x), len(self._files)) for x in files.values], np.int64)
+        facts = (rows[name].to_numpy() for name in ("ts_ns", "first_packet"))
+        owned = np.full(rows.num_rows, is_own)
+        groups = self._own.groups(_OF_ERRORS, rows)
+        self._pending.add(message_keys(rows), groups, *facts, numbers[files.code], owned)
+        self._give_up(MAX_PENDING_REPLIES)
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors with a request, rows of ``exchanges``."""
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        for place, request in zip(reply_keys(rows).tolist(), _keys(self.by, OF_CONNECTIONS, rows), strict=True):
-            self._settle(place, request)
+        indices, errors = self._pending.pop_matched(reply_keys(rows))
+        requests = {name: OF_CONNECTIONS[name](rows) for name in self.by}
+        self._count(self.sums.completed(self._own, errors[0], requests, indices), errors)
 
     def end_of_capture(self) -> None:
         """Count errors without a request."""
-        for place in list(self._open):
-            self._settle(place, None)
+        self._give_up(0)
 
-    def _settle(self, place: int, request: Key | None) -> None:
-        if place not in self._open:
-            return
-        key, error, is_own = self._open.pop(place)
-        self._open_chars -= chars(key)
-        if request is None and not is_own:
-            return
-        key = key if request is None else (*request, *key[len(request) :])
-        if key not in self._found:
-            found_chars = self._found_chars + chars(key)
-            if len(self._found) >= MAX_ERRORS or found_chars > MAX_KEY_CHARS:
-                key = OTHER
-            else:
-                self._found_chars = found_chars
-        total = self._found.setdefault(key, ErrorRow(0, error.first_ts_ns, error.capture_file, error.packet))
-        total.count += 1
-        if (error.first_ts_ns, error.packet) < (total.first_ts_ns, total.packet):
-            total.first_ts_ns, total.capture_file, total.packet = error.first_ts_ns, error.capture_file, error.packet
+    def _give_up(self, max_count: int) -> None:
+        errors = self._pending.pop_oldest(max_count)
+        errors = errors[:, errors[4] > 0]
+        self._count(self.sums.completed(self._own, errors[0], {}, errors[0]), errors)
+
+    def _count(self, groups: Int64Array, errors: Int64Array) -> None:
+        self.sums.add("errors", groups)
+        order = np.lexsort((errors[2], errors[1]))
+        for row in order[np.unique(groups[order], return_index=True)[1]].tolist():
+            group, first = int(groups[row]), tuple(errors[1:4, row].tolist())
+            self._first[group] = min(first, self._first.get(group, first))
 
     def rows(self) -> Mapping[Key, ErrorRow]:
         """Errors by ``by``, code and text."""
-        return self._found
+        files = list(self._files)
+        counts = zip(self.sums.sums().items(), sorted(self._first.items()), strict=True)
+        return {
+            key: ErrorRow(amounts["errors"], ts_ns, files[file], packet)
+            for (key, amounts), (_, (ts_ns, packet, file)) in counts
+        }
 
 
-def _keys(key_names: tuple[str, ...], columns: Columns, rows: pa.Table) -> Iterator[Key]:
-    """The key of each row."""
-    coded = [columns[name](rows) for name in key_names]
-    return zip(*([column.values[code] for code in column.code.tolist()] for column in coded), strict=True)
+def _error_text(rows: pa.Table) -> Coded:
+    texts = text("error_text", rows)
+    return Coded(texts.code, [x and str(x)[:ERROR_TEXT_LENGTH] for x in texts.values])
+
+
+_OF_ERRORS: Columns = {
+    **OF_MESSAGES,
+    "client": OF_MESSAGES["client_ip"],
+    "error_code": lambda rows: coded(rows["error_code"]),
+    "error_text": _error_text,
+}
 
 
 class _Repeats:
