@@ -86,7 +86,7 @@ CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     )),
     *(("extract", (QOS1,), words) for words in (
         {"op": "PING"}, {"op": "PING", "connections": True}, {"filter": "packet == 12"}, {"topic": "nothing"},
-        {"connection": "c99"}, {"filter": "x y"},
+        {"connection": "c99"}, {"filter": "x y"}, {"bodies": "none"},
     )),
 )  # fmt: skip
 OPTIONS = {"filter": "-Y", "max_memory_bytes": "--max-memory", "pairing": "--pairing", "message": "--message"}

@@ -43,6 +43,12 @@ def texts(table: pa.Table) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
+def test_a_filter_on_bodies_that_are_not_kept_is_refused() -> None:
+    """As on the command line: it would find nothing."""
+    with pytest.raises(mqpcap.QueryError, match="need whole bodies"):
+        mqpcap.read(QOS1, filter='body contains "first"', bodies="none")
+
+
 def test_the_package_shows_what_it_promises_and_loads_nothing() -> None:
     code = (
         "import sys, mqpcap; print(*dir(mqpcap));"

@@ -39,7 +39,7 @@ from mqpcap.listing.explained_messages import (
     what_is_explained,
 )
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
-from mqpcap.listing.extraction import ExtractSummary, Split, find_packets, write_extract
+from mqpcap.listing.extraction import NO_BODIES, ExtractSummary, Split, find_packets, write_extract
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_lines import Style
 from mqpcap.listing.message_row import MessageRow
@@ -120,7 +120,7 @@ def _in_one_line(place: str, kind: type[Exception]) -> Iterator[None]:
         raise MqpcapError(place + (str(error).splitlines() or [kind.__name__])[0]) from error
 
 
-Metric = Literal["count", "bytes", "errors", "latency"]
+Metric = Literal["count", "bytes", "errors", "latency", "p50", "p95", "p99", "max"]
 ReportName = Literal[
     "producers", "consumers", "errors", "talkers", "connections", "deliveries", "delivery_list", "delays", "slowest"
 ]
@@ -579,6 +579,8 @@ def extract(
     how = Anonymisation(key) if isinstance(key, bytes) else key or None
     if how is not None and len(how.key) != KEY_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
+    if "bodies" in options:
+        raise MisuseError(NO_BODIES)
     if os.path.lexists(out):
         raise OutputError(f"{os.fspath(out)} exists; extract replaces no file")
     inputs = _selected(path, filter, options)

@@ -60,17 +60,22 @@ def command_hint(word: str) -> str | None:
 
 
 def _option_hint(error: click.NoSuchOption) -> str | None:
-    """The option that an unknown one may mean: the first of those that the command has, else the first of all."""
+    """The line for an unknown option: it names the first option with its meaning that the command has, else any."""
+    if error.option_name == "--bodies" and error.ctx is not None and error.ctx.info_name == "extract":
+        from mqpcap.listing.extraction import NO_BODIES
+
+        return NO_BODIES
     words = _OPTION_BY_WORD.get(error.option_name, "").split("|")
     command = error.ctx and error.ctx.command
     option_names = {name for param in command.params for name in param.opts} if command else set()
-    return next((option for option in words if option.split(" ")[0] in option_names), words[0]) or None
+    option = next((option for option in words if option.split(" ")[0] in option_names), words[0])
+    return f"there is no option {error.option_name}: that is {option}" if option else None
 
 
 def error_text(error: click.ClickException) -> str:
     """The text of an error, with the option that an unknown option may mean."""
     if isinstance(error, click.NoSuchOption) and (option := _option_hint(error)) is not None:
-        return f"there is no option {error.option_name}: that is {option}"
+        return option
     text = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None and "-t" in error.param.opts:
         text = f"{text.rstrip('.')}; topics are selected by --topic"

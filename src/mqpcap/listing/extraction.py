@@ -39,6 +39,7 @@ from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
 from mqpcap.wording import endpoint, plural
 
+NO_BODIES = "extract copies packets as they are, without --bodies; --anonymise replaces what users sent"
 MAX_COMMENTS = 64
 """Messages that are described in a packet's comment; further messages are counted."""
 COMMENTED_TOGETHER = 256
