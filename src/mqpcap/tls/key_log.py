@@ -18,7 +18,7 @@ MAX_SESSIONS = 1 << 18
 """Sessions whose secrets are kept; beyond it the oldest are forgotten."""
 MAX_RESUMABLE = 1 << 16
 """Session ids and tickets that are remembered."""
-MAX_LATE_TRIALS = 1 << 20
+MAX_ALL_LATE_TRIALS = 1 << 20
 """Pairs of a key and a sequence number that are tried in a run for connections whose hellos were not captured."""
 MAX_LINE_BYTES = 1024
 """A longer line of a key log holds no secret."""
@@ -39,7 +39,7 @@ class KeyLog:
         self.path, self.grows = path, grows
         self.resumable: dict[bytes, bytes] = {}
         self._sessions: dict[bytes, Secrets] = {}
-        self.late_trials = MAX_LATE_TRIALS
+        self.late_trials = MAX_ALL_LATE_TRIALS
         self._has_traffic = False
         self._read_bytes = 0
         self._rest = b""

@@ -26,10 +26,12 @@ OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = range(8)
 PIECE_ROWS = ("offset", "length", "ts_ns", "packet_number", "file", "order", "ack", "last")
 MAX_HELD_BYTES = 256 << 10
 """Bytes of a side that wait for the hellos or the keys."""
+MAX_ALL_HELD_BYTES = 64 << 20
+"""The same limit for all connections together: what more connections hold is read as if there was no key log."""
 MAX_LATE_BYTES = 2 * (HEADER_BYTES + MAX_FRAGMENT_BYTES)
 """Bytes of a side that began before the capture: if it is TLS, a record begins and ends in them."""
 MAX_RETAINED_BYTES = 128 << 20
-"""Plaintext of all connections that the reader did not consume; beyond it a message is cut."""
+"""Plaintext of all connections that the reader did not consume; beyond it a message is read as one with a hole."""
 
 
 class Run(NamedTuple):
@@ -59,6 +61,7 @@ class _Given:
     retained: list[Run] = field(default_factory=list)
     resume_at: int = 0
     is_over: bool = False
+    is_cut: bool = False
     start_known: bool = False
 
     def retain(self, run: Run, consumed: int, wanted: int) -> None:
@@ -122,6 +125,7 @@ class _Connection:
         self.given = _Given(), _Given()
         self.held: list[tuple[int, Chunk]] = []
         self.is_counted = False
+        self.held_bytes = 0
         self.is_watched = True
         """Its bytes are read, for its hellos at least."""
 
@@ -153,7 +157,8 @@ class _Connection:
             held = [chunk for i, chunk in self.held if i == index]
             new = [Run(chunk.offset, chunk.data, chunk.packets) for chunk in held if len(chunk.data)]
             has_ended = any(chunk.ended for chunk in held)
-        runs = _joined_runs([*given.retained, *new])
+        runs = [*given.retained, *_joined_runs(new)] if given.is_cut else _joined_runs([*given.retained, *new])
+        given.is_cut = False
         has_gap_after = self.session.state is State.OPENED and bool(runs) and side.next_plain > runs[-1].end
         has_ended = has_ended and not given.is_over
         if len(runs) == 1 and runs[0].end < given.resume_at and not (has_ended or has_gap_after):
@@ -171,7 +176,10 @@ class _Connection:
             is_read = session.server_hello is not None and session.client_hello is not None
             read_bytes = max(side.held_bytes + side.overhead_bytes for side in self.sides)
             retains = any(given.retained for given in self.given)
-            self.is_watched = retains or not (is_read or is_final or read_bytes > MAX_HELD_BYTES)
+            is_too_long = read_bytes > MAX_HELD_BYTES or session.why_closed == "tls_no_room"
+            self.is_watched = retains or not (is_read or is_final or is_too_long)
+            if not self.is_watched:
+                self.sides, self.held_bytes = (TlsSide(session, 0, True), TlsSide(session, 1, True)), 0
         for side in self.sides:
             side.keep()
 
@@ -300,6 +308,7 @@ class Opener:
         self.lost: list[tuple[int, int, LostRange]] = []
         self._connections: dict[int, _Connection] = {}
         self._given_out: list[_Part] | None = None
+        self._held_bytes = 0
 
     def __getstate__(self) -> dict[str, object]:
         """The state without secrets, between two windows."""
@@ -368,6 +377,11 @@ class Opener:
             connection.sides[side].add(chunk, int(chunks.gap_before[row]))
             connection.held.append((side, chunk))
         connection.advance(is_last)
+        self._held_bytes -= connection.held_bytes
+        connection.held_bytes = sum(side.held_bytes for side in connection.sides)
+        self._held_bytes += connection.held_bytes
+        if self._held_bytes > MAX_ALL_HELD_BYTES and session.state is not State.OPENED:
+            session.close("tls_no_room")
         if session.state is State.HELD:
             connection.held = [(side, chunk.copied()) for side, chunk in connection.held]
             parts: list[_Part] = []
@@ -376,7 +390,8 @@ class Opener:
                 self.counts[session.why_closed] = self.counts.get(session.why_closed, 0) + 1
                 connection.is_counted = True
             for index, tls_side in enumerate(connection.sides):
-                self.lost += [(connection.number, index, lost) for lost in tls_side.take_lost()]
+                lost = tls_side.take_lost() if session.state is State.OPENED else []
+                self.lost += [(connection.number, index, lost_range) for lost_range in lost]
             parts = [_Part(*rows)] if passes else [connection.part(side, is_last) for side in (0, 1)]
             connection.held = []
         connection.settle(is_last)
@@ -386,6 +401,8 @@ class Opener:
         """The arrays for ``Reassembler.retain`` of what `feed` got; keeps plaintext that the reader did not consume."""
         if self._given_out is None:
             return consumed, wanted
+        given_of_all = (given for connection in self._connections.values() for given in connection.given)
+        retained_bytes = sum(len(run.data) for given in given_of_all for run in given.retained)
         consumed_here, wanted_here = chunks.length.copy(), np.zeros(len(chunks), np.int64)
         row = 0
         for part in self._given_out:
@@ -397,6 +414,8 @@ class Opener:
                 row += len(part.runs)
                 if consumed[row - 1] < len(part.runs[-1].data) and not (part.has_gap_after or part.has_ended):
                     part.given.retain(part.runs[-1], int(consumed[row - 1]), int(wanted[row - 1]))
+                    retained_bytes += len(part.runs[-1].data) - int(consumed[row - 1])
+                    part.given.is_cut = retained_bytes > MAX_RETAINED_BYTES
         return consumed_here, wanted_here
 
     def waiting_since(self) -> dict[tuple[int, int], int]:
@@ -422,7 +441,8 @@ class Opener:
     def forget(self, numbers: Int64Array) -> None:
         """Drop connections that ended."""
         for number in numbers.tolist():
-            self._connections.pop(number, None)
+            connection = self._connections.pop(number, None)
+            self._held_bytes -= 0 if connection is None else connection.held_bytes
 
     def _find(self, chunks: StreamChunks) -> None:
         """Find connections that begin with a hello, or whose hello begins a packet and has secrets in the key log."""

@@ -44,27 +44,16 @@ def require_library() -> None:
         raise CaptureError("a key log needs the library cryptography: pip install 'mqpcap[tls]'") from None
 
 
-def _aead(suite: Suite, key: bytes) -> Callable[[bytes, Any, bytes], bytes | None]:
-    """Decrypts with a nonce, a ciphertext and associated data; None if the tag is wrong."""
+def _aead(suite: Suite, key: bytes) -> tuple[Callable[[bytes, Any, Any], bytes], type[Exception]]:
+    """Decrypts with a nonce, a ciphertext and associated data; and the error of a wrong tag."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
 
-    cipher: AESGCM | AESCCM | ChaCha20Poly1305
     if suite.mode == "GCM":
-        cipher = AESGCM(key)
-    elif suite.mode == "CHACHA20":
-        cipher = ChaCha20Poly1305(key)
-    else:
-        cipher = AESCCM(key, tag_len(suite))
-    decrypt = cipher.decrypt
-
-    def opened(nonce: bytes, data: Any, associated: bytes) -> bytes | None:
-        try:
-            return decrypt(nonce, data, associated)
-        except InvalidTag:
-            return None
-
-    return opened
+        return AESGCM(key).decrypt, InvalidTag
+    if suite.mode == "CHACHA20":
+        return ChaCha20Poly1305(key).decrypt, InvalidTag
+    return AESCCM(key, tag_len(suite)).decrypt, InvalidTag
 
 
 def tag_len(suite: Suite) -> int:
@@ -80,6 +69,8 @@ class RecordCipher:
 
     shape: Shape
     min_record_bytes: int
+    is_chained = False
+    """A record needs the bytes before it."""
     updates = 0
     """Key updates before it."""
 
@@ -101,16 +92,16 @@ class Tls13Cipher(RecordCipher):
 
     def __init__(self, suite: Suite, secret: bytes, updates: int = 0) -> None:
         self.suite, self._secret, self.updates = suite, secret, updates
-        self._open = _aead(suite, _expanded(suite, secret, "key", suite.key_len))
+        self._decrypt, self._wrong_tag = _aead(suite, _expanded(suite, secret, "key", suite.key_len))
         self._iv = int.from_bytes(_expanded(suite, secret, "iv", 12))
         self.shape = Shape(HEADER_BYTES, tag_len(suite), False)
         self.min_record_bytes = HEADER_BYTES + 1 + tag_len(suite)
 
     def open(self, seq: int, record: memoryview, previous: bytes) -> Opened:
         """See `RecordCipher`."""
-        nonce = (self._iv ^ seq).to_bytes(12)
-        inner = self._open(nonce, record[HEADER_BYTES:], bytes(record[:HEADER_BYTES]))
-        if inner is None:
+        try:
+            inner = self._decrypt((self._iv ^ seq).to_bytes(12), record[HEADER_BYTES:], record[:HEADER_BYTES])
+        except self._wrong_tag:
             return None
         kind = inner[-1] if inner else 0
         if kind:
@@ -128,7 +119,8 @@ class AeadCipher(RecordCipher):
     """AEAD of TLS 1.2: GCM and CCM with an explicit nonce (RFC 5288, 6655), ChaCha20-Poly1305 without (RFC 7905)."""
 
     def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
-        self._open, self._iv, self._is_chacha = _aead(suite, key), iv, suite.mode == "CHACHA20"
+        self._decrypt, self._wrong_tag = _aead(suite, key)
+        self._iv, self._is_chacha = iv, suite.mode == "CHACHA20"
         self._tag_len = tag_len(suite)
         self.shape = Shape(HEADER_BYTES + (0 if self._is_chacha else 8), self._tag_len, True)
         self.min_record_bytes = self.shape.head_len + self._tag_len
@@ -144,8 +136,10 @@ class AeadCipher(RecordCipher):
         else:
             nonce = self._iv + record[HEADER_BYTES:head_len]
         associated = seq.to_bytes(8) + record[:3] + size.to_bytes(2)
-        plaintext = self._open(nonce, record[head_len:], associated)
-        return None if plaintext is None else (record[0], plaintext)
+        try:
+            return record[0], self._decrypt(nonce, record[head_len:], associated)
+        except self._wrong_tag:
+            return None
 
     def nonce(self, record: memoryview) -> int:
         """The explicit nonce: a counter that begins anywhere."""
@@ -161,6 +155,7 @@ class CbcCipher(RecordCipher):
         self._algorithm, self._mac, self._mac_key, self._iv = AES(key), suite.mac, mac_key, iv
         self._mac_len, self._mac_first = hashlib.new(suite.mac).digest_size, mac_first
         self._is_explicit = version > TLS_1_0
+        self.is_chained = not self._is_explicit
         self.shape = Shape(HEADER_BYTES + (BLOCK_BYTES if self._is_explicit else 0), 0, False)
         self.min_record_bytes = self.shape.head_len + BLOCK_BYTES
 

@@ -248,7 +248,7 @@ class TlsSide:
                     return True
             elif not is_plausible(head := self._data[start : start + HEADER_BYTES]):
                 self._begin_search("tls: not a record")
-            else:
+            elif not self._open_data():
                 size = record_size(head)
                 if size > len(self._data) - start:
                     return True
@@ -256,6 +256,37 @@ class TlsSide:
                     if not is_final:
                         return False
                     self._stop("tls")
+        return True
+
+    def _open_data(self) -> bool:
+        """Open records of application data that follow each other, the usual case; False if there is none."""
+        if len(self._ciphers) != 1 or self.session.state is not State.OPENED:
+            return False
+        cipher, data, base, records = self._ciphers[0], self._data, self._base, self.records
+        begin = end = self.at - base
+        plain_at, head_len, size = self.plain_at, cipher.shape.head_len, 0
+        while len(data) - end >= HEADER_BYTES and data[end] == APPLICATION_DATA and data[end + 1] == 3:
+            size = HEADER_BYTES + (data[end + 3] << 8 | data[end + 4])
+            opened = cipher.open(self._seq, data[end : end + size], self._previous) if end + size <= len(data) else None
+            if opened is None or opened[0] != APPLICATION_DATA:
+                break
+            start, end, content = end, end + size, opened[1]
+            if content:
+                records.places.append((plain_at, len(content), base + start + head_len, base + start, base + end))
+                records.contents.append(content)
+                plain_at += len(content)
+                self._ends.append(base + end)
+                self._plain_ends.append(plain_at)
+            if cipher.is_chained:
+                self._previous = bytes(data[max(end - PREVIOUS_BYTES, 0) : end])
+            self._nonce_shift = cipher.nonce(data[start:end]) - self._seq
+            self._seq += 1
+        if end == begin:
+            return False
+        self._bad_count = 0
+        self.overhead_bytes += end - begin - (plain_at - self.plain_at)
+        self.at, self.plain_at = base + end, plain_at
+        self._note_place()
         return True
 
     def _take(self, record: memoryview) -> bool:
@@ -270,9 +301,9 @@ class TlsSide:
                 session.note(self.index, message, body)
         elif kind == CHANGE_CIPHER_SPEC:
             # Without meaning in TLS 1.3, where it may be anywhere (RFC 8446, 5).
-            if session.server_hello is None:
+            if session.server_hello is None and not session.has_retry:
                 return False
-            self._is_encrypted = True
+            self._is_encrypted = not session.has_retry
         self._pass(len(record), 0)
         return True
 
@@ -519,7 +550,7 @@ class TlsSide:
         self._ends.append(self.at)
         self._plain_ends.append(self.plain_at)
         if len(self._ends) > 2 * MAX_PLACES:
-            del self._ends[:MAX_PLACES], self._plain_ends[:MAX_PLACES]
+            del self._ends[:-MAX_PLACES], self._plain_ends[:-MAX_PLACES]
 
     def _pass_plain(self) -> None:
         """Pass bytes before TLS begins, packet by packet."""
