@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from dissection import dissect
 from torture import ACK, SYN, Segment, broken_laws, flymq_message, pcap, read, read_bytes, result_of
 
 from mqpcap.capture import captures
-from mqpcap.pipeline import dissect
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = os.environ.get("MQPCAP_SHARED")

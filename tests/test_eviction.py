@@ -11,10 +11,11 @@ from torture import broken_laws, result_of
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
 import hostile
+from dissection import dissect
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
-from mqpcap.pipeline import Options, Pipeline, dissect
+from mqpcap.pipeline import Options, Pipeline
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [

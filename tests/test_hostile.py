@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from dissection import dissect
 from running import ended_if_hung
 from torture import ACK, MAKERS, SYN, Segment, broken_laws, pcap, read_bytes
 
 from mqpcap.capture import captures
 from mqpcap.decode import bytecode as interpreter
-from mqpcap.pipeline import dissect
 
 PORTS = {name: port for name, (port, _) in MAKERS.items() if name != "toy"}
 

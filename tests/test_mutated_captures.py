@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from dissection import dissect
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from torture import ACK, SYN, Segment, pcap, read
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
-from mqpcap.pipeline import dissect
 from mqpcap.tcp.out_of_order import SETTLE_PACKETS
 
 CAPTURES = sorted(path for path in PCAPS.glob("*/*.pcap") if path.parent.name != "strangers")

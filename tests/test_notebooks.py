@@ -129,12 +129,12 @@ def add_a_protocol() -> list[str]:
         if packet[TCP].dport == 9092:
             client = raw[14 : 14 + int.from_bytes(raw[12:14])].decode()
             op = ops[int.from_bytes(raw[4:6])]
-            rows.append(("c2s", op, client, str(int.from_bytes(raw[8:12])), len(raw) - 14 - len(client), math.nan))
+            rows.append(("c2s", op, client, str(int.from_bytes(raw[8:12])), len(raw) - 14 - len(client), None))
             asked.append((op, client, offsets["c2s"], packet.time))
             offsets["c2s"] += len(raw)
         else:
             op, client, offset, time = asked[int.from_bytes(raw[4:8]) - 1]
-            rows.append(("s2c", "Reply", math.nan, str(int.from_bytes(raw[4:8])), len(raw) - 8, math.nan))
+            rows.append(("s2c", "Reply", None, str(int.from_bytes(raw[4:8])), len(raw) - 8, None))
             exchanges.append((op, client, offset, offsets["s2c"], int((packet.time - time) * 10**9), "answered"))
             offsets["s2c"] += len(raw)
     return [

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from dissection import dissect
 from examples import one_in
 from running import environment
 from scapy.layers.inet import IP, TCP
@@ -27,7 +28,6 @@ from scapy.utils import rdpcap
 import mqpcap
 from mqpcap import recording as recording_module
 from mqpcap.capture import captures
-from mqpcap.pipeline import dissect
 from mqpcap.scapy.session import MqSession
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.tables.json_lines import with_exact_numbers

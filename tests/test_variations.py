@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dissection import Dissection, dissect
 from examples import multiplied
 from mutated_captures import PCAPS, capture_bytes, records, tables
 
 from mqpcap import pipeline
 from mqpcap.capture import captures, windows
 from mqpcap.decode import columns
-from mqpcap.pipeline import Options, Pipeline, dissect
-from mqpcap.tables.output import Dissection
+from mqpcap.pipeline import Options, Pipeline
 
 FIRST_PACKETS = 24
 """Packets of a capture that are read."""

@@ -44,7 +44,7 @@ from mqpcap.selection import StageSelection
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import ConnectionRows, EndedConnections
 from mqpcap.tables.messages import BatchConnections, fields_read, message_rows
-from mqpcap.tables.output import Dissection, Emit, Output
+from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
@@ -52,7 +52,7 @@ from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.tls import KeyLog, Opener
 
-__all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline", "dissect"]
+__all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline"]
 
 PART_MESSAGES = 1 << 16
 """Messages of a part, estimated from the size of earlier messages. A window with more is split."""
@@ -500,21 +500,6 @@ def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segme
     columns: dict[str, Any] = {name: np.concatenate([getattr(window, name) for window, _ in parts]) for name in names}
     window = replace(parts[-1][0], buffer=buffer, offset=np.concatenate(offset), **columns)
     return window, replace(Segments.joined(moved), buffer=buffer, counts=dict(counts))
-
-
-def dissect(
-    capture: Capture, options: Options | None = None, progress: Callable[[int], None] | None = None
-) -> Dissection:
-    """The tables of a capture, in memory.
-
-    ``progress`` gets the number of bytes that were read since its last call. Raises CaptureError if nothing could be
-    read: a file is gone, or a pipe was read before. Flaws in the bytes are rows, not errors.
-    """
-    dissection = Dissection(capture)
-    pipeline = CapturePipeline(capture, options or Options(), dissection.add)
-    pipeline.run(progress)
-    dissection.counts, dissection.failure = pipeline.stages.counts, pipeline.failure
-    return dissection
 
 
 def _discard(output: Output) -> None:

@@ -231,8 +231,9 @@ def child_local(capture: str, out: str) -> None:
 
 
 def child_dissect(capture: str, table: str) -> None:
+    from dissection import dissect
+
     from mqpcap.capture import captures
-    from mqpcap.pipeline import dissect
 
     made: Callable[..., Any] = dissect
     mark("ready")

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dissection import dissect
 from torture import ACK, SYN, Segment, pcap
 
 from mqpcap.capture import captures, windows
 from mqpcap.decode import evidence
 from mqpcap.decode.waiting_messages import WaitingMessages
-from mqpcap.pipeline import CapturePipeline, Options, dissect
+from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.tables.output import Output
 
 PCAPS = Path(__file__).parents[2] / "pcaps"

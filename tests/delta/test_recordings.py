@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from dissection import Dissection, dissect
 from rows import of_dissections, rotated
 
 from mqpcap.background import Background
 from mqpcap.capture import captures
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
-from mqpcap.pipeline import Options, dissect
-from mqpcap.tables.output import Dissection
+from mqpcap.pipeline import Options
 from mqpcap.tls import KeyLog
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"

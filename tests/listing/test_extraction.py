@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from dissection import Dissection, dissect
 from examples import one_in
 from running import ROOT, run
 from torture import SYN, Segment, pcap
@@ -15,11 +16,10 @@ from torture import SYN, Segment, pcap
 import mqpcap
 from mqpcap.capture import captures
 from mqpcap.listing.extraction import Extraction, write_packets
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.query import Query, query
 from mqpcap.reading import Choices, Outcome
 from mqpcap.tables.messages import RowPolicy
-from mqpcap.tables.output import Dissection
 from mqpcap.tables.schemas import KEYS
 
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark on PATH")

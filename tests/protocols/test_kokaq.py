@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dissection import dissect
 from hypothesis import given
 from hypothesis import strategies as st
 from kokaq_frames import (
@@ -41,7 +42,6 @@ from scapy.utils import wrpcap
 
 from mqpcap.capture import captures
 from mqpcap.decode.columns import ColumnReader, Spans
-from mqpcap.pipeline import dissect
 from mqpcap.protocols import kokaq
 from mqpcap.protocols.kokaq import PROTOCOL, SPLITS, claims
 from mqpcap.scapy import MqSession

@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from dissection import Dissection, dissect
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqpcap.capture import captures
 from mqpcap.errors import QueryError, one_line
-from mqpcap.pipeline import dissect
 from mqpcap.query import FilterInput, exchanges_of, names, query
-from mqpcap.tables.output import Dissection
 from mqpcap.tables.schemas import EXCHANGES, TABLES
 
 ROWS: list[dict[str, object]] = [

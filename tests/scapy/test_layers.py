@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dissection import Dissection, dissect
 from examples import examples, one_in
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ import mqpcap.scapy as face
 from mqpcap import pipeline as pipeline_module
 from mqpcap.capture import captures
 from mqpcap.decode.detection import DecodeAs
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.protocols import protocols
 from mqpcap.protocols.blipmq import BlipMQ, BlipMQPing, BlipMQPublish, BlipMQPublishV2, BlipMQSubscribeV2
 from mqpcap.protocols.flymq import (
@@ -77,7 +78,6 @@ from mqpcap.scapy.session import MqSession, Seen, top
 from mqpcap.schema import fields
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue
-from mqpcap.tables.output import Dissection
 from mqpcap.tables.schemas import protocol_schema
 
 ROOT = Path(__file__).resolve().parents[2]

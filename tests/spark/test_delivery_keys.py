@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dissection import dissect
 from examples import multiplied
 from in_process_spark import InProcessSpark
 from rows import fragmented, merged, moved, of_dissections, of_export
 
 from mqpcap.capture import Capture, captures
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import delivery_keys, job, partitions
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.tcp.headers import Dissector

@@ -21,6 +21,7 @@ pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
 import in_process_spark
 from click.testing import CliRunner, Result
+from dissection import dissect
 from examples import one_in
 from in_process_spark import InProcessSpark
 from rows import Rows, importable, merged, moved, of_export, rotated, schemas
@@ -29,7 +30,7 @@ from mqpcap import pipeline as dissection
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.cli import main
 from mqpcap.errors import OutputError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import delivery_keys, job, partitions, tasks
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.ranges import RangeReader

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from dissection import dissect
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import records
 
 from mqpcap.capture import Capture, captures
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import partitions
 from mqpcap.spark.partitions import MAX_SHARES, SharePlan
 from mqpcap.spark.share import Share

@@ -9,12 +9,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from dissection import dissect
 from in_process_spark import InProcessSpark
 from rows import fragmented, of_dissections, of_export, records, rotated
 
 from mqpcap.capture import Capture, Window, captures
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import job, partitions, ranges
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.ranges import FileRange, RangeReader, ShareCapture, SharePackets

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from dissection import dissect
 from lakes import age
 from rows import of_dissections, of_export
 
 from mqpcap.capture import captures
 from mqpcap.cli import main
 from mqpcap.delta.contents import lake_contents
-from mqpcap.pipeline import dissect
 from mqpcap.spark import reading_options
 
 if TYPE_CHECKING:

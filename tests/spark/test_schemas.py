@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from dissection import dissect
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from mqpcap.capture import captures
-from mqpcap.pipeline import dissect
 from mqpcap.spark import schemas
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"

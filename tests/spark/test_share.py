@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dissection import Dissection, dissect
 from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
 from mqpcap.decode.shared_facts import SharedFacts
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import Evidence
 from mqpcap.spark import share
 from mqpcap.spark.partitions import SharePlan
 from mqpcap.spark.share import Share, SharedKnowledge
 from mqpcap.tables.captures import CaptureRows
-from mqpcap.tables.output import Dissection
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))

@@ -12,13 +12,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
 
+from dissection import dissect
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from rows import of_dissections, rotated, texts
 
 from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import register, schemas
 from mqpcap.spark.source import CaptureSource
 from mqpcap.tables.messages import RowPolicy

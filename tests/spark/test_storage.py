@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from dissection import dissect
 from in_process_spark import InProcessSpark
 from pyarrow import fs
 from rows import of_dissections, of_export, rotated
@@ -20,7 +21,7 @@ from mqpcap.capture import captures
 from mqpcap.capture.remote import redacted_uri
 from mqpcap.cli import main
 from mqpcap.errors import CaptureError, OutputError
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import job, partitions, storage
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from capture_files import pcap
+from dissection import dissect
 from rows import of_dissections, texts
 
 from mqpcap.capture import Capture, captures
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.spark import partitions, tasks
 from mqpcap.spark.ranges import FileRange
 from mqpcap.spark.storage import Storage

@@ -21,8 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dissection import dissect
+
 from mqpcap.capture import captures
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 
 WAYS = ("late", "window", "lost 1%", "lost 5%", "no SYN", "early")
 OTHER_WAYS = ("lost 0.1%", "one side", "swapped")

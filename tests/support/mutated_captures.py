@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dissection import Dissection, dissect
 from torture import broken_laws, result_of
 
 from mqpcap.capture import captures, windows
-from mqpcap.pipeline import dissect
-from mqpcap.tables.output import Dissection
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 STRETCH = 60

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-
-from mqpcap.tables.output import Dissection
+from dissection import Dissection
 
 Rows = dict[str, list[str]]
 

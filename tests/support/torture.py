@@ -17,10 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dissection import Dissection, dissect
+
 from mqpcap import protocols
 from mqpcap.capture import Capture, captures
-from mqpcap.pipeline import Options, dissect
-from mqpcap.tables.output import Dissection
+from mqpcap.pipeline import Options
 
 CLIENT, SERVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 CLIENT_PORT = 40000

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dissection import dissect
+
 from mqpcap.capture import captures
-from mqpcap.pipeline import Options, dissect
+from mqpcap.pipeline import Options
 from mqpcap.tables.messages import RowPolicy
 
 Row = dict[str, Any]

@@ -4,10 +4,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from dissection import dissect
 from rows import records, rotated
 
 from mqpcap.capture import captures, windows
-from mqpcap.pipeline import dissect
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "pcaps/blipmq/qos1.pcap"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dissection import dissect
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from torture import ACK, SYN, Segment, pcap
 
 from mqpcap import pipeline
 from mqpcap.capture import captures
-from mqpcap.pipeline import dissect
 from mqpcap.protocols import protocols
 from mqpcap.tables.messages import RowPolicy, message_rows
 from mqpcap.tables.schemas import TABLES, protocol_schema

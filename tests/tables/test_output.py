@@ -1,10 +1,11 @@
 """Emitted rows as tables in memory."""
 
 import pyarrow as pa
+from dissection import Dissection
 from table_rows import rows_of
 
 from mqpcap.capture import Capture
-from mqpcap.tables.output import Dissection, Output, with_capture
+from mqpcap.tables.output import Output, with_capture
 from mqpcap.tables.schemas import TABLES
 
 

@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
+from dissection import Dissection, dissect
 from opened_tls import CAPTURES, keys_of, opened
 from torture import read
 
 from mqpcap.capture import captures, windows
 from mqpcap.options import Options
-from mqpcap.pipeline import Pipeline, dissect
-from mqpcap.tables.output import Dissection
+from mqpcap.pipeline import Pipeline
 
 NAMES = ("flymq_go_t13", "mqtt_t12_resumed", "t10_cbc_sha1", "t12_small_records", "t13_key_update", "t13_split_send")
 

@@ -4,15 +4,11 @@ In: rows of one table at a time. Out: tables by name. Called by: ``pipeline`` an
 """
 
 from collections.abc import Callable
-from dataclasses import field
 
 import pyarrow as pa
 
 from mqpcap.arrays import constant, file_text
-from mqpcap.capture import Capture
-from mqpcap.errors import CaptureError
 from mqpcap.records import dataclass
-from mqpcap.tables.messages import MessageTables
 from mqpcap.tables.schemas import TABLES
 
 
@@ -71,29 +67,3 @@ class NamedTables:
     def captures(self) -> pa.Table:
         """One row per file."""
         return self.table("captures")
-
-
-@dataclass(slots=True)
-class Dissection(NamedTables):
-    """A dissected capture in memory."""
-
-    capture: Capture
-    counts: dict[str, int] = field(default_factory=dict)
-    """Packets that are not TCP, and limits that were reached."""
-    failure: CaptureError | None = None
-    """The reason why the capture could not be read to its end."""
-    chunks: list[MessageTables] = field(default_factory=list)
-    """The rows of ``messages`` and of the protocols' tables."""
-    _tables: dict[str, list[pa.Table]] = field(default_factory=dict)
-
-    def table(self, name: str) -> pa.Table:
-        """A table that all protocols share."""
-        parts = [chunk.messages for chunk in self.chunks] if name == "messages" else self._tables.get(name, [])
-        return pa.concat_tables([TABLES[name].empty_table(), *parts])
-
-    def add(self, output: Output) -> None:
-        """Add rows."""
-        if output.fields is not None and output.protocol is not None:
-            self.chunks.append(MessageTables(output.protocol, output.rows, output.fields))
-        else:
-            self._tables.setdefault(output.table, []).append(output.rows)

@@ -28,10 +28,10 @@ from blipmq_broker import (
     damaged,
     rows,
 )
+from dissection import dissect
 from examples import multiplied
 
 from mqpcap.capture import captures
-from mqpcap.pipeline import dissect
 from mqpcap.protocols.blipmq import PROTOCOL
 
 ROOT = Path(__file__).resolve().parents[3]
