@@ -47,7 +47,7 @@ BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has a
 @click.option("--by", "key_names", metavar="NAMES", shell_complete=one_of(BY),
               help="Group by up to four names; without it by protocol,op.")  # fmt: skip
 @click.option("--metric", metavar="NAMES", shell_complete=one_of(METRICS),
-              help="Write only these of count,bytes,errors,latency,p50,p95,p99,max.")  # fmt: skip
+              help="Only count,bytes,errors,latency,p50,p95,p99 or max.")  # fmt: skip
 @click.option("--interval", metavar="TIME",
               help="Count per interval, as 1s; a terminal shows bars.")  # fmt: skip
 @click.option("--sort", metavar="NAME", help="Sort by this column, as p95, the largest first.")
