@@ -160,6 +160,8 @@ class PendingMessages:
 
     def pop_matched(self, keys: Int64Array) -> tuple[NDArray[np.intp], Int64Array]:
         """Remove the messages with these keys; returns the positions of these keys, and rows of groups and facts."""
+        if not self._rows.shape[1]:
+            return np.empty(0, np.intp), self._rows[1:]
         positions = pc.index_in(pa.array(self._rows[0]), pa.array(keys))
         hit = true_mask(positions.is_valid())
         # A selected reply waits twice: see `Counters`.
