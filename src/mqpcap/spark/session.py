@@ -96,7 +96,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     for name, value in {**started, **(_LOCAL if local else {}), **_ALWAYS, **(conf or {})}.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except KeyboardInterrupt as error:
         # A JVM that is abandoned while it starts never ends, and nothing else has a reference to it yet. It has no
         # state to save, and on SIGTERM it may write to stderr that its log is not ready.
@@ -106,6 +106,12 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         raise
     except spark_errors(OSError) as error:
         raise SparkError(f"Spark does not start: {cause(str(error))}") from error
+    if not remote:
+        # Spark 4.3 finds no formats by itself if its folder or that of Python has a blank in its path.
+        from mqpcap.spark.source import CaptureSource
+
+        spark.dataSource.register(CaptureSource)
+    return spark
 
 
 def _check_master(master: str) -> None:
