@@ -23,6 +23,7 @@ from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.exclusion import Endpoints
 from mqpcap.tcp.headers import Dissector
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tls import Opener
 from mqpcap.wording import plural
 
 Span = tuple[int, int]
@@ -34,7 +35,7 @@ def side_bytes(
     """The bytes of a side, in order; what was never captured is left out, and a note says how much."""
     begins, ends = _shown(capture, connection, direction, outcome, meter)
     missing = hidden_count = next_offset = 0
-    for offset, run in _runs(capture, connection, direction, meter):
+    for offset, run in _runs(capture, connection, direction, outcome, meter):
         missing += offset - next_offset
         next_offset = offset + len(run)
         offsets = np.arange(offset, next_offset)
@@ -48,18 +49,21 @@ def side_bytes(
 
 
 def _runs(
-    capture: Capture, connection: SelectedConnection, direction: str, meter: Meter
+    capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
     dissector, assembler, is_wanted = Dissector(), Reassembler(), connection.query().connections
+    opener = Opener(outcome.choices.keys)
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():
         s = dissector.segments(window)
+        for lines in window.secrets:
+            opener.add_secrets(lines)
         ends = Endpoints(s.src_hi, s.src_lo, s.sport), Endpoints(s.dst_hi, s.dst_lo, s.dport)
         selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
-        yield from _of_side(assembler, assembler.feed(selected), connection, direction)
+        yield from _of_side(assembler, opener.feed(assembler.feed(selected)), connection, direction)
         meter(int(window.caplen.sum()))
-    yield from _of_side(assembler, assembler.finish(), connection, direction)
+    yield from _of_side(assembler, opener.feed(assembler.finish(), None), connection, direction)
 
 
 def _of_side(

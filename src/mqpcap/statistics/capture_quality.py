@@ -23,6 +23,7 @@ from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
+from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER, TLS_FACTS
@@ -159,7 +160,8 @@ class Report:
         unpaired_count = self._unpaired.pop(row["connection_id"], 0)
         if unknown_count := self._unknown.pop(row["connection_id"], 0):
             self.unknown_pairs[_why_unknown(row, unpaired_count)] += unknown_count
-        number, payload_bytes = row[CONNECTION_NUMBER], row["bytes_c2s"] + row["bytes_s2c"]
+        number = row[CONNECTION_NUMBER]
+        payload_bytes = sum(row[f"bytes_{d}"] - row[f"tls_bytes_{d}"] for d in DIRECTIONS)
         kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
         names = [row[f"tls_{name}"] for name in TLS_FACTS]

@@ -1,0 +1,28 @@
+"""TLS with a key log on Spark: the rows of the local reading, in any number of shares."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+
+from opened_tls import CAPTURES
+
+import mqpcap
+from mqpcap.spark import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("name", ["go_t12_resumed", "flymq_go_t13"])
+def test_shares_open_what_one_reading_opens(spark: "SparkSession", name: str) -> None:
+    """The second and third connection of Go are resumed: no share needs the first for them."""
+    register(spark)
+    path, key_log = CAPTURES / f"{name}.pcap", CAPTURES / f"{name}.keylog"
+    reader = spark.read.format("mqpcap").option("keylog", str(key_log)).option("shares", "3")
+    rows = reader.option("table", "connections").load(str(path)).toArrow()
+    local = mqpcap.read(path, "connections", keylog=key_log)
+
+    assert rows["tls"].unique().to_pylist() == ["opened"]
+    assert sorted(map(str, rows.to_pylist())) == sorted(map(str, local.select(rows.column_names).to_pylist()))
