@@ -387,9 +387,8 @@ def _bodies() -> Iterator[tuple[MessageQueue, Layout, int, type[Message]]]:
     for protocol in protocols().values():
         once: set[object] = set()
         for layout in protocol.layouts:
-            for op, readings in layout.bodies.items():
-                for reading in readings:
-                    cls = reading if isinstance(reading, type) else reading.message
+            for op, variants in layout.variants.items():
+                for cls in [variant.message for variant in variants if not variant.only_framed]:
                     if (layout.header, cls) not in once:
                         once.add((layout.header, cls))
                         yield protocol, layout, op, cls
