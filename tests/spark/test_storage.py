@@ -125,6 +125,17 @@ def test_what_a_uri_cannot_be_is_a_line_without_its_secret(bucket: str, tmp_path
     ]
 
 
+def test_missing_bucket_is_named_without_a_key_inside(bucket: str) -> None:
+    found = captures([f"s3://key:secret@none/*.pcap?{bucket}"])
+    samples = captures([str(PCAPS / "flymq/core.pcap")]).captures
+
+    assert found.unreadable == [("s3://none/*.pcap", "there is no bucket 'none'")]
+    with pytest.raises(OutputError, match=r"^cannot write s3://none/tables: there is no bucket 'none'$"):
+        job.export(SPARK, samples, f"s3://key:secret@none/tables?{bucket}", Options())
+    with pytest.raises(OutputError, match=r"^s3://captures is a whole bucket; name a folder in it$"):
+        job.export(SPARK, samples, f"s3://key:secret@captures?{bucket}", Options())
+
+
 def in_bucket(system: fs.FileSystem, name: str) -> dict[str, bytes]:
     """Every file below a name in the bucket, and below the staging directory beside it."""
     found = system.get_file_info(fs.FileSelector("captures", recursive=True))

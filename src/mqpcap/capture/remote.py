@@ -21,6 +21,7 @@ from mqpcap.errors import one_line
 _OPTIONS = re.compile(r"\?[a-z_]+=[^/?]*(?:&[a-z_]+=[^/?]*)*$")
 _SECRET = re.compile(r"(?<=://)(?:[^/@]*|[^/@:]*:(?![0-9]+/)[^@\s]*)@")
 """A key and its secret. If the secret contains a slash, the URI is invalid, and the error message would show it."""
+_NO_BUCKET = re.compile(r"in bucket ('[^']*'): AWS Error NO_SUCH_BUCKET")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -55,8 +56,9 @@ def redacted_uri(uri: str) -> str:
 
 
 def redacted_error(error: BaseException) -> str:
-    """The message of an error on one line, without the secrets of URIs in it."""
-    return _SECRET.sub("", one_line(error))
+    """The message of an error on one line, without the secrets of URIs in it; a missing bucket without inner keys."""
+    bucket = _NO_BUCKET.search(str(error))
+    return f"there is no bucket {bucket[1]}" if bucket else _SECRET.sub("", one_line(error))
 
 
 def _quoted(uri: str) -> str:

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mqpcap.capture import Capture
+from mqpcap.capture.remote import redacted_error
 from mqpcap.decode.detection import ProvenServer
 from mqpcap.decode.shared_facts import SharedFact
 from mqpcap.errors import CaptureError, OutputError, one_line
@@ -105,6 +106,8 @@ def export(
     system, path = storage.open_filesystem()
     if isinstance(system, fs.LocalFileSystem):  # a path or a file:// URI
         storage = Storage(os.path.abspath(path))
+    elif "/" not in path.strip("/"):
+        raise OutputError(f"{storage.name} is a whole bucket; name a folder in it")
     only_new = is_missing and not allow_missing
     protected = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
     is_local = storage.is_local
@@ -112,6 +115,8 @@ def export(
     try:
         job = _Job(spark, captures, options, storage.beside(".", ".mqpcap-spark"))
         return _published(job, publication, share_count, unread, is_missing, allow_missing)
+    except OSError as error:
+        raise OutputError(f"cannot write {storage.name}: {redacted_error(error)}") from error
     finally:
         publication.abort()
 
