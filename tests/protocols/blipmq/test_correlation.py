@@ -331,7 +331,7 @@ def test_polls_of_an_empty_queue_are_not_what_a_later_message_answers() -> None:
     states = script.states()
 
     assert {states[k][0] for k in early} <= {"silent", "unknown"}
-    assert states[late] in (("answered", delivery), ("unknown", -1))
+    assert states[late] in (("answered", delivery), ("likely", delivery), ("unknown", -1))
 
 
 @pytest.mark.parametrize("count", [1024, 5000])
