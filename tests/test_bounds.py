@@ -77,6 +77,8 @@ TESTS = {
     "decode.evidence.MAX_UNRESOLVED_TOTAL_BYTES": ROADS,
     "correlate.matcher.MAX_OPEN_REQUESTS": "correlate/test_matcher.py::test_open_requests_of_one_side_are_bounded",
     "correlate.named_matcher.MAX_OPEN_REQUESTS": ROADS,
+    "correlate.span_alignment.MAX_PLACES":
+        "correlate/test_span_alignment.py::test_places_of_a_span_are_bounded",
     "correlate.tcp_order.MAX_WAITING": "correlate/test_matcher.py::test_open_requests_of_one_side_are_bounded",
     "correlate.exchanges.MAX_OPEN_BYTES": ROADS,
     "correlate.waiting_rows.MAX_WAITING_BYTES": ROADS,

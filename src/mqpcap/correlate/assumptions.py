@@ -60,8 +60,8 @@ class Rounds:
     round and the next reply came in usual time: other replies would have come in the pause. And there is, if times
     between replies spread twice as much as times from request to reply: a busy server has a beat of its own.
 
-    If TCP may hold a reply until the client's next request brings an acknowledgement (``holds_replies``), every reply
-    comes in usual time: then only rounds with a pause longer than a delayed acknowledgement are evidence.
+    With ``holds_replies`` TCP may hold a reply until the client's next packet, so that it comes in usual time after any
+    pause. Then only rounds with a pause longer than a delayed acknowledgement are evidence.
 
     ``is_denied``: a request was sent while another was open.
     ``waited_count``: requests before the denial, if there was evidence by then.

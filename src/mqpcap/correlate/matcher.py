@@ -16,6 +16,8 @@ requests: an alignment that ends there has settled all requests below it. A plac
 | span: several places | waits | decide, settled | span | give up, late | span | decide, settled | decide, late |
 | late: any number in front | waits | late | late | late | late | decide, settled | decide, late |
 
+Where bytes are missing, ``span_alignment`` then aligns the undecided replies of a span by cost: likely pairs.
+
 A protocol may have states (a login). The kind of a request depends on the state in which the server handles it. A
 certain pair may lead to another state.
 """
@@ -30,6 +32,7 @@ from mqpcap.correlate.alignment import ANY_NUMBER, Candidates
 from mqpcap.correlate.messages import LIKELY, NO_ROW, phantom_reply, phantom_request
 from mqpcap.correlate.replay import ANY as ANY_REQUESTS
 from mqpcap.correlate.replay import MISSING
+from mqpcap.correlate.span_alignment import SpanAlignment
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables, State
 from mqpcap.tcp.flow_records import NO_OFFSET
 
@@ -395,6 +398,8 @@ class RequestMatcher(TcpOrder):
                 "hole", hole.end - length, MISSING, MISSING, max_count, -1, False, f"server, {length} bytes"
             )
         for k in range(1 if max_count > MAX_PHANTOM_REPLIES else max_count):
+            if k and not self.certain.placed:  # its earlier replies are decided
+                length = 0
             r: Reply = phantom_reply(hole.end, hole.ack, length, k >= least)
             r.any_number = max_count > MAX_PHANTOM_REPLIES
             self._align(r)
@@ -485,9 +490,25 @@ class RequestMatcher(TcpOrder):
                 taken[earliest] = r
                 self._pair(q, r, self._evidence(r, start))
         if ambiguous:
-            self._pair_likely(ambiguous, taken, orderly)
+            self._pair_likely(ambiguous, taken, orderly, lowest, highest)
         self._leave_unanswered(lowest, highest, taken, ambiguous)
+        if candidates:
+            self._forget_hole(highest, candidates[-1])
         self._pass(highest)
+
+    @cython.cfunc
+    def _forget_hole(self, place: cython.Py_ssize_t, final: Candidates) -> cython.void:
+        """If a hole is decided in part, its length does not say how many of its requests are left after a place."""
+        _, _, latest = final
+        if place == len(self.ring) or self._at(place).row >= 0:
+            return
+        offset: cython.longlong = self._at(place).offset
+        is_split: cython.bint = place > 0 and self._at(place - 1).row < 0 and self._at(place - 1).offset == offset
+        if self._at(place).kind == _ANY:
+            is_split = latest < 0 or latest == place
+        while is_split and place < len(self.ring) and self._at(place).row < 0 and self._at(place).offset == offset:
+            self._at(place).offset = _NO_OFFSET
+            place += 1
 
     @cython.cfunc
     def _evidence(self, r: Reply, start: cython.Py_ssize_t) -> cython.int:
@@ -542,7 +563,10 @@ class RequestMatcher(TcpOrder):
                 self.results.state(q.row, _UNKNOWN)
 
     @cython.cfunc
-    def _pair_likely(self, ambiguous: list[Candidates], taken: dict[int, Reply], orderly: cython.bint) -> cython.void:
+    def _pair_likely(
+        self, ambiguous: list[Candidates], taken: dict[int, Reply], orderly: cython.bint, lowest: cython.Py_ssize_t,
+        highest: cython.Py_ssize_t,
+    ) -> cython.void:  # fmt: skip
         """Give replies the request that they have in every alignment that keeps an assumption."""
         habits, c = self.tables.habits, self.certain
         waited: cython.longlong = self.rounds.count_waited()
@@ -561,6 +585,7 @@ class RequestMatcher(TcpOrder):
             self._record_assumption(a.assume(Evidence.PAUSE), "pause", "nothing is open after a long pause")
         if self.last_phantom < c.start and not self.server_has_hole:
             a.assume_first_of_burst(ambiguous, taken, self.usual_ns)
+        margins: dict[int, float] = self._align_by_cost(lowest, highest, orderly, taken, a)
         for r, earliest, latest in ambiguous:
             index, evidence = a.likely.get(r.row, (-1, 0))
             if index >= 0 and index not in taken:
@@ -568,13 +593,37 @@ class RequestMatcher(TcpOrder):
                 self.results.pair(self._at(index).row, r.row, evidence + LIKELY)
                 if self.replay is not None:
                     offset: cython.longlong = self._at(index).offset
-                    self.replay.add("pair", r.offset, offset, offset, 1, evidence, True)
+                    margin = f"{margins[r.row]:.0f} nats" if r.row in margins else ""
+                    self.replay.add("pair", r.offset, offset, offset, 1, evidence, True, margin)
                 continue
             if self.replay is not None and earliest >= 0:
                 places = self._named_request(earliest), self._named_request(latest)
                 self.replay.add("unpaired", r.offset, *places, latest - earliest + 1)
             has_captured = any(self._at(i).row >= 0 for i in range(earliest, latest + 1))
             self._leave_unpaired(r, earliest >= 0 and not has_captured)
+
+    @cython.cfunc
+    def _align_by_cost(
+        self, lowest: cython.Py_ssize_t, highest: cython.Py_ssize_t, orderly: cython.bint, taken: dict[int, Reply],
+        a: Assumptions,
+    ) -> dict[int, float]:  # fmt: skip
+        """If bytes are missing, add pairs that are likely by the lengths of holes; returns by row of a reply how much
+        the next best alignment costs more, in nats."""
+        habits = self.tables.habits
+        margins: dict[int, float] = {}
+        if self.last_phantom < self.certain.start and not self.server_has_hole:
+            return margins
+        fixed: dict[int, int] = {}
+        r: Reply
+        for index, r in taken.items():
+            fixed[r.row] = index
+        is_closed: cython.bint = orderly and habits.answers_all != "no"
+        span = SpanAlignment(self.certain, habits.all_count, self.tables.repeats_values, fixed)
+        for row, (index, margin) in span.likely(highest, lowest == highest or is_closed).items():
+            if row not in a.likely and row not in fixed:
+                a.likely[row], margins[row] = (index, int(Evidence.LENGTH)), margin
+        self._record("assumption", f"length: lengths of holes, operations and values decide {len(margins)} more")
+        return margins
 
     # -- spans that are given up ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ cdef class Request:
 cdef class Reply:
     cdef long long row, bit, echo_key, payload_key, offset, end, ack, ts_ns, end_ns, publish_offset, hole_length, asked
     cdef int code
-    cdef bint echoes_nothing, may_be_missing, any_number
+    cdef bint echoes_nothing, may_be_missing, any_number, truncated
 
 cdef class MatchResults:
     cdef public object pairs, evidence, states, kinds

@@ -76,6 +76,7 @@ class Reply:
     echoes_nothing: cython.bint
     may_be_missing: cython.bint
     any_number: cython.bint
+    truncated: cython.bint
 
 
 def phantom_request(offset: int, end: int, kind: int) -> Request:
@@ -95,7 +96,7 @@ def phantom_reply(end: int, ack: int, hole_length: int, may_be_missing: bool) ->
     r.row, r.code, r.bit, r.echo_key, r.payload_key = -1, 0, -1, NO_ECHO_KEY, 0
     r.offset, r.end, r.ack, r.hole_length = end - 1, end, ack, hole_length
     r.ts_ns, r.end_ns, r.publish_offset, r.asked = 0, 0, -1, 0
-    r.echoes_nothing, r.may_be_missing, r.any_number = True, may_be_missing, False
+    r.echoes_nothing, r.may_be_missing, r.any_number, r.truncated = True, may_be_missing, False, False
     return r
 
 

@@ -4,7 +4,7 @@
 In: the requests and replies of one connection, in TCP's order. Out: `MatchResults`. Called by: ``tcp_order``.
 
 If several requests of a name are open, order gives likely pairs, provided that nothing is missing and no replies
-crossed: requests of other names are answered in any order, so those of one name may be, too.
+crossed. They are not certain: requests of different names are answered in any order.
 
 If the start is unknown or bytes of the client are missing, the request of a reply may be missing, too, and a captured
 request have the same name.

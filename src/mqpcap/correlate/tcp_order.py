@@ -400,6 +400,7 @@ class _MessageColumns:
             r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset, end, ack, self.ts_ns[k], self.end_ns[k]
             r.publish_offset, r.asked, r.hole_length = -1, 0, 0
             r.echoes_nothing = r.may_be_missing = r.any_number = False
+            r.truncated = self.truncated[k]
             m.reply(r)
         elif self.index[k] == _UNREAD:
             r = phantom_reply(end, ack, self.shortest, True)
