@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
@@ -111,12 +112,12 @@ def test_run_that_ends_in_its_publication_is_undone_and_done_again(
     assert not any(path.exists() for path in left)
 
 
-def test_input_that_cannot_be_read_to_its_end_adds_nothing(
+def test_input_that_cannot_be_read_to_its_end_takes_no_other_with_it(
     parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The other files of its recording are added, too."""
     lake, read = tmp_path / "lake", tasks.RangeReader
     add(lake, FAULT, finish=True)
-    before = of_lake(lake)
 
     def of_a_file_that_is_gone(*arguments: object) -> object:
         parts[4].unlink(missing_ok=True)
@@ -126,9 +127,27 @@ def test_input_that_cannot_be_read_to_its_end_adds_nothing(
     done = run(parts[0].parent, KOKAQ, "--append", lake, "--shares", 2)
 
     assert done.exit_code == 1
-    assert f"{lake} stays as it was" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert of_lake(lake) == before
+    assert f"mqpcap: {parts[4]}: " in done.stderr and "Traceback" not in done.stderr
+    assert of_lake(lake) == export_of(FAULT, *parts[:4], KOKAQ, out=tmp_path / "out")
+
+
+def test_file_that_fails_is_set_aside_until_it_changes(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, write = tmp_path / "lake", tasks.TaskFiles.write
+
+    def failing(files: tasks.TaskFiles, table: str, rows: pa.Table) -> None:
+        return {}["x"] if table == "kokaq" and rows.num_rows else write(files, table, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks.TaskFiles, "write", failing)
+        done = run(KOKAQ, FAULT, "--append", lake)
+    again = run(KOKAQ, FAULT, "--append", lake)
+
+    assert (done.exit_code, again.exit_code) == (1, 0)
+    assert f"mqpcap: {KOKAQ}: a fault of mqpcap, KeyError: 'x'" in done.stderr
+    assert f"{KOKAQ}: set aside until it changes" in again.stderr
+    assert of_lake(lake) == export_of(FAULT, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def _append(inputs: Sequence[str], lake_dir: str, task: _Task, outcome: Outcome)
     with Lake(Path(lake_dir), outcome.choices.dissection()) as lake:
         additions = lake.only_new(lake.sort_out(inputs, outcome, all_now=True, rebuild=False), outcome)
         if additions:
-            result = job.append(session(task.master, task.conf), lake, additions, task.options, task.share_count)
+            result = job.append(
+                session(task.master, task.conf), lake, additions, task.options, outcome, task.share_count
+            )
             _tell_result(result, outcome, lake_dir)
 
 

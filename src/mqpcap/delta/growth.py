@@ -282,7 +282,7 @@ class Lake:
                 self._add(additions, part, meter, finish)
             except FailedCaptureError as error:
                 self._recover()  # removes what the run wrote
-                additions = self._without(additions, error, outcome, finish)
+                additions = self.without(additions, error, outcome, finish)
             else:
                 outcome.add(part)
                 return True
@@ -299,7 +299,7 @@ class Lake:
                     file.row["messages"] += counts.get(file.row["path"], 0)
                 self._take(recording, files, state)
 
-    def _without(
+    def without(
         self, additions: Sequence[Addition], error: FailedCaptureError, outcome: Outcome, finish: bool
     ) -> list[Addition]:
         """The additions after a failure. Its files that cannot be read alone are set aside, or all of its files."""

@@ -31,7 +31,7 @@ from mqpcap.capture import Capture
 from mqpcap.capture.remote import redacted_error
 from mqpcap.decode.detection import ProvenServer
 from mqpcap.decode.shared_facts import SharedFact
-from mqpcap.errors import CaptureError, OutputError, one_line
+from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_line
 from mqpcap.options import Options
 from mqpcap.spark import executors, partitions, ranges, shuffle, tasks
 from mqpcap.spark.ranges import FileRange
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from mqpcap.delta.catalog import Recording
     from mqpcap.delta.growth import Addition, Lake
+    from mqpcap.reading import Outcome
 
 JOB = "job.json"
 Packs = dict[int, list[tuple[FileRange, ...]]]
@@ -126,15 +127,25 @@ def append(
     lake: "Lake",
     additions: "Sequence[Addition]",
     options: Options,
+    report: "Outcome",
     share_count: int | None = None,
 ) -> JobOutcome:
-    """Adds recordings that are new to a lake, and finishes them; nothing is added if one cannot be read.
+    """Adds recordings that are new to a lake, and finishes them.
 
+    Files that cannot be read are set aside and reported, and the job is done again without them.
     Raises OutputError if the lake cannot be written, and SparkError if the job fails.
     """
-    staging = Storage(os.path.abspath(lake.folder)).beside(".", ".mqpcap-spark")
-    job = _Job(spark, [addition.capture for addition in additions], options, staging)
-    return _published(job, _Lake(lake, [addition.recording for addition in additions]), share_count)
+    staging, outcome = Storage(os.path.abspath(lake.folder)).beside(".", ".mqpcap-spark"), JobOutcome(None)
+    while additions:
+        job = _Job(spark, [addition.capture for addition in additions], options, staging)
+        outcome = _published(job, _Lake(lake, [addition.recording for addition in additions]), share_count)
+        if not job.failed:
+            return outcome
+        for number, reasons in job.failed.items():
+            error = FailedCaptureError(job.captures[number].files, next(iter(reasons.values())))
+            additions = lake.without(additions, error, report, finish=True)
+    lake.add([], report, lambda _: None)  # notes what was set aside
+    return JobOutcome(None, notes=outcome.notes)
 
 
 def _published(
