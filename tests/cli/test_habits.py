@@ -75,7 +75,8 @@ HABITS: dict[str, tuple[str, str]] = {
     "kcat -f '%p %o'": (
         "mqpcap show -q $F --op PRODUCE -Y is_reply -c 1 --fields flymq.partition,flymq.offset", "0 0",
     ),
-    "kcat -L": ("mqpcap stats -q $C --producers | grep -o '^blipmq *patience.*3 '", "blipmq patience 127.0.0.1 - 3"),
+    "kcat -L": ("mqpcap stats -q $C --producers | grep -o '^blipmq *patience.*3 '",
+                "blipmq patience 127.0.0.1:39432 - 3"),
     "kcat lag of consumers": ("mqpcap stats -q $C --consumers | grep -c '^blipmq *patience'", "1"),
     # jq, grep, sort
     "jq select": ("mqpcap show --json $C | jq 'select(.op == \"PUBLISH\") | .body_len' | paste -sd+ | tr + '\\n' | "

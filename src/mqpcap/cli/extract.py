@@ -15,11 +15,11 @@ from mqpcap.cli.options import Parsed, byte_count, common_without_bodies, filter
 from mqpcap.cli.reading import finish, found, print_remark, print_summary
 from mqpcap.errors import OutputError
 from mqpcap.reading import Choices, Outcome, size_bytes
-from mqpcap.wording import plural, size
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from mqpcap.listing.anonymisation import BodyForm, NameForm
-    from mqpcap.listing.extraction import ExtractSummary, Split
+    from mqpcap.listing.extraction import Split
     from mqpcap.query import Query
 
 
@@ -103,18 +103,9 @@ def extract(
             summary = write_extract(parts, out_path, split, outcome, meter, how)
     if how is not None:
         outcome.notes.append(how.words())
-    _tell(summary, out_path, outcome)
+    for line in summary.lines(out_path):
+        print_summary(outcome, line)
     finish(outcome)
-
-
-def _tell(summary: "ExtractSummary", out_path: str, outcome: Outcome) -> None:
-    """Say on stderr what was written."""
-    source = f"{plural(summary.message_count, 'message')} of {plural(summary.connection_count, 'connection')}"
-    packets = plural(summary.packet_count, "packet")
-    print_summary(outcome, f"{out_path}: {packets}, {size(summary.size_bytes)}, of {source}")
-    if summary.context_count:
-        added = plural(summary.context_count, "other connection")
-        print_remark(outcome, f"{added} added, by which these are recognised or named")
 
 
 def _listen(interface: str, bpf: str | None, folder: str, ring: tuple[int, int], outcome: Outcome) -> NoReturn:

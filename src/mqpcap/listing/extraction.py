@@ -37,7 +37,7 @@ from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments, connections_of
-from mqpcap.wording import endpoint, plural
+from mqpcap.wording import endpoint, plural, size
 
 NO_BODIES = "extract copies packets as they are, without --bodies; --anonymise replaces what users sent"
 MAX_COMMENTS = 64
@@ -180,6 +180,14 @@ class ExtractSummary:
     message_count: int
     connection_count: int
     context_count: int
+
+    def lines(self, out: str) -> Iterator[str]:
+        """The summary for people; ``out``: the name of the new capture."""
+        source = f"{plural(self.message_count, 'message')} of {plural(self.connection_count, 'connection')}"
+        yield f"{out}: {plural(self.packet_count, 'packet')}, {size(self.size_bytes)}, of {source}"
+        if self.context_count:
+            added = plural(self.context_count, "other connection")
+            yield f"note: {added} added, by which these are recognised or named"
 
 
 def find_packets(
