@@ -6,13 +6,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from dissection import Dissection
 from opened_tls import CAPTURES, keys_of, truth
 from running import run, run_bytes
 
 from mqpcap.capture import captures
 from mqpcap.options import Options
 from mqpcap.pipeline import Pipeline
-from mqpcap.tables.output import Dissection
 from mqpcap.tls import KeyLog
 
 NAME = "flymq_go_t13"

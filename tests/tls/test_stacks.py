@@ -9,8 +9,9 @@ from made_tls import CLIENT_SEQ, NO_ENCRYPT_THEN_MAC, SERVER_SEQ, capture, conte
 from opened_tls import opened, stream
 from torture import Segment, broken_laws, flymq_message, read
 
+import mqpcap
 from mqpcap.options import Options
-from mqpcap.tls import KeyLog
+from mqpcap.tls import KeyLog, side
 
 TURNS = [(flymq_message(0), b"first"), (b"x" * 40_000, b"y" * 20_000), (flymq_message(1), b"")]
 SUITES = [
@@ -108,3 +109,19 @@ def test_tls_that_begins_after_bytes_in_clear(tmp_path: Path) -> None:
     assert stream(streams[0, 1]) == b"220 ready\r\n220 go ahead\r\n" + reply
     assert rows["connections"][0]["tls"] == "opened"
     assert broken_laws(read(path, Options(keys=KeyLog(str(tmp_path / "keys.log"))))) == []
+
+
+def test_replies_are_paired_where_a_window_has_more_records_than_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements are told in plaintext before the places of records are forgotten."""
+    monkeypatch.setattr(side, "MAX_PLACES", 4)
+    reply = bytes.fromhex("af010801") + (4).to_bytes(4) + bytes(4)
+    request = bytes.fromhex("af01080000000000")
+    client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_3)
+    segments, _ = conversation(client, server, [(request, reply)] * 300)
+    path = tmp_path / "x.pcap"
+    path.write_bytes(capture(segments))
+    rows = mqpcap.read(path, "exchanges", keylog=tmp_path / "keys.log")
+
+    assert rows["state"].value_counts().to_pylist() == [{"values": "answered", "counts": 300}]

@@ -64,6 +64,11 @@ class _Given:
     is_cut: bool = False
     start_known: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that are retained."""
+        return sum(len(run.data) for run in self.retained)
+
     def retain(self, run: Run, consumed: int, wanted: int) -> None:
         """Keep the bytes of a run that the reader did not consume."""
         first = run.offset + consumed
@@ -307,6 +312,10 @@ class Opener:
         self.counts: dict[str, int] = {}
         self.lost: list[tuple[int, int, LostRange]] = []
         self._connections: dict[int, _Connection] = {}
+        self._watched: dict[int, _Connection] = {}
+        """Those whose bytes are still read."""
+        self._waiting: dict[tuple[int, int], int] = {}
+        self._retained_bytes = 0
         self._given_out: list[_Part] | None = None
         self._held_bytes = 0
 
@@ -338,7 +347,7 @@ class Opener:
         self._given_out = None
         if self.keys is not None and self.keys.forgotten_count:
             self.counts["tls_forgotten"] = self.keys.forgotten_count
-        watched = {n: connection for n, connection in self._connections.items() if connection.is_watched}
+        watched = self._watched
         last = [*watched] if ending is None else [n for n in ending if n in watched]
         starts = np.flatnonzero(np.append(True, chunks.flow[1:] != chunks.flow[:-1])[: len(chunks)])
         groups = [
@@ -367,6 +376,7 @@ class Opener:
     ) -> list["_Part"]:
         """Give a connection its new chunks; returns what it gives out."""
         session = connection.session
+        self._retained_bytes -= sum(given.size_bytes for given in connection.given)
         passes = session.state is State.CLOSED and not any(given.retained for given in connection.given)
         for row in range(*rows):
             side = int(chunks.side[row])
@@ -395,14 +405,21 @@ class Opener:
             parts = [_Part(*rows)] if passes else [connection.part(side, is_last) for side in (0, 1)]
             connection.held = []
         connection.settle(is_last)
+        if not connection.is_watched:
+            del self._watched[connection.number]
+        self._forget_waiting(connection.number)
+        for side, waiting in connection.waiting():
+            self._waiting.setdefault((connection.number, side), int(waiting[TS_NS, 0]))
         return parts
+
+    def _forget_waiting(self, number: int) -> None:
+        for side in (0, 1):
+            self._waiting.pop((number, side), None)
 
     def retain(self, chunks: StreamChunks, consumed: Int64Array, wanted: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The arrays for ``Reassembler.retain`` of what `feed` got; keeps plaintext that the reader did not consume."""
         if self._given_out is None:
             return consumed, wanted
-        given_of_all = (given for connection in self._connections.values() for given in connection.given)
-        retained_bytes = sum(len(run.data) for given in given_of_all for run in given.retained)
         consumed_here, wanted_here = chunks.length.copy(), np.zeros(len(chunks), np.int64)
         row = 0
         for part in self._given_out:
@@ -414,17 +431,13 @@ class Opener:
                 row += len(part.runs)
                 if consumed[row - 1] < len(part.runs[-1].data) and not (part.has_gap_after or part.has_ended):
                     part.given.retain(part.runs[-1], int(consumed[row - 1]), int(wanted[row - 1]))
-                    retained_bytes += len(part.runs[-1].data) - int(consumed[row - 1])
-                    part.given.is_cut = retained_bytes > MAX_RETAINED_BYTES
+                    part.given.is_cut = self._retained_bytes + part.given.size_bytes > MAX_RETAINED_BYTES
+            self._retained_bytes += 0 if part.given is None else part.given.size_bytes
         return consumed_here, wanted_here
 
     def waiting_since(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) with bytes that are not given out yet, and the time of the first (ns)."""
-        since: dict[tuple[int, int], int] = {}
-        for number, connection in self._connections.items():
-            for side, packets in connection.waiting():
-                since.setdefault((number, side), int(packets[TS_NS, 0]))
-        return since
+        return self._waiting
 
     def facts(self, number: int) -> TlsFacts | None:
         """The facts of a connection's hellos; None if it is not TLS."""
@@ -442,6 +455,8 @@ class Opener:
         """Drop connections that ended."""
         for number in numbers.tolist():
             connection = self._connections.pop(number, None)
+            self._watched.pop(number, None)
+            self._forget_waiting(number)
             self._held_bytes -= 0 if connection is None else connection.held_bytes
 
     def _find(self, chunks: StreamChunks) -> None:
@@ -463,11 +478,12 @@ class Opener:
                 continue
             # With a PROXY header that side alone begins in clear.
             begun = [is_first and (at == 0 or side != index) for index in (0, 1)]
-            self._connections[number] = _Connection(number, self.keys, begun)
+            self._connections[number] = self._watched[number] = _Connection(number, self.keys, begun)
         if self.keys is not None and self.keys.has_traffic:
             for number in np.unique(chunks.flow[~chunks.start_known & (chunks.offset == 0)]).tolist():
                 if number not in self._connections:
                     self._connections[number] = connection = _Connection(number, self.keys, (True, True))
+                    self._watched[number] = connection
                     connection.session.is_late = True
 
     def _has_secrets(self, random: bytes) -> bool:

@@ -11,6 +11,7 @@ must not conclude from it where a message ends.
 """
 
 import re
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -40,8 +41,8 @@ MAX_TRIAL_BYTES = 16 << 20
 """Bytes of records that are decrypted on trial after a gap; what a longer gap holds may not be found again."""
 MAX_BAD_RECORDS = 16
 """Records in a row that do not open; after them the side is given up."""
-MAX_PLACES = 1 << 12
-"""Records whose place in both streams is remembered."""
+MAX_PLACES = 1 << 11
+"""Records of earlier windows whose place in both streams is remembered."""
 MAXPROXY_BYTES = 4 << 10
 """Bytes of a first packet that are searched for a hello after a PROXY header."""
 _INFINITE = 1 << 62
@@ -138,8 +139,7 @@ class TlsSide:
         self._why_lost = ""
         self._is_stopped = False
         self._bad_count = 0
-        self._ends: list[int] = []
-        self._plain_ends: list[int] = []
+        self._ends, self._plain_ends = array("q"), array("q")
         self._gaps: list[tuple[int, int]] = []
 
     def __getstate__(self) -> dict[str, object]:
@@ -224,6 +224,7 @@ class TlsSide:
         self._data = memoryview(bytes(self._data[self.at - self._base :]))
         self._base = self.at
         self._queue = deque(chunk.copied() for chunk in self._queue)
+        del self._ends[:-MAX_PLACES], self._plain_ends[:-MAX_PLACES]
         if self.packets:
             packets = np.concatenate(self.packets, axis=1)
             self.packets = [packets[:, packets[0] + packets[1] > kept_from]] if kept_from < self.end else []
@@ -514,7 +515,7 @@ class TlsSide:
         self.overhead_bytes += sum(lost.length for lost in self.lost if lost.offset >= since)
         self.lost = [lost for lost in self.lost if lost.offset < since]
         self.plain_at = since
-        self._plain_ends = [min(plain_end, since) for plain_end in self._plain_ends]
+        self._plain_ends = array("q", (min(plain_end, since) for plain_end in self._plain_ends))
         self._gaps = [(at, min(plain_at, since)) for at, plain_at in self._gaps]
         self.records.estimated.discard(since)
 
@@ -549,8 +550,6 @@ class TlsSide:
     def _note_place(self) -> None:
         self._ends.append(self.at)
         self._plain_ends.append(self.plain_at)
-        if len(self._ends) > 2 * MAX_PLACES:
-            del self._ends[:-MAX_PLACES], self._plain_ends[:-MAX_PLACES]
 
     def _pass_plain(self) -> None:
         """Pass bytes before TLS begins, packet by packet."""
