@@ -1,7 +1,7 @@
 """`session = MqSession()
 sniff(iface="lo", session=MqSession)` beside `show -i lo`, on the same traffic.
 
-    python tests/bench/sniff.py [--rounds 10] [--each-ms 10]
+    python tests/bench/sniff.py [--rounds 10] [--each-ms 10] [--first N]
 
 The dialogues of sample captures of each protocol are said over sockets on loopback, while both listen; connections stay
 open for OPEN_S after their last message. Printed: the messages that only one gave, how much later than ``show`` the
@@ -139,8 +139,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rounds", type=int, default=10)
     options.add_argument("--each-ms", type=float, default=10.0)
+    options.add_argument("--first", type=int, metavar="N", help="only so many messages of each dialogue")
     asked = options.parse_args()
-    talks = [talk for name in CAPTURES for talk in dialogues(PCAPS / f"{name}.pcap")]
+    talks = [(port, said[: asked.first]) for name in CAPTURES for port, said in dialogues(PCAPS / f"{name}.pcap")]
     bpf = " or ".join(f"tcp port {port}" for port in sorted({port for port, _ in talks}))
     idle = [cpu_s for _, cpu_s in listen(bpf, talks, 0, 0)]
     (show, show_s), (session, session_s) = listen(bpf, talks, asked.rounds, asked.each_ms / 1000)
