@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from degraded_captures import OTHER_WAYS, WAYS, measured
+from degraded_captures import HEAVY_WAYS, OTHER_WAYS, WAYS, measured
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--ways", nargs="+", choices=[*WAYS, *OTHER_WAYS], default=WAYS)
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS, *HEAVY_WAYS, *OTHER_WAYS], default=[*WAYS, *HEAVY_WAYS])
     options = parser.parse_args()
     paths = [p for c in options.captures for p in (sorted(c.glob("**/*.pcap")) if c.is_dir() else [c])]
     total = Counter[tuple[str, str, str]]()

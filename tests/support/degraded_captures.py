@@ -6,6 +6,7 @@ compared with those of the whole one, as far as both messages of a pair are stil
 late        the capture begins at a random packet
 window      it also ends at a random packet
 lost N%     packets are missing at random
+burst N%    as many packets are missing, 10 to 200 in a row
 no SYN      the first SYN or the first SYN-ACK of each connection is missing
 early       packets of one direction are stamped 3 ms early, in order of time; by turns the clients' and the servers'
 one side    packets of one direction are missing, by turns the clients' and the servers'
@@ -27,6 +28,7 @@ from mqpcap.capture import captures
 from mqpcap.pipeline import Options
 
 WAYS = ("late", "window", "lost 1%", "lost 5%", "no SYN", "early")
+HEAVY_WAYS = ("lost 10%", "burst 5%", "burst 20%")
 OTHER_WAYS = ("lost 0.1%", "one side", "swapped")
 KEYS = ["connection_id", "direction", "stream_offset", "first_packet", "last_packet"]
 LINK_HEADERS = {0: 4, 1: 14, 101: 0, 113: 16}
@@ -101,6 +103,8 @@ def degraded(way: str, whole: Sequence[Packet], chance: random.Random, turn: int
     if way.startswith("lost"):
         share = float(way[5:-1]) / 100
         return [p for p in whole if chance.random() >= share]
+    if way.startswith("burst"):
+        return bursts(whole, float(way[6:-1]) / 100, chance)
     if way == "no SYN":
         flags = 2 if turn % 2 else 18
         return [p for p in whole if p.flags & 18 != flags]
@@ -114,6 +118,17 @@ def degraded(way: str, whole: Sequence[Packet], chance: random.Random, turn: int
         return kept
     shifted = [replace(p, ts_ns=p.ts_ns - EARLY_NS * ((p.ports[0] in servers) == bool(turn % 2))) for p in whole]
     return sorted(shifted, key=lambda p: p.ts_ns)
+
+
+def bursts(whole: Sequence[Packet], share: float, chance: random.Random) -> list[Packet]:
+    """The packets without runs of 10 to 200, which are a share of all; a short capture loses shorter runs."""
+    kept, at, longest = list[Packet](), 0, max(min(200, len(whole) // 5), 1)
+    while at < len(whole):
+        lost = chance.randrange(min(10, longest), longest + 1)
+        left = max(round(chance.expovariate(share / (lost * (1 - share)))), 1)
+        kept += whole[at : at + left]
+        at += left + lost
+    return kept
 
 
 def measured(
