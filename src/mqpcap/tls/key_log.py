@@ -5,6 +5,7 @@ may grow while a capture is read. The secrets are never printed, and never pickl
 """
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from mqpcap.errors import CaptureError
@@ -37,8 +38,8 @@ class KeyLog:
 
     def __init__(self, path: str | None = None, grows: bool = False) -> None:
         self.path, self.grows = path, grows
-        self.resumable: dict[bytes, bytes] = {}
-        self._sessions: dict[bytes, Secrets] = {}
+        self.resumable: OrderedDict[bytes, bytes] = OrderedDict()
+        self._sessions: OrderedDict[bytes, Secrets] = OrderedDict()  # a dict looks for its first key
         self.late_trials = MAX_ALL_LATE_TRIALS
         self._has_traffic = False
         self._read_bytes = 0
@@ -118,7 +119,7 @@ class KeyLog:
                 secrets = sessions[random] = {}
                 if len(sessions) > MAX_SESSIONS:
                     self.forgotten_count += 1
-                    del sessions[next(iter(sessions))]
+                    sessions.popitem(last=False)
             secrets[label] = secret
             self._has_traffic |= label == TRAFFIC[0]
 
@@ -135,7 +136,7 @@ class KeyLog:
         """Note that clients may resume the session with a client random by a session id or the hash of a ticket."""
         self.resumable[name] = random
         if len(self.resumable) > MAX_RESUMABLE:
-            del self.resumable[next(iter(self.resumable))]
+            self.resumable.popitem(last=False)
 
 
 def _opened(path: str | None, grows: bool) -> KeyLog:
