@@ -47,7 +47,7 @@ _LIMIT_NOTES = {
     "tls_no_key": "{} TLS connections have no secrets in the key log",
     "tls_wrong_keys": "the secrets of {} TLS connections do not open them",
     "tls_no_room": "{} TLS connections were not opened to save memory",
-    "tls_no_library": "{} blocks of TLS secrets in the capture are not used: pip install 'mqpcap[tls]'",
+    "tls_no_library": "{} blocks of TLS secrets in the capture are not used: pip install '.[tls]'",
     "tls_cipher": "{} TLS connections have a cipher that is not opened",
     "tls_forgotten": "the secrets of {} sessions in the key log were forgotten to make room",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",

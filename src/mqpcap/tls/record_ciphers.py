@@ -41,7 +41,7 @@ def require_library() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise CaptureError("a key log needs the library cryptography: pip install 'mqpcap[tls]'") from None
+        raise CaptureError("a key log needs the library cryptography: pip install '.[tls]'") from None
 
 
 def _aead(suite: Suite, key: bytes) -> tuple[Callable[[bytes, Any, Any], bytes], type[Exception]]:
