@@ -96,7 +96,7 @@ def test_call_is_the_command(tmp_path: Path) -> None:
     assert contents == mqpcap.lake(tmp_path / "lake")
     assert contents.recordings[0].file_count == 2
     assert mqpcap.export([], append=tmp_path / "lake", remove=[str(paths[0])]).recordings == ()
-    with pytest.raises(TypeError, match="either out or append"):
+    with pytest.raises(mqpcap.QueryError, match="name either --out DIR or --append DIR"):
         mqpcap.export(paths)  # type: ignore[call-overload]
 
 
