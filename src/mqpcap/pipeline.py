@@ -468,21 +468,27 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
     """The windows, in order; small windows of several files are joined, up to MAX_JOINED_BYTES."""
     small: list[tuple[Window, Segments]] = []
     size_bytes = 0
-    for window, segments in windows:
-        is_small = window.size_bytes < MAX_JOINED_BYTES and segments.buffer is window.buffer
-        is_next_file = not small or window.file != small[-1][0].file
-        if small and not (is_small and is_next_file and size_bytes + window.size_bytes <= MAX_JOINED_BYTES):
-            yield _one_window(small)
-            small, size_bytes = [], 0
-        if is_small:
-            # Its buffer has room for a large window; only the used bytes are kept.
-            used = window.buffer[: int((window.offset + window.caplen).max())].copy()
-            small.append((replace(window, buffer=used), replace(segments, buffer=used)))
-            size_bytes += window.size_bytes
-        else:
-            yield window, segments
+    failure: CaptureError | None = None
+    try:
+        for window, segments in windows:
+            is_small = window.size_bytes < MAX_JOINED_BYTES and segments.buffer is window.buffer
+            is_next_file = not small or window.file != small[-1][0].file
+            if small and not (is_small and is_next_file and size_bytes + window.size_bytes <= MAX_JOINED_BYTES):
+                yield _one_window(small)
+                small, size_bytes = [], 0
+            if is_small:
+                # Its buffer has room for a large window; only the used bytes are kept.
+                used = window.buffer[: int((window.offset + window.caplen).max())].copy()
+                small.append((replace(window, buffer=used), replace(segments, buffer=used)))
+                size_bytes += window.size_bytes
+            else:
+                yield window, segments
+    except CaptureError as error:
+        failure = error  # of the next file; the windows before it count
     if small:
         yield _one_window(small)
+    if failure is not None:
+        raise failure
 
 
 def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segments]:
@@ -498,6 +504,7 @@ def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segme
     offset = [window.offset + base for base, (window, _) in zip(starts, parts, strict=True)]
     names = "caplen", "wirelen", "ts_ns", "link_type", "packet_number"
     columns: dict[str, Any] = {name: np.concatenate([getattr(window, name) for window, _ in parts]) for name in names}
+    columns["secrets"] = tuple(lines for window, _ in parts for lines in window.secrets)
     window = replace(parts[-1][0], buffer=buffer, offset=np.concatenate(offset), **columns)
     return window, replace(Segments.joined(moved), buffer=buffer, counts=dict(counts))
 

@@ -2,7 +2,7 @@
 
 from message_rows import capture_of
 
-from mqpcap.listing.explained_messages import PacketName, StreamPlace, explain_bytes, explain_captured
+from mqpcap.listing.explained_messages import GivenBytes, PacketName, StreamPlace, explain_bytes, explain_captured
 from mqpcap.protocols import protocols
 from mqpcap.reading import Choices, Outcome
 
@@ -29,7 +29,7 @@ def test_a_secret_shows_only_if_it_is_asked_for() -> None:
     (auth,), _ = explain_captured([capture_of("blipmq/qos1")], PacketName(8), Outcome(Choices()), lambda count: None)
     digits = []
     for choices in (Choices(), Choices(show_secrets=True)):
-        message = explain_bytes(protocols()["blipmq"], auth.result.data, "c2s", None, choices)
+        message = explain_bytes(GivenBytes(auth.result.data, protocols()["blipmq"], "c2s", None), choices)
         assert message.result.best is not None
         (key,) = [item for item in message.result.best.items if item.secret]
         digits.append(message.shown(key)[1])
