@@ -44,7 +44,7 @@ def at_scale() -> list[str]:
     by_op = [
         ("flymq", op, len(us), len(us), 0, 0, 0, 0, 0, 0, errors[op],
          *(round(float(np.percentile(us, share)), 6) for share in (50, 95, 99, 99.9)), float(max(us)))
-        for op, us in sorted(latencies.items(), key=lambda x: x[0] or "")
+        for op, us in sorted(latencies.items(), key=lambda x: (x[0] is None, x[0]))
     ]  # fmt: skip
     slow = [
         (a.op, a.fields.get("topic"), float(b.ts_us - a.ts_us), b.status, a.length, b.length, a.packet, b.packet)
