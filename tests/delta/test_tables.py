@@ -101,7 +101,10 @@ def test_symbolic_link_to_a_lake_is_asked_and_not_written(lake: Path, tmp_path: 
     assert (asked.exit_code, len(asked.stdout.splitlines())) == (0, 10)
     assert CliRunner().invoke(main, ["lake", str(link)]).exit_code == 0
     line = f"mqpcap: {link} is a symbolic link; name the directory it leads to\n"
-    assert (grown.exit_code, grown.stderr) == (1, line)
+    assert (grown.exit_code, grown.stderr.splitlines(keepends=True)[-1]) == (
+        1,
+        line,
+    )  # a note where nothing is compiled
 
 
 def test_run_that_does_not_count_is_undone(lake: Path) -> None:
