@@ -174,7 +174,8 @@ def test_extract_writes_the_file_of_the_command(tmp_path: Path) -> None:
     printed = run("extract", QOS1, "--op", "PING", "--out", tmp_path / "b.pcapng").stderr
 
     assert (tmp_path / "a.pcapng").read_bytes() == (tmp_path / "b.pcapng").read_bytes()
-    assert list(summary.lines("b")) == [line.replace(str(tmp_path / "b.pcapng"), "b") for line in printed.splitlines()]
+    said = list(summary.lines("b"))  # the command may say first that nothing is compiled
+    assert said == [line.replace(str(tmp_path / "b.pcapng"), "b") for line in printed.splitlines()[-len(said) :]]
     assert summary.message_count == len(objects(run("show", "-q", "--json", "--op", "PING", QOS1)))
     with pytest.raises(mqpcap.MqpcapError, match="replaces no file"):
         mqpcap.extract(QOS1, tmp_path / "a.pcapng")

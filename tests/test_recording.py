@@ -1,5 +1,6 @@
 """``mqpcap.read`` and ``mqpcap.open``: the tables in Python, and the way back to the packets."""
 
+import ast
 import copy
 import doctest
 import gzip
@@ -28,6 +29,7 @@ from scapy.utils import rdpcap
 import mqpcap
 from mqpcap import recording as recording_module
 from mqpcap.capture import captures
+from mqpcap.protocols import protocols
 from mqpcap.scapy.session import MqSession
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.tables.json_lines import with_exact_numbers
@@ -37,6 +39,19 @@ CAPTURES = sorted((ROOT / "pcaps").glob("*/*.pcap"))
 QOS1 = str(ROOT / "pcaps/blipmq/qos1.pcap")
 PIPELINING = str(ROOT / "pcaps/flymq/pipelining.pcap")
 KEY = ("connection_id", "direction", "stream_offset")
+
+
+def test_editors_are_told_the_names_of_all_protocols() -> None:
+    """A type checker sees no ``__getattr__``: it knows only the names written for it."""
+    tree = ast.parse(Path(recording_module.__file__).with_suffix(".py").read_text(encoding="utf-8"))
+    written = [
+        field.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and node.orelse
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    ]
+    assert written == sorted(protocols())
 
 
 def texts(table: pa.Table) -> list[str]:

@@ -5,6 +5,7 @@ What cannot be read is said when everything else is done.
 
 import operator
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
-from mqpcap.wording import error_line, plural
+from mqpcap.wording import error_line, extra_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,7 @@ _LIMIT_NOTES = {
     "tls_no_key": "{} TLS connections have no secrets in the key log",
     "tls_wrong_keys": "the secrets of {} TLS connections do not open them",
     "tls_no_room": "{} TLS connections were not opened to save memory",
-    "tls_no_library": "{} blocks of TLS secrets in the capture are not used: pip install '.[tls]'",
+    "tls_no_library": f"{{}} blocks of TLS secrets in the capture are not used: {extra_line('tls')}",
     "tls_cipher": "{} TLS connections have a cipher that is not opened",
     "tls_forgotten": "the secrets of {} sessions in the key log were forgotten to make room",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
@@ -173,6 +174,18 @@ def checked_protocol(name: str) -> str:
     if name.lower() not in protocols():
         raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
     return name.lower()
+
+
+def decode_as_rule(rule: str) -> "DecodeAs":
+    """The rule of ``tcp.port==9092,flymq``. Raises ValueError for other texts, ports and protocols."""
+    from mqpcap.decode.detection import DecodeAs
+
+    match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
+    if match is None:
+        raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq")
+    if not 1 <= int(match[1]) <= 65535:
+        raise ValueError(f"{match[1]} is no TCP port")
+    return DecodeAs(int(match[1]), checked_protocol(match[2]))
 
 
 def _port(port: Any) -> int:

@@ -14,11 +14,10 @@ import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
 from mqpcap.errors import CaptureError, QueryError, one_line
-from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, checked_protocol
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, checked_protocol, decode_as_rule
 from mqpcap.wording import misuse_of
 
 if TYPE_CHECKING:
-    from mqpcap.decode.detection import DecodeAs
     from mqpcap.listing.explained_messages import PacketName
     from mqpcap.listing.field_lines import FieldLines
     from mqpcap.query import Query
@@ -52,18 +51,6 @@ def flattened(ctx: click.Context, param: click.Parameter, parts: Iterable[Iterab
 def comma_words(text: str) -> list[str]:
     """The words between commas."""
     return [word for part in text.split(",") if (word := part.strip())]
-
-
-def _decode_as(rule: str) -> "DecodeAs":
-    """``tcp.port==9092,flymq`` as frames takes it."""
-    from mqpcap.decode.detection import DecodeAs
-
-    match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
-    if match is None:
-        raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq")
-    if not 1 <= int(match[1]) <= 65535:
-        raise ValueError(f"{match[1]} is no TCP port")
-    return DecodeAs(int(match[1]), checked_protocol(match[2]))
 
 
 def _body_bytes(word: str) -> int | None:
@@ -170,7 +157,7 @@ def common(command: Callable[P, R]) -> Callable[..., R]:
 def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
     """The command with the common options but ``--bodies``, which a command that copies packets cannot honour."""
 
-    @click.option("-d", "--decode-as", "decode_as", type=Parsed(_decode_as), multiple=True, metavar="RULE",
+    @click.option("-d", "--decode-as", "decode_as", type=Parsed(decode_as_rule), multiple=True, metavar="RULE",
                   shell_complete=rules,
                   help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")

@@ -27,7 +27,7 @@ from mqpcap.cli.reading import finish, print_summary, reading
 from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Outcome
-from mqpcap.statistics.report_columns import Cells, with_files
+from mqpcap.statistics.report_columns import BY, Cells, with_files
 from mqpcap.wording import misuse_of, plural
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mqpcap.statistics.stats_question import StatsQuestion
 
 METRICS = ("count", "bytes", "errors", "latency", "p50", "p95", "p99", "max")
-BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 """Words that a shell completes."""
 BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has all columns"
 

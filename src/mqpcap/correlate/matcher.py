@@ -618,7 +618,7 @@ class RequestMatcher(TcpOrder):
         for index, r in taken.items():
             fixed[r.row] = index
         is_closed: cython.bint = orderly and habits.answers_all != "no"
-        span = SpanAlignment(self.certain, habits.all_count, self.tables.repeats_values, fixed)
+        span = SpanAlignment(self.certain, habits.all_count, fixed)
         for row, (index, margin) in span.likely(highest, lowest == highest or is_closed).items():
             if row not in a.likely and row not in fixed:
                 a.likely[row], margins[row] = (index, int(Evidence.LENGTH)), margin

@@ -10,7 +10,7 @@ likewise phantom replies. Costs of an alignment, in nats:
 | what | cost |
 |---|---|
 | k messages in a hole, e by the mean size around it | (k - e)^2 / 2V, at most 7; of equal sizes 25 if k is not e |
-| a reply at a captured request whose operation, id and repeated values agree | 0, else it is impossible |
+| a reply at a captured request whose operation and id agree | 0, else it is impossible |
 | a reply at a phantom, or before a late start | minus the logarithm of the share of such replies |
 | a request without a reply | 0.3, 0.7 if it is truncated; impossible if it must be answered |
 
@@ -55,6 +55,21 @@ _MAX_EXCESS = cython.declare(cython.double, MAX_EXCESS)
 _ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
 _ANY = cython.declare(cython.int, ANY_NUMBER)
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
+
+
+@cython.cfunc
+def _first_at_least(
+    values: cython.longlong[::1], low: cython.Py_ssize_t, high: cython.Py_ssize_t, least: cython.longlong
+) -> cython.Py_ssize_t:
+    """The index of the first value of at least ``least`` in an ascending range, ``high`` without one."""
+    middle: cython.Py_ssize_t
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @cython.cclass
@@ -109,7 +124,6 @@ class SpanAlignment:
 
     certain: Alignment
     all_count: cython.bint
-    repeats_values: cython.bint
     is_late: cython.bint
     groups: list
     indexes: list
@@ -132,8 +146,8 @@ class SpanAlignment:
     count: cython.Py_ssize_t
     group_count: cython.Py_ssize_t
 
-    def __init__(self, certain: Alignment, all_count: bool, repeats_values: bool, fixed: dict[int, int]) -> None:
-        self.certain, self.all_count, self.repeats_values, self.fixed = certain, all_count, repeats_values, fixed
+    def __init__(self, certain: Alignment, all_count: bool, fixed: dict[int, int]) -> None:
+        self.certain, self.all_count, self.fixed = certain, all_count, fixed
         self.is_late = False
 
     # -- requests, holes and replies ------------------------------------------------------------------------
@@ -231,8 +245,8 @@ class SpanAlignment:
 
     @cython.cfunc
     def _value(self, r: Reply) -> cython.longlong:
-        """The values that a reply repeats beside its operation."""
-        return r.payload_key if self.repeats_values else r.echo_key if self.certain.echoes else 0
+        """The value that a reply repeats beside its operation."""
+        return r.echo_key if self.certain.echoes else 0
 
     @cython.cfunc
     def _select(self, p: PlacedReply | None) -> cython.void:
@@ -260,10 +274,7 @@ class SpanAlignment:
         if self.is_hole[k]:
             return self.unseen
         q: Request = self.groups[k]
-        if q.is_unread:
-            return self.unseen
-        is_other: cython.bint = q.payload_key != r.payload_key and q.payload_key != 0 and r.payload_key != 0
-        return _IMPOSSIBLE if self.repeats_values and is_other else 0.0
+        return self.unseen if q.is_unread else 0.0
 
     @cython.cfunc
     def _early_cost(self) -> cython.double:
@@ -283,15 +294,7 @@ class SpanAlignment:
     @cython.cfunc
     def _group_at(self, place: cython.longlong) -> cython.Py_ssize_t:
         """The group of a place."""
-        low: cython.Py_ssize_t = 0
-        high: cython.Py_ssize_t = self.group_count
-        while low < high:
-            middle: cython.Py_ssize_t = (low + high) // 2
-            if self.first_place[middle + 1] <= place:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return _first_at_least(self.first_place, 1, self.group_count + 1, place + 1) - 1
 
     @cython.cfunc
     def _put(self, count: cython.Py_ssize_t) -> cython.bint:
@@ -458,16 +461,9 @@ class SpanAlignment:
     @cython.cfunc
     def _rest_at(self, index: cython.Py_ssize_t, place: cython.longlong) -> cython.double:
         """Cost from a place of a list to the end."""
-        low: cython.Py_ssize_t = self.start[index]
         end: cython.Py_ssize_t = self._end(index)
-        high: cython.Py_ssize_t = end
-        while low < high:
-            middle: cython.Py_ssize_t = (low + high) // 2
-            if self.places[middle] < place:
-                low = middle + 1
-            else:
-                high = middle
-        return self.tail_costs[low] if low < end and self.places[low] == place else _IMPOSSIBLE
+        i: cython.Py_ssize_t = _first_at_least(self.places, self.start[index], end, place)
+        return self.tail_costs[i] if i < end and self.places[i] == place else _IMPOSSIBLE
 
     @cython.cfunc
     def _leave_unanswered(self, index: cython.Py_ssize_t) -> cython.void:

@@ -139,7 +139,6 @@ class RequestTables(NamedTuple):
     missing.
     ``contradicting``: codes of server messages that only come in other states.
     ``id_replies``: the bits of replies whose echo key is an id of the client, never a number of the server.
-    ``repeats_values``: whether payload keys are values that a reply repeats from its request.
     ``habits``: properties of the server.
     ``early``: codes of requests that may be answered before their last byte arrived.
     """
@@ -162,7 +161,6 @@ class RequestTables(NamedTuple):
     confirming: frozenset[int] = frozenset()
     contradicting: frozenset[int] = frozenset()
     id_replies: int = -1
-    repeats_values: bool = False
     habits: ServerHabits = ServerHabits()
     early: frozenset[int] = frozenset()
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, QueryError
 from mqpcap.options import Options
-from mqpcap.protocols import protocols
 from mqpcap.query.values import integer
-from mqpcap.reading import SMALLEST_MEMORY_BYTES
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, decode_as_rule
 from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tls import KeyLog
@@ -21,7 +20,6 @@ OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory",
 OPTION_NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
 """Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
-_DECODE_AS = re.compile(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +103,7 @@ def _size_bytes(word: str) -> int:
 
 
 def _decode_as(rules: str) -> tuple[DecodeAs, ...]:
-    rules_read = []
-    for rule in filter(None, (part.strip() for part in rules.split(";"))):
-        match = _DECODE_AS.fullmatch(rule)
-        if match is None or match[2].lower() not in protocols():
-            raise CaptureError(f"{rule!r} is not a rule like tcp.port==9092,flymq")
-        if not 1 <= int(match[1]) <= 65535:
-            raise CaptureError(f"{match[1]} is no TCP port")
-        rules_read.append(DecodeAs(int(match[1]), match[2].lower()))
-    return tuple(rules_read)
+    try:
+        return tuple(map(decode_as_rule, filter(None, (part.strip() for part in rules.split(";")))))
+    except ValueError as error:
+        raise CaptureError(str(error)) from None

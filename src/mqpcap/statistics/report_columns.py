@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MAX_CELL = 120
 """Characters of a value that are shown as text; JSON and CSV have all."""
 Cells = Mapping[str, object]
+BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
+"""Words to group by, in any case; other names are those of filters."""
 KEY_ENDS = ("capture", "capture_file", "connection_id", "_offset", "_last_packet", "request_ts_ns", "reply_ts_ns")
 """Ends of the names of columns that identify a row for programs, or say less than a column beside them."""
 

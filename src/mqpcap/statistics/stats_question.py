@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from mqpcap.errors import MisuseError
 from mqpcap.query.filter_columns import column
 from mqpcap.query.values import duration_ns
+from mqpcap.statistics.report_columns import BY
 from mqpcap.statistics.reports import StatsReport, metric_names, stats_report
 from mqpcap.wording import misuse_of
 
-BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 TALKERS_BY = (("host",), ("port",))
 """Other groups of ``--talkers``."""
 MAX_NAMES = 4

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from mqpcap.errors import CaptureError
 from mqpcap.tls.suites import Suite
+from mqpcap.wording import extra_line
 
 HEADER_BYTES = 5
 BLOCK_BYTES = 16
@@ -41,7 +42,7 @@ def require_library() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise CaptureError("a key log needs the library cryptography: pip install '.[tls]'") from None
+        raise CaptureError(f"a key log needs the library cryptography: {extra_line('tls')}") from None
 
 
 def _aead(suite: Suite, key: bytes) -> tuple[Callable[[bytes, Any, Any], bytes], type[Exception]]:

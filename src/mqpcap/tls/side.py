@@ -43,7 +43,7 @@ MAX_BAD_RECORDS = 16
 """Records in a row that do not open; after them the side is given up."""
 MAX_PLACES = 1 << 11
 """Records of earlier windows whose place in both streams is remembered."""
-MAXPROXY_BYTES = 4 << 10
+MAX_PROXY_BYTES = 4 << 10
 """Bytes of a first packet that are searched for a hello after a PROXY header."""
 _INFINITE = 1 << 62
 _HEADER = re.compile(rb"[\x14-\x17]\x03[\0-\x04][\0-\x48][\0-\xff]", re.DOTALL)
@@ -596,7 +596,7 @@ class TlsSide:
 def hello_at(data: memoryview) -> int:
     """The place of a ClientHello or ServerHello: the first byte, or after a PROXY header. -1 without a hello."""
     if len(data) > HEADER_BYTES and data[0] in PROXY_BYTES:
-        match = _HELLO.search(bytes(data[:MAXPROXY_BYTES]))
+        match = _HELLO.search(bytes(data[:MAX_PROXY_BYTES]))
         return match.start() if match is not None else -1
     return 0 if len(data) > HEADER_BYTES and _HELLO.match(bytes(data[: HEADER_BYTES + 1])) else -1
 
