@@ -90,6 +90,12 @@ _UDP = cython.declare(cython.longlong, wrappings.UDP)
 _UDP_PORT = cython.declare(cython.longlong, wrappings.UDP_PORT)
 _LLC_KIND = cython.declare(cython.longlong, wrappings.LLC)
 _SUBFRAME = cython.declare(cython.longlong, wrappings.SUBFRAME)
+_ANY_UDP = cython.declare(cython.longlong, wrappings.ANY_UDP)
+_WHOLE_IP = cython.declare(cython.longlong, wrappings.WHOLE_IP)
+_ESP = cython.declare(cython.longlong, wrappings.IP_PROTOCOL + 50)
+_ESP_CONTENT = cython.declare(cython.longlong, wrappings.ESP_CONTENT)
+_TUNNEL_GUESS = cython.declare(cython.longlong, wrappings.TUNNEL_GUESS)
+_TUNNEL_HINT = cython.declare(cython.longlong, wrappings.TUNNEL_HINT)
 _SUBFRAME_LINK = cython.declare(cython.longlong, wrappings.LINK_TYPE + wrappings.SUBFRAMES_LINK_TYPE)
 _IPV6_FRAGMENT = cython.declare(cython.longlong, wrappings.IPV6_FRAGMENT)
 _PPP_PROTOCOL = cython.declare(cython.longlong, wrappings.PPP_PROTOCOL)
@@ -256,7 +262,6 @@ class _Walk:
         """Walk from `position` to the TCP payload; the index of a word in COUNTS."""
         _header: cython.int
         result: cython.int = 0
-        port: cython.longlong
         self.rule = 0
         self.rest = 0
         self.kind = _LINK_TYPE + (link_type & 0xFFFF)
@@ -270,20 +275,103 @@ class _Walk:
             elif self.kind == _IPV6_FRAGMENT:
                 result = self._fragment_header()
             elif self.kind == _UDP:
-                result = self._short(8)
-                if result == 0:
-                    port = self._u16(self.position + 2)
-                    if self.index[_UDP_PORT + port] == 0:
-                        port = self._u16(self.position)
-                    if self.index[_UDP_PORT + port] == 0:
-                        return _NOT_TCP
-                    self.kind = _UDP_PORT + port
-                    self.position += 8
+                result = self._udp()
+            elif self.kind == _WHOLE_IP:
+                result = self._whole_ip()
+            elif self.kind == _ESP_CONTENT:
+                result = self._esp_content()
             else:
                 result = self._wrapping()
             if result != 0:
                 return result
         return _TOO_DEEP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _udp(self) -> cython.int:
+        """Pass over a UDP header; the kind of its payload is the port that has a row."""
+        result: cython.int = self._short(8)
+        if result != 0:
+            return result
+        self.dport = self._u16(self.position + 2)
+        self.kind = _UDP_PORT + self.dport
+        if self.index[self.kind] == 0:
+            self.kind = _UDP_PORT + self._u16(self.position)
+        if self.index[self.kind] == 0:
+            self.kind = _ANY_UDP
+        self.position += 8
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _inner_end(self) -> cython.Py_ssize_t:
+        """The end of the IP packet at the position by its length field; 0 without a packet or a right checksum."""
+        p: cython.Py_ssize_t = self.position
+        head: cython.Py_ssize_t
+        if self._short(40) != 0:
+            return 0
+        if self.buf[p] >> 4 == 4:
+            head = (self.buf[p] & 15) * 4
+            if head < 20 or self._short(head) != 0 or self._word_sum(p, p + head) != 0:
+                return 0
+            return p + self._u16(p + 2)
+        # IPv6 has no checksum, so its next header must be TCP or IP.
+        if self.buf[p] >> 4 == 6 and (self.buf[p + 6] == 6 or self.buf[p + 6] == 4 or self.buf[p + 6] == 41):
+            return p + 40 + self._u16(p + 4)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _whole_ip(self) -> cython.int:
+        """IP that no number announces: it must fill the UDP packet exactly."""
+        is_whole: cython.bint = self._inner_end() == self.wire_end
+        self.kind = _IP if is_whole else _UDP
+        return 0 if is_whole else _NOT_TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _esp_content(self) -> cython.int:
+        """IP or TCP that ESP does not encrypt, as its trailer shows: 1, 2, ..., their number, and the protocol.
+
+        RFC 4303. The length of the integrity value after the trailer is agreed on elsewhere. IP has a length
+        field that shows it. For TCP all usual lengths are tried, and the checksum must be right.
+        """
+        trailer: cython.Py_ssize_t = self._inner_end()
+        integrity: cython.Py_ssize_t
+        captured_end: cython.Py_ssize_t = self.end
+        self.kind = _ESP
+        if trailer != 0:
+            if self._trailer_protocol(trailer) == 4 or self._trailer_protocol(trailer) == 41:
+                self.kind = _IP
+                return 0
+        if captured_end == self.wire_end:
+            for integrity in range(0, 33, 4):
+                trailer = captured_end - integrity - 2
+                if trailer - self.position < 20:
+                    break
+                trailer -= self.buf[trailer]
+                if trailer - self.position >= 20 and self._trailer_protocol(trailer) == 6:
+                    self.end = trailer
+                    if self._compare_checksum(self.position) == 1:
+                        self.wire_end = trailer
+                        self.kind = _TCP_KIND
+                        return 0
+                    self.end = captured_end
+        return _NOT_TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _trailer_protocol(self, p: cython.Py_ssize_t) -> cython.int:
+        """The protocol that a trailer of ESP at p names; 0 if there is none."""
+        pad: cython.Py_ssize_t = 0
+        while p + pad < self.end and pad < 255 and self.buf[p + pad] == pad + 1:
+            pad += 1
+        return self.buf[p + pad + 1] if p + pad + 1 < self.end and self.buf[p + pad] == pad else 0
 
     @cython.cfunc
     @cython.nogil
@@ -294,7 +382,8 @@ class _Walk:
         size: cython.longlong
         value: cython.longlong
         result: cython.int = 0
-        is_udp: cython.bint = self.kind >= _UDP_PORT and self.kind < _UDP_PORT + 65536
+        is_guess: cython.bint = self.kind == _ANY_UDP or self.kind == _TUNNEL_GUESS
+        is_udp: cython.bint = is_guess or (self.kind >= _UDP_PORT and self.kind < _UDP_PORT + 65536)
         if is_udp:
             self.kind = _UDP
         if rule == 0:
@@ -328,12 +417,13 @@ class _Walk:
             result = self._short(size)
         if result != 0:
             # A datagram that is too short for the tunnel of its port belongs to another protocol.
-            return _NOT_TCP if is_udp and result == _BAD else result
+            return _NOT_TCP if is_guess or (is_udp and result == _BAD) else result
         self.kind = self.rules[rule, 12]
         if self.rules[rule, 11] != 0:
             value = self.rules[rule, 10] if self.rules[rule, 10] >= 0 else size + self.rules[rule, 10]
             self.kind += self._field(self.position + value, self.rules[rule, 11])
-        self.rule = rule
+        if self.kind != _WHOLE_IP and self.kind != _TUNNEL_GUESS:
+            self.rule = rule
         self.position += size
         return 0
 
@@ -372,6 +462,9 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _unread(self) -> cython.int:
         """Under which word a packet counts whose kind has no row."""
+        if self.kind == _TUNNEL_HINT:
+            self.kind = _UDP_PORT + self.dport
+            return _NOT_TCP
         if self.kind >= _LINK_TYPE and self.kind < _FAMILY:
             return _UNKNOWN_LINK
         if self.kind >= _IP_PROTOCOL and self.kind < _PPP_PROTOCOL:

@@ -8,8 +8,8 @@ protocols, UDP ports, ...), its lower 16 bits the number on the wire. A row with
 of its kinds; rows with conditions are tried in the order of the table.
 
 Sources: IEEE 802.1Q, 802.1AE, 802.1BR, 802.3, 802.11; RFC 1332, 1661, 2003, 2516, 2637, 2661, 2784, 2890, 3032, 3378,
-4302, 4380, 4385, 4448, 5415, 6325, 7348, 7510, 8200, 8300, 8926, 9300; 3GPP TS 29.281; draft-foschiano-erspan;
-draft-ietf-nvo3-vxlan-gpe; tcpdump.org/linktypes.html.
+3931, 3948, 4302, 4303, 4380, 4385, 4448, 5415, 6325, 7348, 7510, 8086, 8200, 8300, 8926, 9300; 3GPP TS 29.281;
+draft-foschiano-erspan; draft-ietf-intarea-gue; draft-ietf-nvo3-vxlan-gpe; tcpdump.org/linktypes.html; wireguard.com.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,15 @@ NAMESPACE_COUNT = 9
 IP, LLC, MPLS, MPLS_PAYLOAD, PPP, PPP_NUMBER, WLAN, WLAN_SWAPPED, CAPWAP_WLAN, TEREDO, NFLOG_FIELD, TZSP_FIELD = (
     STATE + number for number in range(1, 13)
 )
-WLAN_QOS, WLAN_QOS_4, SUBFRAME = (STATE + number for number in range(13, 16))
+WLAN_QOS, WLAN_QOS_4, SUBFRAME, L2TPV3, ESP_CONTENT, TUNNEL_HINT = (STATE + number for number in range(13, 19))
+WHOLE_IP, TUNNEL_GUESS = STATE + 64, STATE + 65
+"""Guesses. A packet that does not fit counts as if there had been none."""
 SUBFRAMES_LINK_TYPE = 0xFFFF
 """Link type, of no file, of one subframe of an aggregated frame."""
-ENCRYPTED, PIECES, WLAN_MANAGEMENT, WLAN_CONTROL, WLAN_EMPTY = (STATE + number for number in range(101, 106))
+ENCRYPTED, PIECES, WLAN_MANAGEMENT, WLAN_CONTROL, WLAN_EMPTY, IKE = (STATE + number for number in range(101, 107))
 IPV4, IPV6, BRIDGED = ETHERNET_TYPE + 0x0800, ETHERNET_TYPE + 0x86DD, ETHERNET_TYPE + 0x6558
+ANY_UDP = UDP_PORT + 0
+"""The payload of a UDP packet whose ports have no row."""
 TCP, UDP, IPV6_FRAGMENT = IP_PROTOCOL + 6, IP_PROTOCOL + 17, IP_PROTOCOL + 44
 
 
@@ -85,11 +89,11 @@ def _ethernet_type(offset: int) -> Field:
     return Field(offset, 2, ETHERNET_TYPE)
 
 
-def _pseudowires() -> Iterable[Wrapping]:
-    """Ethernet in MPLS, with and without a control word, recognised by the position of the Ethernet type."""
-    for head in (4, 0):
+def _pseudowires(name: str, kinds: tuple[int, ...], *heads: int, next_kind: int = BRIDGED) -> Iterable[Wrapping]:
+    """Ethernet after a header of unknown length, which the position of the Ethernet type shows."""
+    for head in heads:
         for number in (0x0800, 0x86DD, 0x8100, 0x88A8, 0x8847, 0x8864):
-            yield Wrapping("MPLS", (MPLS_PAYLOAD,), head, BRIDGED, (head + 10, 0xFFFF, number))
+            yield Wrapping(name, kinds, head, next_kind, (head + 10, 0xFFFF, number))
 
 
 def _l2tp_with_offset() -> Iterable[Wrapping]:
@@ -108,7 +112,8 @@ _MPLS = (
 _PPP = (PPP, *_kinds(LINK_TYPE, 9), *_kinds(ETHERNET_TYPE, 0x880B))
 _WLAN, _LLC = (WLAN, *_kinds(LINK_TYPE, 105)), (LLC, *_kinds(ETHERNET_TYPE, range(1501)))
 _TEREDO = (TEREDO, *_kinds(UDP_PORT, 3544))
-_L2TP, _GRE, _GTP = _kinds(UDP_PORT, 1701), _kinds(IP_PROTOCOL, 47), _kinds(UDP_PORT, 2152)
+_L2TP, _GTP = _kinds(UDP_PORT, 1701), _kinds(UDP_PORT, 2152)
+_GRE = (*_kinds(IP_PROTOCOL, 47), *_kinds(UDP_PORT, 4754))
 _CAPWAP, _ERSPAN_3, _PPPOE = _kinds(UDP_PORT, 5247), _kinds(ETHERNET_TYPE, 0x22EB), _kinds(ETHERNET_TYPE, 0x8864)
 _WLAN_DATA = (0x80000000, 2), (0x00030000, 6), (0x80800000, 4)  # QoS; a fourth address; both with HT control
 
@@ -137,7 +142,7 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("MPLS", _MPLS, 4, MPLS_PAYLOAD),
     Wrapping("MPLS", (MPLS_PAYLOAD,), 0, IP, (0, 0xF0000000, 0x40000000)),
     Wrapping("MPLS", (MPLS_PAYLOAD,), 0, IP, (0, 0xF0000000, 0x60000000)),
-    *_pseudowires(),
+    *_pseudowires("MPLS", (MPLS_PAYLOAD,), 4, 0),  # with a control word, and without
     # PPP: address and control bytes may be left out, and so may the first byte of the protocol number
     Wrapping("PPPoE", (*_PPPOE, *_kinds(LINK_TYPE, 51)), 6, PPP_NUMBER, (0, 0x00FF0000, 0)),
     Wrapping("Cisco HDLC", _kinds(LINK_TYPE, 50), 4, _ethernet_type(2), (0, 0x7FFF0000, 0x0F000000)),
@@ -157,6 +162,9 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("IPv6 extension", _kinds(IP_PROTOCOL, 0, 43, 60, 135, 139, 140), 8, Field(0, 1, IP_PROTOCOL),
              length=Length(Field(1, 1), shift=3, plus=8)),
     Wrapping("AH", _kinds(IP_PROTOCOL, 51), 8, Field(0, 1, IP_PROTOCOL), length=Length(Field(1, 1), shift=2, plus=8)),
+    Wrapping("ESP", _kinds(IP_PROTOCOL, 50), 8, ESP_CONTENT),
+    # a session id, then a cookie of 0, 4 or 8 bytes and a sublayer of 0 or 4
+    *_pseudowires("L2TPv3", (*_kinds(IP_PROTOCOL, 115), L2TPV3), 8, 4, 12, 16),
     Wrapping("EtherIP", _kinds(IP_PROTOCOL, 97), 2, BRIDGED, (0, 0xF0000000, 0x30000000)),
     # GRE: ERSPAN I has no sequence number and no header of its own; EoIP and PPTP are version 1
     Wrapping("ERSPAN", _GRE, 4, BRIDGED, (0, 0x5007FFFF, 0x88BE), optional=((0x80000000, 4), (0x20000000, 4))),
@@ -186,6 +194,17 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     Wrapping("GTP-U", _kinds(GTP_EXTENSION, 0), 0, IP),
     *_l2tp_with_offset(),
     Wrapping("L2TP", _L2TP, 6, PPP, (0, 0x820F0000, 0x00020000), optional=((0x40000000, 2), (0x08000000, 4))),
+    Wrapping("L2TPv3", _L2TP, 4, L2TPV3, (0, 0x800F0000, 0x00030000)),
+    Wrapping("GUE", _kinds(UDP_PORT, 6080), 4, Field(1, 1, IP_PROTOCOL), (0, 0xE0000000, 0),
+             Length(Field(0, 1), 0x1F, 2, 4)),
+    Wrapping("GUE", _kinds(UDP_PORT, 6080), 0, IP, (0, 0xC0000000, 0x40000000)),
+    Wrapping("IKE", _kinds(UDP_PORT, 4500), 4, IKE, (0, 0xFFFFFFFF, 0)),
+    Wrapping("ESP", _kinds(UDP_PORT, 4500), 0, IP_PROTOCOL + 50),
+    Wrapping("FOU", (ANY_UDP,), 0, WHOLE_IP, (0, 0xF0000000, 0x40000000)),
+    Wrapping("FOU", (ANY_UDP,), 0, WHOLE_IP, (0, 0xF0000000, 0x60000000)),
+    Wrapping("WireGuard", (ANY_UDP,), 0, ENCRYPTED, (0, 0xFFFFFFFF, 0x04000000)),
+    Wrapping("VXLAN", (ANY_UDP,), 0, TUNNEL_GUESS, (0, 0xFFFFFFFF, 0x08000000)),
+    *_pseudowires("VXLAN", (TUNNEL_GUESS,), 8, next_kind=TUNNEL_HINT),
     Wrapping("Teredo", _TEREDO, 0, IP, (0, 0xF0000000, 0x60000000)),
     Wrapping("Teredo", _TEREDO, 8, TEREDO, (0, 0xFFFF0000, 0)),
     Wrapping("Teredo", _TEREDO, 13, TEREDO, (0, 0xFFFFFFFF, 0x00010000)),
@@ -262,7 +281,7 @@ FOREIGN: dict[int, str] = {
     LLC: "LLC", PPP_PROTOCOL + 0xC021: "PPP LCP", PPP_PROTOCOL + 0xC023: "PPP PAP", PPP_PROTOCOL + 0xC223: "PPP CHAP",
     PPP_PROTOCOL + 0x8021: "PPP IPCP", PPP_PROTOCOL + 0x8057: "PPP IPV6CP", PPP_PROTOCOL + 0x80FD: "PPP CCP",
     PPP_PROTOCOL + 0x8281: "PPP MPLSCP", PPP_PROTOCOL + 0xC025: "PPP LQR",
-    WLAN_MANAGEMENT: "802.11 management", WLAN_CONTROL: "802.11 control", WLAN_EMPTY: "empty 802.11",
+    WLAN_MANAGEMENT: "802.11 management", WLAN_CONTROL: "802.11 control", WLAN_EMPTY: "empty 802.11", IKE: "IKE",
 }  # fmt: skip
 
 # Packets that may carry TCP and are not read.
@@ -328,12 +347,14 @@ def kind_name(kind: int, rule: int = 0) -> str:
     ('IPComp', 'Ethernet type 0x1234')
     """
     namespace, number = kind & ~0xFFFF, kind & 0xFFFF
+    wrapping = WRAPPINGS[rule - 1].name if rule else "Ethernet"
+    if namespace == UDP_PORT:
+        return f"{wrapping} on UDP port {number} (-d udp.port=={number},{wrapping.lower()} reads it)"
     name = FOREIGN.get(kind) or _UNREAD.get(kind)
     if name is None and namespace == LINK_TYPE and number in LINK_TYPES:
         name = f"link type {number} ({LINK_TYPES[number]})"
     if name is None:
         name = _NUMBERED.get(namespace, "unknown bytes").format(number)
-    wrapping = WRAPPINGS[rule - 1].name if rule else "Ethernet"
     return name if wrapping in _PLAIN or wrapping in name else f"{name} in {wrapping}"
 
 
@@ -402,7 +423,8 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     last_row: dict[int, int] = {}
     lines = [[0] * 21]
     for number, wrapping in enumerate(WRAPPINGS, 1):
-        reported = UDP if wrapping.kinds[0] & ~0xFFFF == UDP_PORT else wrapping.kinds[0]
+        is_udp = wrapping.kinds[0] & ~0xFFFF == UDP_PORT or TUNNEL_GUESS in wrapping.kinds
+        reported = UDP if is_udp else wrapping.kinds[0]
         lines.append([*_columns(wrapping), 0, reported])
         for kind in wrapping.kinds:
             if kind in last_row:
