@@ -27,11 +27,13 @@ def test_what_passes_a_bound_is_built_as_asked_and_not_read(kind: str) -> None:
     assert Raw in cls.read(bytes(cls(x=over)), "c2s")
 
 
-def test_a_length_that_is_computed_may_pass_its_bound() -> None:
+def test_a_length_that_is_computed_keeps_its_bound_and_one_that_is_set_may_pass_it() -> None:
     cls = message("computed", U8("n", at_most=2), Bytes("b", length="n"))
 
     assert bytes(cls(b=b"ab")) == b"\x02ab"
-    assert bytes(cls(b=b"abc")) == b"\x03abc"
+    assert bytes(cls(b=b"abc", n=3)) == b"\x03abc"
+    with pytest.raises(ValueError, match="n is 3, but goes from 0 to 2"):
+        bytes(cls(b=b"abc"))
 
 
 LIES: dict[str, tuple[wire.Kind, dict[str, object], str]] = {

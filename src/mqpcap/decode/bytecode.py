@@ -39,6 +39,8 @@ OP_SPAN = cython.declare(cython.const[cython.int], 3)
 OP_LIST = cython.declare(cython.const[cython.int], 4)
 OP_IF = cython.declare(cython.const[cython.int], 5)
 OP_NESTED = cython.declare(cython.const[cython.int], 6)
+OP_ABSENT = cython.declare(cython.const[cython.int], 7)  # register X is ABSENT, until a later op sets it
+OP_NEVER = cython.declare(cython.const[cython.int], 8)  # no bytes are right here
 
 # How an op learns a length or a count: word X, with Y as its parameter.
 BY_FIXED = cython.declare(cython.const[cython.int], 0)  # Y bytes
@@ -55,6 +57,10 @@ TRUTH = cython.declare(cython.const[cython.int], 4)  # exactly 1 is true
 FRAME_LENGTH = cython.declare(cython.const[cython.int], 8)  # less word Y: number of bytes after the header
 CHECKED = cython.declare(cython.const[cython.int], 16)  # const Z and Z + 1 bound the value
 
+VARIABLE = cython.declare(cython.const[cython.int], 128)  # up to X bytes with seven bits each
+ZIGZAG = cython.declare(cython.const[cython.int], 256)  # variable: 0, 1, 2, 3 are 0, -1, 1, -2
+SHORTEST = cython.declare(cython.const[cython.int], 512)  # variable: no more bytes than needed
+
 # Flags of spans.
 UTF8 = cython.declare(cython.const[cython.int], 32)  # must be valid UTF-8
 PRINTABLE = cython.declare(cython.const[cython.int], 64)  # no control character
@@ -64,7 +70,13 @@ IF_EQUALS = cython.declare(cython.const[cython.int], 0)
 IF_HAS = cython.declare(cython.const[cython.int], 1)
 IF_LEFT = cython.declare(cython.const[cython.int], 2)  # at least const Z bytes are left in the region
 IF_FOLLOWS = cython.declare(cython.const[cython.int], 3)  # the next Y bytes are the big-endian const Z
+IF_AMONG = cython.declare(cython.const[cython.int], 5)  # one of as many numbers as const Z says
 IF_TEXT = cython.declare(cython.const[cython.int], 4)  # registers Y, Y + 1 span the text const Z + 1.. of const Z bytes
+
+# Flags of OP_IF.
+UNLESS = cython.declare(cython.const[cython.int], 1)  # a field that is there must not pass the test
+# The register of a number or text that is absent: no test of it passes.
+ABSENT = cython.declare(cython.const[cython.longlong], -9223372036854775807)
 
 # Results of a run.
 COMPLETE = cython.declare(cython.const[cython.int], 0)
@@ -82,6 +94,7 @@ NOT_HERE = cython.declare(cython.const[cython.int], 0)
 FOUND = cython.declare(cython.const[cython.int], 1)
 UNDECIDED = cython.declare(cython.const[cython.int], 2)
 
+MAX_I64 = cython.declare(cython.const[cython.longlong], 9223372036854775807)
 GZIP_SMALLEST = cython.declare(cython.const[cython.int], 18)  # ten bytes of header, eight of trailer
 MAX_LIST_ITEMS = cython.declare(cython.const[cython.int], 16_777_216)  # also bounded by the bytes left, see _list
 
@@ -90,11 +103,13 @@ globals().update(
     {
         "W_COL": W_COL, "W_REG": W_REG, "W_JUMP": W_JUMP, "OP_WORDS": OP_WORDS,
         "OP_END": OP_END, "OP_INT": OP_INT, "OP_BITS": OP_BITS, "OP_SPAN": OP_SPAN, "OP_LIST": OP_LIST, "OP_IF": OP_IF,
-        "OP_NESTED": OP_NESTED, "BY_FIXED": BY_FIXED, "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER,
+        "OP_NESTED": OP_NESTED, "OP_ABSENT": OP_ABSENT, "OP_NEVER": OP_NEVER,
+        "BY_FIXED": BY_FIXED, "BY_PREFIX": BY_PREFIX, "BY_REGISTER": BY_REGISTER,
         "BY_REST": BY_REST, "BY_UNTIL": BY_UNTIL,
         "BY_ZERO": BY_ZERO, "SIGNED": SIGNED, "LITTLE": LITTLE, "TRUTH": TRUTH, "FRAME_LENGTH": FRAME_LENGTH,
-        "CHECKED": CHECKED, "UTF8": UTF8, "PRINTABLE": PRINTABLE,
-        "IF_EQUALS": IF_EQUALS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
+        "CHECKED": CHECKED, "VARIABLE": VARIABLE, "ZIGZAG": ZIGZAG, "SHORTEST": SHORTEST,
+        "UTF8": UTF8, "PRINTABLE": PRINTABLE,
+        "IF_EQUALS": IF_EQUALS, "IF_AMONG": IF_AMONG, "UNLESS": UNLESS, "IF_HAS": IF_HAS, "IF_LEFT": IF_LEFT,
         "IF_FOLLOWS": IF_FOLLOWS, "IF_TEXT": IF_TEXT, "COMPLETE": COMPLETE, "INCOMPLETE": INCOMPLETE,
         "MALFORMED": MALFORMED, "TOO_LONG": TOO_LONG, "SCAN_MORE": SCAN_MORE, "SCAN_FULL": SCAN_FULL,
         "SCAN_BAD": SCAN_BAD, "MAX_LIST_ITEMS": MAX_LIST_ITEMS,
@@ -221,17 +236,31 @@ class Interpreter:
         kind: cython.int = self.ops[pc + W_X]
         reg: cython.int = self.ops[pc + W_Y]
         const: cython.int = self.ops[pc + W_Z]
-        i: cython.longlong
-        if kind == IF_EQUALS:
-            return self.regs[reg] == self.consts[const]
-        if kind == IF_HAS:
-            return (self.regs[reg] & self.consts[const]) != 0
         if kind == IF_LEFT:
             return end - self.pos >= self.consts[const]
         if kind == IF_FOLLOWS:
             if end - self.pos < reg:
                 return -1 if self.may_grow else 0
             return self._integer(self.pos, reg, 0) == self.consts[const]
+        if self.regs[reg] == ABSENT:
+            return 0
+        return self._equals(kind, reg, const) != (self.ops[pc + W_FLAGS] & UNLESS)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    def _equals(self, kind: cython.int, reg: cython.int, const: cython.int) -> cython.int:
+        """Whether a number or a text passes a test, 1 or 0."""
+        i: cython.longlong
+        if kind == IF_EQUALS:
+            return self.regs[reg] == self.consts[const]
+        if kind == IF_AMONG:
+            for i in range(self.consts[const]):
+                if self.regs[reg] == self.consts[const + 1 + i]:
+                    return 1
+            return 0
+        if kind == IF_HAS:
+            return (self.regs[reg] & self.consts[const]) != 0
         if self.regs[reg + 1] != self.consts[const]:
             return 0
         for i in range(self.regs[reg + 1]):
@@ -381,9 +410,17 @@ class Interpreter:
         size: cython.int = self.ops[pc + W_X]
         flags: cython.int = self.ops[pc + W_FLAGS]
         value: cython.longlong
-        if end - self.pos < size:
+        if flags & VARIABLE:
+            size = self._variable_size(size, end)
+            if size <= 0:
+                return MALFORMED if size < 0 else INCOMPLETE
+            if flags & SHORTEST and size > 1 and self.buf[self.pos + (size - 1 if flags & LITTLE else 0)] & 0x7F == 0:
+                return MALFORMED
+            value = self._variable(size, flags)
+        elif end - self.pos < size:
             return INCOMPLETE
-        value = self._integer(self.pos, size, flags)
+        else:
+            value = self._integer(self.pos, size, flags)
         if flags & CHECKED:
             if value < self.consts[self.ops[pc + W_Z]] or value > self.consts[self.ops[pc + W_Z] + 1]:
                 return MALFORMED
@@ -396,6 +433,38 @@ class Interpreter:
             self.regs[self.ops[pc + W_REG]] = value
         self._put(self.ops[pc + W_COL], row, value, 0)
         return COMPLETE
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.boundscheck(False)
+    def _variable_size(self, at_most: cython.int, end: cython.longlong) -> cython.int:
+        """Bytes of the integer of variable size at ``pos``; 0 if the region ends first, -1 if it has too many."""
+        i: cython.int
+        for i in range(at_most):
+            if self.pos + i >= end:
+                return 0
+            if self.buf[self.pos + i] < 0x80:
+                # The tenth byte holds a single bit.
+                return -1 if i == 9 and self.buf[self.pos + i] > 1 else i + 1
+        return -1
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.boundscheck(False)
+    def _variable(self, size: cython.int, flags: cython.int) -> cython.longlong:
+        """The integer of ``size`` bytes with seven bits each; 64 unsigned bits keep them in a signed one."""
+        value: cython.longlong = 0
+        top: cython.longlong = self.buf[self.pos + size - 1]
+        i: cython.int
+        for i in range(min(size, 9)):
+            value = value * 128 + (self.buf[self.pos + (min(size, 9) - 1 - i if flags & LITTLE else i)] & 0x7F)
+        if size == 10 and top:
+            value = value - MAX_I64 - 1
+        if flags & ZIGZAG:
+            value = ((value >> 1) & MAX_I64) ^ -(value & 1)
+        return value
 
     @cython.final
     @cython.cfunc
@@ -428,6 +497,8 @@ class Interpreter:
                     return INCOMPLETE
                 pc = pc + OP_WORDS if result else self.ops[pc + W_JUMP]
                 continue
+            elif op == OP_ABSENT:
+                self.regs[self.ops[pc + W_X]] = ABSENT
             elif op == OP_LIST:
                 result = self._list(pc, end, row)
                 if result == COMPLETE:
@@ -493,7 +564,8 @@ class Decoder(Interpreter):
     ) -> int:
         """Read messages ``first_row`` .. n onto the tape; returns n, or the row to continue with if the tape is full.
 
-        ``spans`` (4 by n): start and end of the message, start and end of its body (its own or inflated bytes).
+        ``spans`` (4 by n): start and end of the message, start and end of its body (its own or inflated bytes; -1: the
+        header's end).
         ``words`` (3 by n): rows of its header (-1: none), first variant, number of variants.
         ``chosen`` gets the first variant that ends exactly at the end; if there is none, the first variant whose
         ``variant_extra`` column may hold the unread bytes, else -1. If no variant fits, ``flaw`` gets MALFORMED or
@@ -534,6 +606,8 @@ class Decoder(Interpreter):
         if header_pc >= 0:
             self.pos = self.spans[0, row]
             self._run(header_pc, self.spans[1, row], row)
+            if start < 0:
+                start = self.pos  # the header has no fixed size
         if count < 0:
             return
         mark = self.tape_n

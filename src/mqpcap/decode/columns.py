@@ -220,7 +220,8 @@ class ColumnReader:
         if opened:
             spans = spans.gathered()
         buffer, body_end = spans.buffer, spans.end.copy()
-        body_start = np.minimum(spans.start + self._header_len[spans.layout], body_end)
+        header_len = self._header_len[spans.layout]
+        body_start = np.where(header_len < 0, -1, np.minimum(spans.start + header_len, body_end))
         if opened:
             buffer = np.concatenate([buffer, np.frombuffer(b"".join(data for _, data in opened), np.uint8)])
             inflated_rows = np.array([row for row, _ in opened], np.int64)

@@ -5,7 +5,7 @@ slowly, and keeps every offset. Values, and why they do not fit, come from the k
 a Scapy user gets. Bytes that fit nothing get an answer too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -150,7 +150,7 @@ def _attempts(
         attempt = replace(begun, message=_title(variant.message), dialect=dialect, variant=variant.message.__name__)
         if frame_len is not None and frame_len > len(data):
             attempt = _failed(attempt, f"its length says {frame_len} bytes, {len(data)} are here")
-        attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.offset, packed)
+        attempt = _with_body(protocol, layout, variant, attempt, data[:frame_len], walk.offset, packed, values)
         derives = inside and attempt.fits and protocol.derive is not None
         if derives and not _decodes(protocol, layout, op, data[:frame_len]):
             attempt = _failed(attempt, "what is inside a field does not decode")
@@ -158,9 +158,19 @@ def _attempts(
 
 
 def _with_body(
-    protocol: MessageQueue, layout: Layout, variant: Variant, begun: Attempt, frame: bytes, offset: int, packed: bool
+    protocol: MessageQueue,
+    layout: Layout,
+    variant: Variant,
+    begun: Attempt,
+    frame: bytes,
+    offset: int,
+    packed: bool,
+    values: Mapping[str, Any],
 ) -> Attempt:
-    """The attempt with the body, which begins at an offset of the frame, read by a variant."""
+    """The attempt with the body, which begins at an offset of the frame after a header, read by a variant."""
+    header = None if layout.header is None else layout.header()
+    if header is not None:
+        header.fields.update(values)
     body = _Walk(frame, offset)
     if packed:
         inflated, too_long = inflate(frame[offset:])
@@ -169,7 +179,7 @@ def _with_body(
             return _failed(begun, f"the body {reason}")
         body = _Walk(inflated, inflated=True)
     try:
-        body.message(variant.message, 0)
+        body.message(variant.message, 0, header)
         body.ends(layout, variant)
     except _Misfit as misfit:
         return _failed(begun, misfit if begun.fits else None, body.items)
@@ -225,9 +235,10 @@ class _Walk:
         if not secrets.is_hidden(summary):
             self.items[-1] = replace(summary, length=len(self.data) - summary.offset, secret=True)
 
-    def message(self, cls: type, depth: int) -> dict[str, Any]:
-        """Walk the fields of a class; returns their values."""
+    def message(self, cls: type, depth: int, header: Any = None) -> dict[str, Any]:
+        """Walk the fields of a class after its header; returns their values."""
         pkt = cls()
+        pkt.underlayer = header
         for field in fields.wire_fields(cls):
             if isinstance(field, fields.If) and not field.holds(pkt, self.region):
                 pkt.fields[field.name] = None
@@ -283,8 +294,8 @@ class _Walk:
         """The length or count in front of a field becomes an item. Raises Broken."""
         n, left = kind.read_size(pkt, self.region)
         if kind.prefix is not None:
-            meaning = f"{_unit(kind)} of {kind.name}"
-            self.add(FieldItem(self.offset, kind.prefix, depth, f"{kind.name} {kind.count_word}", n, meaning))
+            meaning, size = f"{_unit(kind)} of {kind.name}", self.end - len(left) - self.offset
+            self.add(FieldItem(self.offset, size, depth, f"{kind.name} {kind.count_word}", n, meaning))
             self.offset = self.end - len(left)
 
     def nested(self, kind: fields.Nested, pkt: object, depth: int) -> object:
@@ -355,7 +366,8 @@ def _meaning(kind: fields.Kind, pkt: object, value: object) -> str | None:
     if isinstance(kind, fields.Bits):
         return f"bits {kind.mask << kind.shift:#x} of {kind.of}"
     if isinstance(kind, fields.Length):
-        return f"bytes after the header, and {kind.less}" if kind.less else "bytes after the header"
+        word = "and" if kind.less > 0 else "but"
+        return f"bytes after the header, {word} {abs(kind.less)}" if kind.less else "bytes after the header"
     measured = fields.sized_field(pkt, kind.name) if isinstance(kind, fields.Number) else None
     return kind.unit if measured is None else f"{_unit(fields.bare(measured))} of {measured.name}"
 

@@ -6,9 +6,10 @@ compiler accepts a kind by its exact type. It refuses anything else at import, n
 """
 
 import keyword
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import field, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,9 @@ from mqpcap.decode import bytecode
 from mqpcap.errors import ProtocolError
 from mqpcap.records import dataclass
 from mqpcap.schema import fields
-from mqpcap.schema.message import Message
+from mqpcap.schema.message import HEADER, Message
 from mqpcap.schema.protocol import Layout, MessageQueue
-from mqpcap.schema.refusals import MAX_I64, columns_of, refusal, value_range
+from mqpcap.schema.refusals import MAX_I64, MAX_U64, columns_of, refusal, value_range
 
 NUMBERS: dict[type, pa.DataType] = {
     fields.U8: pa.int32(),
@@ -32,6 +33,7 @@ NUMBERS: dict[type, pa.DataType] = {
     fields.U16LE: pa.int32(),
     fields.U32LE: pa.int64(),
     fields.Bool: pa.bool_(),
+    fields.VarUint: pa.int64(),
     fields.Length: pa.int64(),
 }
 SPANS: dict[type, pa.DataType] = {
@@ -44,7 +46,6 @@ SPANS: dict[type, pa.DataType] = {
 MEASURES = {
     "prefix": bytecode.BY_PREFIX, "size": bytecode.BY_FIXED, "until": bytecode.BY_UNTIL, "until_zero": bytecode.BY_ZERO
 }  # fmt: skip
-MIN_I64 = -(1 << 63)
 NO_ROOM = np.zeros((5, 0), np.int64)
 
 
@@ -80,9 +81,10 @@ class ProgramColumn:
 class CompiledLayout:
     """A layout as the interpreter takes it.
 
-    ``header_pc``: first row of its header of ``header_len`` bytes, -1 without a header.
+    ``header_pc``: first row of its header, -1 without a header.
     ``op_reg``: register of the operation, -1 without an operation.
     ``table``: triples: operation (ANY: -1), first variant, count of variants.
+    ``header_len``: its size, -1 if it ends in a variable length.
     ``packed_at``: offset of the byte with a bit of ``packed_mask`` for gzip bodies, -1 if there are none.
     """
 
@@ -141,8 +143,16 @@ class Program:
         return memoryview(self.ops), memoryview(self.consts), memoryview(registers), memoryview(lists)
 
 
-_Registers = dict[str, tuple[int, bool]]
-"""The register of each number, or (True) the first of two registers of a span: its start and its length."""
+class _Register(NamedTuple):
+    """The register of a number, or the first of two registers of a span: its start and its length."""
+
+    number: int
+    is_span: bool
+    may_be_absent: bool = False
+
+
+_Registers = dict[str, _Register]
+"""By name of the field; a field of the header is `header.NAME`."""
 
 
 @dataclass(slots=True)
@@ -156,21 +166,19 @@ class _Compiler:
     columns: list[ProgramColumn] = field(default_factory=list)
     index: dict[tuple[int, str], int] = field(default_factory=dict)
     lists: list[int] = field(default_factory=list)
-    bodies: dict[type, int] = field(default_factory=dict)
-    """First row of each class."""
+    bodies: dict[tuple[type, type | None], int] = field(default_factory=dict)
+    """First row of each class, by the header that it follows."""
     variants: list[tuple[int, int, str | None, str]] = field(default_factory=list)
     field_name: str = ""
     in_header: bool = False
+    headers: "dict[type, tuple[int, _Registers]]" = field(default_factory=dict)
+    """First row of each header, and the registers of its fields."""
 
     def layout(self, layout: Layout) -> CompiledLayout:
         """The rows of a layout's header and of its variants."""
         header_pc = op_reg = packed_at = extra = -1
         if layout.header is not None:
-            header_pc = len(self.ops) * bytecode.OP_WORDS
-            self.in_header = True
-            registers = self.message(layout.header, -1)
-            self.in_header = False
-            self.emit(bytecode.OP_END)
+            header_pc, registers = self.header(layout.header)
             self.check_header(layout)
             op_reg = registers[layout.op][0] if layout.op else -1
             packed_at = fields.offset(layout.header, layout.packed[0]) if layout.packed else -1
@@ -185,11 +193,11 @@ class _Compiler:
                 self.field_name = v.message.__name__
                 if layout.header is not None and (both := columns_of(layout.header) & columns_of(v.message)):
                     raise self.refuse(f"the header has its column {min(both)}, too; give one of them column=")
-                self.variants.append((self.body(v.message), may_leave, v.dialect, v.message.__name__))
+                self.variants.append((self.body(v.message, layout.header), may_leave, v.dialect, v.message.__name__))
         packed_mask = layout.packed[1] if layout.packed else 0
         return CompiledLayout(
             layout.name, header_pc, op_reg, np.array(table, np.int64), packed_at, packed_mask,
-            fields.smallest(layout.header) if layout.header is not None else 0,
+            _header_size(layout),
         )  # fmt: skip
 
     def check_derived(self) -> None:
@@ -210,9 +218,11 @@ class _Compiler:
     def check_header(self, layout: Layout) -> None:
         kinds: dict[str, fields.Kind] = {}
         assert layout.header is not None
+        last_field = layout.header.fields_desc[-1]
         for f in layout.header.fields_desc:
             self.field_name = f"{layout.header.__name__}.{f.name}"
-            if not isinstance(f, fields.Number | fields.Bits) and getattr(f, "size", None) is None:
+            is_fixed = isinstance(f, fields.Number | fields.Bits) or getattr(f, "size", None) is not None
+            if not is_fixed or (fields.is_variable(f) and not (f is last_field and isinstance(f, fields.Length))):
                 raise self.refuse("a header's fields have a fixed size; what has none goes into the bodies")
             kinds[f.name] = f
         low, high = value_range(kinds.get(layout.op or "")) or (-1, -1)
@@ -222,14 +232,28 @@ class _Compiler:
             raise self.refuse(f"packed names {layout.packed[0]}, which is no byte of the header")
         if sum(isinstance(f, fields.Length) for f in kinds.values()) > 1:
             raise self.refuse("a header has one Length")
+        if layout.packed is not None and fields.is_variable(last_field):
+            raise self.refuse("a header with packed bodies has a fixed size")
 
-    def body(self, cls: type) -> int:
-        """First row of a body; a class of several layouts is compiled once."""
-        if cls not in self.bodies:
-            self.bodies[cls] = len(self.ops) * bytecode.OP_WORDS
-            self.message(cls, -1)
+    def header(self, cls: type[Message]) -> "tuple[int, _Registers]":
+        """First row and registers of a header; a class of several layouts is compiled once."""
+        if cls not in self.headers:
+            begin = len(self.ops) * bytecode.OP_WORDS
+            self.in_header = True
+            self.headers[cls] = begin, self.message(cls, -1)
+            self.in_header = False
             self.emit(bytecode.OP_END)
-        return self.bodies[cls]
+        return self.headers[cls]
+
+    def body(self, cls: type[Message], header: type[Message] | None) -> int:
+        """First row of a body after a header; a class of several layouts is compiled once."""
+        if header is not None and not any(names_header(f) for f in cls.fields_desc):
+            header = None
+        if (cls, header) not in self.bodies:
+            self.bodies[cls, header] = len(self.ops) * bytecode.OP_WORDS
+            self.message(cls, -1, header)
+            self.emit(bytecode.OP_END)
+        return self.bodies[cls, header]
 
     def refuse(self, why: str) -> ProtocolError:
         return ProtocolError(f"{self.protocol.name}: {self.field_name}: {why}")
@@ -262,21 +286,26 @@ class _Compiler:
         self.ops.append([*words, *[0] * (bytecode.OP_WORDS - len(words))])
         return len(self.ops) - 1
 
-    def message(self, cls: type, parent: int) -> _Registers:
+    def message(self, cls: type[Message], parent: int, header: type[Message] | None = None) -> _Registers:
         """Add the rows of a class, without its END; returns the registers of its fields by name."""
         registers: _Registers = {}
         earlier: dict[str, fields.Kind] = {}
+        if header is not None:
+            registers |= {f"{HEADER}{name}": register for name, register in self.header(header)[1].items()}
+            earlier |= {f"{HEADER}{f.name}": f for f in fields.wire_fields(header)}
+        asked = {name for f in cls.fields_desc for name in _asked(f)}
         for f in fields.wire_fields(cls):
             self.field_name = f"{cls.__name__}.{f.name}"
             self.check_name(f)
             if (why := refusal(f, earlier)) is not None:
                 raise self.refuse(why)
             earlier[f.name] = f
-            row = self.condition(f, registers) if isinstance(f, fields.If) else -1
+            rows = list(self.conditions(f, registers, f.name in asked))
             self.kind(fields.bare(f), parent, registers, f.column)
-            if row >= 0:
+            for row in rows:
                 self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
-                registers.pop(f.name, None)  # what may be absent is not referred to
+            if rows and f.name in registers:
+                registers[f.name] = registers[f.name]._replace(may_be_absent=True)
         return registers
 
     def check_name(self, f: object) -> None:
@@ -287,33 +316,47 @@ class _Compiler:
             raise self.refuse(f"the name {name} is Scapy's or Python's; use {name}_")
 
     def register(self, registers: _Registers, name: str, is_span: bool = False) -> int:
-        register = self.registers
-        registers[name] = register, is_span
-        self.registers += 1 + is_span
-        return register
+        if name not in registers:
+            registers[name] = _Register(self.registers, is_span)
+            self.registers += 1 + is_span
+        return registers[name].number
 
-    def of(self, registers: _Registers, name: str | None, is_span: bool = False) -> int:
-        if name is None or name not in registers:
+    def of(self, registers: _Registers, name: str | None, is_span: bool = False, may_be_absent: bool = False) -> int:
+        register = registers.get(name or "")
+        if register is None or (register.may_be_absent and not may_be_absent):
             raise self.refuse(f"refers to {name}, which is no earlier field that is always there")
-        register, is_text = registers[name]
-        if is_text != is_span:
+        if register.is_span != is_span:
             raise self.refuse(f"refers to {name}, which is no {'text' if is_span else 'number'}")
-        return register
+        return register.number
+
+    def conditions(self, f: fields.Kind, registers: _Registers, is_asked: bool) -> Iterator[int]:
+        """Add the rows that skip a field where a condition fails; yields each of them."""
+        if isinstance(f, fields.If) and is_asked:
+            is_span = isinstance(fields.bare(f), fields.Span)
+            self.emit(bytecode.OP_ABSENT, -1, -1, self.register(registers, f.name, is_span))
+        while isinstance(f, fields.If):
+            yield self.condition(f, registers)
+            f = f.kind
 
     def condition(self, f: fields.If, registers: _Registers) -> int:
         if f.left is not None:
             return self.test(bytecode.IF_LEFT, 0, f.left)
         if f.follows is not None:
             return self.test(bytecode.IF_FOLLOWS, len(f.follows), int.from_bytes(f.follows, "big"))
-        if isinstance(f.equals, bytes):
-            return self.test(bytecode.IF_TEXT, self.of(registers, f.when, True), len(f.equals), *f.equals)
-        if f.equals is not None:
-            return self.test(bytecode.IF_EQUALS, self.of(registers, f.when), f.equals)
-        return self.test(bytecode.IF_HAS, self.of(registers, f.when), -1 if f.has is None else f.has)
+        value = f.equals if f.unless is None else f.unless
+        flags = 0 if f.unless is None else bytecode.UNLESS
+        register = self.of(registers, f.when, isinstance(value, bytes), True)
+        if isinstance(value, bytes):
+            return self.test(bytecode.IF_TEXT, register, len(value), *value, flags=flags)
+        if isinstance(value, int):
+            return self.test(bytecode.IF_EQUALS, register, value, flags=flags)
+        if value is not None:
+            return self.test(bytecode.IF_AMONG, register, len(value), *value, flags=flags)
+        return self.test(bytecode.IF_HAS, register, -1 if f.has is None else f.has)
 
-    def test(self, kind: int, y: int, *consts: int) -> int:
+    def test(self, kind: int, y: int, *consts: int, flags: int = 0) -> int:
         """Add a row that skips a field where a test fails."""
-        return self.emit(bytecode.OP_IF, -1, -1, kind, y, self.const(*consts) if consts else 0)
+        return self.emit(bytecode.OP_IF, -1, -1, kind, y, self.const(*consts) if consts else 0, 0, flags)
 
     def kind(self, f: fields.Kind, parent: int, registers: _Registers, name: str | None) -> None:
         if type(f) in NUMBERS:
@@ -328,18 +371,31 @@ class _Compiler:
             self.array(f, parent, registers, name)
         elif type(f) is fields.Nested:
             self.nested(f, parent, registers)
+        elif type(f) is fields.Never:
+            self.emit(bytecode.OP_NEVER)
         else:
             raise self.refuse(f"{type(f).__name__} is not in the vocabulary")
 
     def number(self, f: fields.Number, parent: int, registers: _Registers, name: str | None) -> None:
-        col = self.column(f, "number", NUMBERS[type(f)], parent, name)
+        kind = f.kind if isinstance(f, fields.Length) else f
+        if type(kind) not in NUMBERS or (kind is not f and kind.truth):
+            raise self.refuse(f"{type(kind).__name__} is no kind of a length or count")
+        type_ = fields.U64 if f.value_range == (0, MAX_U64) and f is kind else type(f)
+        col = self.column(f, "number", NUMBERS[type_], parent, name)
         if isinstance(f, fields.Length) and not self.in_header:
             raise self.refuse("only a header has a Length")
         subtracted, frame_length = (f.less, bytecode.FRAME_LENGTH) if isinstance(f, fields.Length) else (0, 0)
         reg = self.register(registers, f.name)
-        checked, bounds = self.bounds(f, MIN_I64 if f.signed else 0)
-        flags = bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
-        self.emit(bytecode.OP_INT, col, reg, f.size, subtracted, bounds, 0, flags | checked | frame_length)
+        checked, bounds = self.bounds(f, min(f.value_range[0], 0))
+        flags = checked | frame_length
+        if isinstance(kind, fields.VarUint):
+            flags |= bytecode.VARIABLE | bytecode.LITTLE * (kind.order == "little")
+            flags |= bytecode.ZIGZAG * kind.zigzag | bytecode.SHORTEST * kind.shortest
+            size = kind.at_most_bytes
+        else:
+            flags |= bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
+            size = f.size
+        self.emit(bytecode.OP_INT, col, reg, size, subtracted, bounds, 0, flags)
 
     def bounds(self, f: fields.Number | fields.Span | fields.Nested, low: int) -> tuple[int, int]:
         """Flag and constants for the bounds of a number or length, which is at least ``low`` anyway."""
@@ -355,6 +411,10 @@ class _Compiler:
         """Words X and Y: the source of the length or count."""
         if f.sized_by is not None:
             return bytecode.BY_REGISTER, self.of(registers, f.sized_by)
+        if (kind := f.prefix_kind) is not None:
+            prefix: _Registers = {}
+            self.number(kind, -1, prefix, None)
+            return bytecode.BY_REGISTER, self.of(prefix, kind.name)
         for said_by, word in MEASURES.items():
             if (n := getattr(f, said_by, None)) is not None:
                 return word, n
@@ -393,6 +453,26 @@ class _Compiler:
         self.message(f.message, parent)
         self.emit(bytecode.OP_END)
         self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
+
+
+def _asked(f: fields.Kind) -> Iterator[str]:
+    """The names of the fields that the conditions of a field test."""
+    while isinstance(f, fields.If):
+        yield f.when or ""
+        f = f.kind
+
+
+def names_header(f: fields.Kind) -> bool:
+    """Whether a field names a field of the header."""
+    names = [*_asked(f), getattr(fields.bare(f), "sized_by", None) or "", getattr(fields.bare(f), "of", "")]
+    return any(name.startswith(HEADER) for name in names)
+
+
+def _header_size(layout: Layout) -> int:
+    """The size of a layout's header, -1 if it varies."""
+    if layout.header is None:
+        return 0
+    return -1 if fields.is_variable(layout.header.fields_desc[-1]) else fields.smallest(layout.header)
 
 
 RESERVED = frozenset(dir(Message)) | frozenset(keyword.kwlist)

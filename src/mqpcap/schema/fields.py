@@ -5,8 +5,9 @@ so the classes build, dissect and print like any layer. Lengths, counts and cond
 ``compiler`` can compile the same classes for the interpreter. A kind's Scapy behaviour and its checks are here; its op
 and its Arrow type are in ``compiler``.
 
-Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``Address``, ``GreedyBytes``,
-``Array``, ``If``, ``Nested``, and ``Late``, which only marks a span.
+Kinds: integers (``U8`` ... ``I64``, ``Bool``, ``VarUint``, ``Length``), ``Bits``, ``Text``, ``Bytes``, ``Address``,
+``GreedyBytes``, ``Array``, ``If``, ``Nested``, ``Never``, and ``Late``, which only marks a span. ``Group`` and
+``Choice`` are several fields with conditions.
 Alternatives and switches are tables of classes in ``protocol``.
 
 Strict: a declared length that overruns, a nested message that is not read to its last byte or a value out of its
@@ -16,7 +17,7 @@ bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from ipaddress import IPv4Address
 from types import new_class
@@ -164,21 +165,34 @@ class Kind(EnumField[Any]):  # an EnumField, so that ls(verbose=True) lists name
 
 
 class Sized(Kind):
-    """A kind with a length or a count, from the field ``sized_by`` or from a ``prefix`` (its size in bytes)."""
+    """A kind with a length or a count, from the field ``sized_by`` or from a ``prefix`` (its size in bytes or kind)."""
 
     sized_by: str | None
-    prefix: int | None
+    prefix: "Prefixed"
     count_word: ClassVar[str] = "length"
+
+    @property
+    def prefix_kind(self) -> "Number | None":
+        """The kind of a prefix that is not given by its size."""
+        return None if self.prefix is None or isinstance(self.prefix, int) else self.prefix(prefix_name(self))
+
+    @property
+    def least_prefix(self) -> int:
+        """The minimum size of the prefix in bytes, 0 without one."""
+        return self.prefix if isinstance(self.prefix, int) else 0 if self.prefix is None else self.prefix("").size
 
     def read_size(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
         """The length or count (None without a source), and the bytes after its prefix. Raises Broken."""
-        if self.prefix is not None:
+        if (kind := self.prefix_kind) is not None:
+            s, n = kind.getfield(pkt, s)
+            return n, s
+        if isinstance(self.prefix, int):
             if len(s) < self.prefix:
                 raise Broken(f"its {self.count_word} has {self.prefix} bytes, {len(s)} are left")
             return int.from_bytes(s[: self.prefix], "big"), s[self.prefix :]
         if self.sized_by is None:
             return None, s
-        n = pkt.fields[self.sized_by]
+        n = pkt.getfieldval(self.sized_by)
         if n < 0:
             raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
         return n, s
@@ -190,7 +204,10 @@ class Sized(Kind):
         # An item of a list is no field of the message, whatever it is called.
         is_field = self.name in pkt.fieldtype and bare(pkt.fieldtype[self.name]) is self
         given = pkt.fields.get(prefix_name(self)) if is_field else None
-        return int(n if given is None else given).to_bytes(self.prefix, "big") + body
+        kind = self.prefix_kind
+        if isinstance(self.prefix, int) or kind is None:
+            return int(n if given is None else given).to_bytes(cast(int, self.prefix), "big") + body
+        return kind.encode(kind.within(n) if given is None else int(given)) + body
 
     def measure(self, pkt: Packet) -> int:
         """The right value of the field that ``sized_by`` names."""
@@ -240,21 +257,42 @@ class Number(Kind):
         return self.numbers(pkt, x)
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        if len(s) < self.size:
-            raise Broken(f"it has {self.size} bytes, {len(s)} are left")
-        value = int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed)
+        value, size = self.decode(s)
         self.checks(value)
-        return s[self.size :], value
+        return s[size:], value
 
     def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         if value is None:
             measured = sized_field(pkt, self.name)
-            value = 0 if measured is None else measured.measure(pkt)
-        return int(value).to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
+            value = 0 if measured is None else self.within(measured.measure(pkt))
+        return self.encode(int(value))
+
+    def within(self, value: int) -> int:
+        """A number that was computed. Raises ValueError if it is out of the bounds."""
+        low, high = self.value_range
+        low, high = low if self.at_least is None else self.at_least, high if self.at_most is None else self.at_most
+        if not low <= value <= high:
+            raise ValueError(f"{self.name} is {value}, but goes from {low} to {high}")
+        return value
+
+    def decode(self, s: Buffer) -> tuple[int, int]:
+        """The number at the start of the bytes, and its size. Raises Broken."""
+        if len(s) < self.size:
+            raise Broken(f"it has {self.size} bytes, {len(s)} are left")
+        return int.from_bytes(s[: self.size], "little" if self.little else "big", signed=self.signed), self.size
+
+    def encode(self, value: int) -> bytes:
+        """The bytes of a number."""
+        return value.to_bytes(self.size, "little" if self.little else "big", signed=self.signed)
+
+    @property
+    def value_range(self) -> tuple[int, int]:
+        """The smallest and the largest number that its bytes can hold."""
+        bits = 8 * self.size
+        return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
 
     def draw(self) -> Any:
-        bits = 8 * self.size
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
+        low, high = self.value_range
         low = low if self.at_least is None else self.at_least
         high = high if self.at_most is None else self.at_most
         return random.choice((low, min(low + 1, high), high)) if _is_edge_case() else random.randint(low, high)
@@ -302,14 +340,100 @@ class Bool(Number):
         return random.randint(0, 255) if _is_edge_case() else random.random() < 0.5
 
 
+@dataclass(eq=False, repr=False)
+class VarUint(Number):
+    """An integer of up to ``at_most_bytes``, seven bits in each; the top bit of a byte says that another one follows.
+
+    ``order``: which seven bits come first, the least (``little``) or the most significant.
+    ``zigzag``: 0, 1, 2, 3 stand for 0, -1, 1, -2. ``shortest``: refuses more bytes than are needed.
+    When built, it has as few bytes as possible.
+    """
+
+    size = 1
+
+    _: KW_ONLY
+    at_most_bytes: int = 4
+    order: Literal["little", "big"] = "little"
+    zigzag: bool = False
+    shortest: bool = False
+
+    @property
+    def value_range(self) -> tuple[int, int]:
+        """The smallest and the largest number that its bytes can hold."""
+        high = (1 << min(7 * self.at_most_bytes, 64)) - 1
+        return (-(high >> 1) - 1, high >> 1) if self.zigzag else (0, high)
+
+    def decode(self, s: Buffer) -> tuple[int, int]:
+        size = next((i + 1 for i, byte in enumerate(s[: self.at_most_bytes]) if byte < 0x80), 0)
+        if not size:
+            if len(s) < self.at_most_bytes:
+                raise Broken(f"it goes on, but has {len(s)} bytes")
+            raise Broken(f"it goes on after {self.at_most_bytes} bytes")
+        groups = [byte & 0x7F for byte in s[:size]]
+        if self.order == "little":
+            groups.reverse()
+        if self.shortest and size > 1 and not groups[0]:
+            raise Broken(f"it has {size} bytes, and needs fewer")
+        value = 0
+        for group in groups:
+            value = value << 7 | group
+        if value >> 64:
+            raise Broken("it has more than 64 bits")
+        return (value >> 1 ^ -(value & 1) if self.zigzag else value), size
+
+    def encode(self, value: int) -> bytes:
+        low, high = self.value_range
+        if not low <= value <= high:
+            raise ValueError(f"{self.name} is {value}, but goes from {low} to {high}")
+        value = value << 1 ^ (-1 if value < 0 else 0) if self.zigzag else value
+        groups = [value & 0x7F]
+        while value := value >> 7:
+            groups.append(value & 0x7F)
+        if self.order == "big":
+            groups.reverse()
+        return bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:])
+
+
+Prefixed = int | Callable[[str], Number] | None
+"""A prefix: its size in bytes, or the kind of its number, made by a name: ``VarUint``, ``U16LE``."""
+
+
 class Length(Number):
-    """Four bytes with the length of the message: minus ``less``, the number of bytes after the header."""
+    """The length of the message: minus ``less`` and plus ``plus``, the number of bytes after the header.
 
-    size = 4
+    ``kind`` makes its number from a name. A length of a variable size is the last field of its header.
+    """
 
-    def __init__(self, name: str, *, less: int = 0, at_most: int | None = None) -> None:
-        super().__init__(name, at_least=less, at_most=at_most, column=None)
-        self.less = less
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: Callable[[str], Number] = U32,
+        less: int = 0,
+        plus: int = 0,
+        at_most: int | None = None,
+    ) -> None:
+        self.kind = kind(name)
+        for word in ("size", "signed", "little"):
+            setattr(self, word, getattr(self.kind, word))
+        super().__init__(name, at_least=max(less - plus, 0), at_most=at_most, column=None)
+        self.less = less - plus
+
+    @property
+    def value_range(self) -> tuple[int, int]:
+        """The smallest and the largest number that its bytes can hold."""
+        return self.kind.value_range
+
+    def decode(self, s: Buffer) -> tuple[int, int]:
+        return self.kind.decode(s)
+
+    def encode(self, value: int) -> bytes:
+        return self.kind.encode(value)
+
+    def put(self, header: bytes, start: int, body_size: int) -> bytes:
+        """The header, with the length of a body at the offset of the length."""
+        end = len(header) if isinstance(self.kind, VarUint) else start + self.size
+        return header[:start] + self.encode(self.within(body_size + self.less)) + header[end:]
 
 
 @dataclass(eq=False, repr=False)
@@ -326,7 +450,7 @@ class Bits(Kind):
     shift: int = 0
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        return s, pkt.fields[self.of] >> self.shift & self.mask
+        return s, pkt.getfieldval(self.of) >> self.shift & self.mask
 
     def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         return b""
@@ -385,7 +509,7 @@ class Span(Sized):
     default: bytes = b""
     _: KW_ONLY
     length: InitVar[str | None] = None
-    prefix: int | None = None
+    prefix: Prefixed = None
     size: int | None = None
     until: int | None = None
     at_least: int | None = None
@@ -567,7 +691,7 @@ class Array(Sized):
     item: "Kind | type[Message]"
     _: KW_ONLY
     count: InitVar[str | None] = None
-    prefix: int | None = None
+    prefix: Prefixed = None
     until_zero: int | None = None
     not_empty: bool = False
 
@@ -647,7 +771,7 @@ class Nested(Sized):
         message: "type[Message]",
         *,
         length: str | None = None,
-        prefix: int | None = None,
+        prefix: Prefixed = None,
         at_most: int | None = None,
     ) -> None:
         self.message = message
@@ -686,11 +810,16 @@ class Nested(Sized):
         return self.message.random()
 
 
+Value = int | bytes | Collection[int]
+"""The value of a condition: a number, a text, or several numbers."""
+
+
 class If(Kind):
     """A field with a condition; if it does not hold, the value is None and the field has no bytes.
 
-    ``when`` names an earlier field: with ``equals`` (an integer or a text) its value must be that, with ``has``
-    a bit of it must be set, alone it must not be zero.
+    ``when`` names an earlier field: with ``equals`` its value must be that, with ``unless`` it must not, with ``has``
+    a bit of it must be set, alone it must not be zero. If that field is absent, no condition on it holds.
+    ``when="header.qos"`` names a field of the header. ``kind`` may be an If, too: then both must hold.
     ``left``: minimum number of bytes left in the region. ``follows``: these bytes come next.
     When built, a field given a value sets its bit and one given None clears it. If the integer was given too, both are
     sent as given.
@@ -701,7 +830,8 @@ class If(Kind):
         kind: Kind,
         *,
         when: str | None = None,
-        equals: int | bytes | None = None,
+        equals: Value | None = None,
+        unless: Value | None = None,
         has: int | None = None,
         left: int | None = None,
         follows: bytes | None = None,
@@ -712,12 +842,16 @@ class If(Kind):
         super().__init__(kind.name, default, **shared)
         self.when = when
         self.equals = equals
+        self.unless = unless
         self.has = has
         self.left = left
         self.follows = follows
 
     def holds(self, pkt: Packet, s: Buffer) -> bool:
         """Whether the field is present, from the earlier fields and the remaining bytes ``s``."""
+        return self._holds(pkt, s) and (not isinstance(self.kind, If) or self.kind.holds(pkt, s))
+
+    def _holds(self, pkt: Packet, s: Buffer) -> bool:
         if self.left is not None:
             return len(s) >= self.left
         if self.follows is not None:
@@ -726,7 +860,9 @@ class If(Kind):
         value = 0 if isinstance(value, Untrue) else value
         if self.has is not None:
             return bool((value or 0) & self.has)
-        return bool(value == self.equals) if self.equals is not None else bool(value)
+        if self.equals is not None:
+            return _is_among(value, self.equals)
+        return bool(value) if self.unless is None else value is not None and not _is_among(value, self.unless)
 
     def into(self, number: int | None, value: Any) -> int | None:
         """The integer of ``when`` with the bit that says whether there is a value."""
@@ -747,15 +883,48 @@ class If(Kind):
         if value is None and (self.left is not None or self.follows is not None):
             return b""
         is_explicit = value is not None and self.when in pkt.explicit_integers
-        if self.when is not None and not self.holds(pkt, b"") and not is_explicit:
+        if self.when is not None and not self._holds(pkt, b"") and not is_explicit:
             return b""
         return self.kind.build_bytes(pkt, value)
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        return self.kind.getfield(pkt, s) if self.holds(pkt, s) else (s, None)
+        return self.kind.getfield(pkt, s) if self._holds(pkt, s) else (s, None)
 
     def randval(self) -> Any:
         return None
+
+
+def _is_among(value: object, wanted: Value) -> bool:
+    return value == wanted if isinstance(wanted, int | bytes) else value in wanted
+
+
+def Group(*kinds: Kind, **condition: Any) -> list[If]:
+    """Several fields with one condition: ``*Group(Text("topic", prefix=2), Bytes("body", prefix=2), when="will")``."""
+    return [If(kind, **condition) for kind in kinds]
+
+
+class Never(Kind):
+    """No bytes are right here: a message that comes to it is malformed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, column=None)
+
+    def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
+        raise Broken("no case fits")
+
+    def build_bytes(self, pkt: Packet, value: Any) -> bytes:
+        return b""
+
+
+def Choice(name: str, *, by: str, of: Mapping[Any, Kind], otherwise: Kind | None = None) -> list[If]:
+    """A field for each value of an earlier number or text: ``*Choice("value", by="id", of={1: U8("n"), (2, 3): ...})``.
+
+    Each case is a field with a name and a column of its own. Without ``otherwise`` no other value of ``by`` may come.
+    """
+    default = Never(name) if otherwise is None else otherwise
+    for value in of:
+        default = If(default, when=by, unless=value)
+    return [*(If(kind, when=by, equals=value) for value, kind in of.items()), cast(If, default)]
 
 
 def smallest(item: "Kind | type[Message]") -> int:
@@ -763,11 +932,11 @@ def smallest(item: "Kind | type[Message]") -> int:
     if isinstance(item, Number):
         return item.size
     if isinstance(item, Span):
-        return (item.prefix or 0) + max(item.size or 0, item.at_least or 0)
+        return item.least_prefix + max(item.size or 0, item.at_least or 0)
     if isinstance(item, Array):
-        return (item.prefix or 0) + (item.until_zero or 0)
+        return item.least_prefix + (item.until_zero or 0)
     if isinstance(item, Nested):
-        return (item.prefix or 0) + (0 if item.sized_by else smallest(item.message))
+        return item.least_prefix + (0 if item.sized_by else smallest(item.message))
     if isinstance(item, Kind):
         return 0
     total = 0
@@ -778,6 +947,11 @@ def smallest(item: "Kind | type[Message]") -> int:
     return total
 
 
+def is_variable(field: Kind) -> bool:
+    """Whether a number has a variable size."""
+    return isinstance(field, VarUint) or (isinstance(field, Length) and is_variable(field.kind))
+
+
 def offset(cls: "type[Message]", name: str) -> int:
     """Offset of a field after fields of a fixed size."""
     names = [field.name for field in cls.fields_desc]
@@ -785,8 +959,10 @@ def offset(cls: "type[Message]", name: str) -> int:
 
 
 def bare(field: Kind) -> Kind:
-    """The kind with its condition taken off."""
-    return field.kind if isinstance(field, If) else field
+    """The kind with its conditions taken off."""
+    while isinstance(field, If):
+        field = field.kind
+    return field
 
 
 def wire_fields(cls: "type[Message]") -> list[Kind]:

@@ -26,6 +26,7 @@ from mqpcap.schema.fields import (
     bare,
     offset,
     prefix_name,
+    sized_field,
     wire_fields,
 )
 from mqpcap.schema.gzip_body import deflate, inflate
@@ -81,6 +82,10 @@ def _with_prefixes(kinds: Sequence[Kind]) -> Iterator[Kind]:
         if getattr(bare(kind), "prefix", None) is not None and prefix_name(bare(kind)) not in names:
             yield Prefix(bare(kind))
         yield kind
+
+
+HEADER = "header."
+"""A body names fields of its header so."""
 
 
 class MessageSlice(NamedTuple):
@@ -179,9 +184,10 @@ class Message(Packet):
             )
 
     @classmethod
-    def begin(cls, s: Octets) -> "tuple[Message, Octets]":
-        """A message read from the start of ``s``, and the bytes after it; raises Broken."""
+    def begin(cls, s: Octets, header: "Message | None" = None) -> "tuple[Message, Octets]":
+        """A message read from the start of ``s`` after its header, and the bytes after it; raises Broken."""
         pkt = cls()
+        pkt.underlayer = header
         left = pkt._read(s)
         return pkt, left
 
@@ -217,7 +223,12 @@ class Message(Packet):
         return s[read_size:]
 
     def getfieldval(self, attr: str) -> Any:
-        """A field's value: an integer includes the bits that were set apart, and bits come from their integer."""
+        """A field's value: an integer includes the bits that were set apart, and bits come from their integer.
+
+        ``header.NAME`` is a field of the message's header, None without a header.
+        """
+        if attr.startswith(HEADER):
+            return None if self.underlayer is None else self.underlayer.getfieldval(attr[len(HEADER) :])
         return self._combined(attr, super().getfieldval(attr))
 
     def getfield_and_val(self, attr: str) -> tuple[Any, Any]:
@@ -229,15 +240,23 @@ class Message(Packet):
         if attr in self.explicit_integers:
             return value
         if attr in self.bit_fields:
+            given = self.fields if attr in self.fields else self.overloaded_fields | self.fields
             for part in self.bit_fields[attr]:
-                if part.name in self.fields:
-                    value = part.into(value, self.fields[part.name])
+                if part.name in given and not self._shares_bit(attr, part, given):
+                    value = part.into(value, given[part.name])
+                elif part.name not in given and (measured := sized_field(self, part.name)) and attr not in self.fields:
+                    value = part.into(value, measured.measure(self))
         elif value is None:
             for number_name, parts in self.bit_fields.items():
                 for part in parts:
                     if part.name == attr and isinstance(part, Bits):
                         return (self.getfieldval(number_name) or 0) >> part.shift & part.mask
         return value
+
+    def _shares_bit(self, attr: str, part: Bits | If, given: Mapping[str, Any]) -> bool:
+        """Whether a field is None, and a field with the same bit of an integer is not, or is not read yet."""
+        parts = (x for x in self.bit_fields[attr] if isinstance(part, If) and isinstance(x, If) and x.has == part.has)
+        return given[part.name] is None and any(given.get(x.name, 0) is not None for x in parts)
 
     def setfieldval(self, attr: str, val: Any) -> None:
         """Set a field. Setting an integer clears its bit fields, and optional fields whose presence flag it changes."""
@@ -440,9 +459,11 @@ class Message(Packet):
         length = self._length()
         if length is None or length.name not in self._read_sizes:
             return built
-        start, header_size = offset(type(self), length.name), len(self.self_build())
-        n = len(built) - header_size - self._following_size + length.less
-        return built[:start] + n.to_bytes(4, "big") + built[start + 4 :]
+        header_size = len(self.self_build())
+        n = len(built) - header_size - self._following_size
+        if n + length.less == self.fields.get(length.name):
+            return built  # its length may have more bytes than it needs
+        return length.put(built[:header_size], offset(type(self), length.name), n) + built[header_size:]
 
     def do_build_payload(self) -> bytes:
         """Build the body; compressed where the header says so, and as it came where it was not changed."""
@@ -472,8 +493,7 @@ class Message(Packet):
         """Header and body, the length computed where it was left out."""
         length = self._length()
         if length is not None and self.getfieldval(length.name) is None:
-            start, n = offset(type(self), length.name), len(pay) - self._following_size + length.less
-            pkt = pkt[:start] + n.to_bytes(4, "big") + pkt[start + 4 :]
+            pkt = length.put(pkt, offset(type(self), length.name), len(pay) - self._following_size)
         return pkt + pay
 
     def _variants(self) -> "Iterator[tuple[Layout, type[Message], bool]]":
@@ -508,7 +528,7 @@ class Message(Packet):
                     continue
                 try:
                     unpacked = self._unpacked(layout, s)
-                    body, left = cls.begin(unpacked)
+                    body, left = cls.begin(unpacked, self)
                 except Broken:
                     continue
                 if exact and left:

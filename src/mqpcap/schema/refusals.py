@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 from mqpcap.schema import fields
-from mqpcap.schema.message import Message
+from mqpcap.schema.message import HEADER, Message
 
 MAX_I64 = (1 << 63) - 1
+MAX_U64 = (1 << 64) - 1
 MAX_WORD = (1 << 31) - 1
 """Largest size, mask or shift in a word of the Program."""
 MAX_INTEGER_BYTES = 8
+MAX_VARIABLE_BYTES = 10
+"""Bytes with seven bits each that hold 64 bits."""
 
 
 def refusal(field: fields.Kind, earlier: Mapping[str, fields.Kind]) -> str | None:
@@ -27,10 +30,12 @@ def refusal(field: fields.Kind, earlier: Mapping[str, fields.Kind]) -> str | Non
 def _reasons(field: fields.Kind, earlier: Mapping[str, fields.Kind]) -> Iterator[str]:
     if field.name in earlier:
         yield "an earlier field has the same name"
-    if both := _columns([field]) & _columns(earlier.values()):
+    if both := _columns([field]) & _columns([kind for name, kind in earlier.items() if not name.startswith(HEADER)]):
         yield f"an earlier field has the same column {min(both)}; give one of them column="
-    if isinstance(field, fields.If):
-        yield from _of_condition(field, earlier)
+    condition = field
+    while isinstance(condition, fields.If):
+        yield from _of_condition(condition, earlier)
+        condition = condition.kind
     kind = fields.bare(field)
     if not isinstance(kind, fields.Span) and (kind.secret or kind.body):
         yield f"only text and bytes can be {'secret' if kind.secret else 'a body'}; in a list its items can"
@@ -58,15 +63,16 @@ def _columns(kinds: Collection[fields.Kind]) -> frozenset[str]:
 def value_range(kind: object) -> tuple[int, int] | None:
     """The smallest and the largest value of a number or of bits; None for other kinds."""
     if isinstance(kind, fields.Number):
-        bits = 8 * kind.size
-        if kind.truth:
-            return 0, 1
-        return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.signed else (0, (1 << bits) - 1)
+        return (0, 1) if kind.truth else kind.value_range
     return (0, kind.mask) if isinstance(kind, fields.Bits) else None
 
 
 def _of_number(kind: fields.Number) -> Iterator[str]:
-    low, high = (0, 255) if kind.truth else value_range(kind) or (0, 0)
+    low, high = kind.value_range
+    number = kind.kind if isinstance(kind, fields.Length) else kind
+    max_bytes = MAX_VARIABLE_BYTES - (getattr(number, "order", "little") == "big")
+    if isinstance(number, fields.VarUint) and not 1 <= number.at_most_bytes <= max_bytes:
+        yield f"it has one to {MAX_VARIABLE_BYTES} bytes, to 9 with order big"
     bounds = [x for x in (kind.at_least, kind.at_most) if x is not None]
     if any(not low <= x <= high for x in bounds):
         yield f"its bounds are not within {low} to {high}"
@@ -82,28 +88,38 @@ def _of_bits(kind: fields.Bits, earlier: Mapping[str, fields.Kind]) -> Iterator[
     if not 0 < kind.mask <= MAX_WORD or not 0 <= kind.shift < 64:
         yield "its mask has up to 31 bits, and is shifted by up to 63"
     _, high = value_range(number) or (0, MAX_I64)
-    if isinstance(number, fields.Number) and (number.truth or number.signed):
+    if isinstance(number, fields.Number) and (number.truth or number.value_range[0] < 0):
         yield f"{kind.of} is no unsigned number"
     elif kind.mask << kind.shift > high:
         yield f"it has bits that {kind.of} has not"
 
 
 def _of_condition(field: fields.If, earlier: Mapping[str, fields.Kind]) -> Iterator[str]:
-    tests = [field.left, field.follows, field.equals, field.has]
+    tests = [field.left, field.follows, field.equals, field.has, field.unless]
     if sum(x is not None for x in tests) > 1 or (field.when is not None and tests[:2] != [None, None]):
         yield "it has two conditions"
     if field.follows is not None and not 1 <= len(field.follows) <= MAX_INTEGER_BYTES:
         yield "follows has one to eight bytes"
-    low, high = value_range(earlier.get(field.when or "")) or (0, MAX_I64)
+    tested = earlier.get(field.when or "")
+    low, high = value_range(fields.bare(tested) if tested is not None else None) or (0, MAX_I64)
+    if isinstance(tested, fields.If) and (low < 0 or high > MAX_I64):
+        yield f"{field.when} may be absent, and has all 64 bits"
     if field.has is not None and not 0 < field.has <= high:
         yield f"{field.when} has no such bit"
-    if isinstance(field.equals, int) and not low <= field.equals <= high:
-        yield f"{field.when} is never {field.equals}"
+    value = field.equals if field.unless is None else field.unless
+    values = [] if value is None or isinstance(value, bytes) else [value] if isinstance(value, int) else value
+    for x in values:
+        if not low <= x <= high:
+            yield f"{field.when} is never {x}"
     if field.left is not None and not 0 <= field.left <= MAX_I64:
         yield "left counts bytes"
 
 
 def _of_size(kind: fields.Sized, earlier: Mapping[str, fields.Kind]) -> Iterator[str]:
+    if (prefix := kind.prefix_kind) is not None:
+        yield from _of_number(prefix)
+        if prefix.truth:
+            yield f"{type(prefix).__name__} is no kind of a length or count"
     sizes = {name: getattr(kind, name, None) for name in ("sized_by", "prefix", "size", "until", "until_zero")}
     given = {name: value for name, value in sizes.items() if value is not None}
     if len(given) > 1:
@@ -111,7 +127,7 @@ def _of_size(kind: fields.Sized, earlier: Mapping[str, fields.Kind]) -> Iterator
     if getattr(earlier.get(kind.sized_by or ""), "truth", False):
         yield f"{kind.sized_by} is a truth value, no length or count"
     for name in ("prefix", "until_zero"):
-        if not 1 <= given.get(name, 1) <= MAX_INTEGER_BYTES:
+        if isinstance(n := given.get(name, 1), int) and not 1 <= n <= MAX_INTEGER_BYTES:
             yield f"{name} has one to eight bytes"
     if not 0 <= given.get("size", 0) <= MAX_WORD or not 0 <= given.get("until", 0) <= 255:
         yield "its size or delimiter is out of range"

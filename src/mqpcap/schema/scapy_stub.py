@@ -34,6 +34,8 @@ class Packet:
     """A class that lists its fields, and the values read of them."""
 
     fields_desc: list[Any] = []
+    underlayer: "Packet | None" = None
+    overloaded_fields: dict[str, Any] = {}
     name: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
