@@ -100,7 +100,7 @@ class Pipeline:
         self.capture, self.file_name = capture, file_name
         self.background = background or Background()
         self.protocols = protocols()
-        self.dissector = Dissector()
+        self.dissector = Dissector(options.decode_as)
         self.assembler = Reassembler(options.max_memory_bytes)
         self.opener = Opener(options.keys)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)

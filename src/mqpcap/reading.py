@@ -146,7 +146,7 @@ def checked_choices(
         others = ", ".join(ReadingOptions.__annotations__)
         raise TypeError(f"{name!r} is no option; {f'did you mean {similar[0]}?' if similar else f'there are {others}'}")
 
-    rules = tuple(DecodeAs(_port(port), checked_protocol(name)) for port, name in (decode_as or {}).items())
+    rules = tuple(DecodeAs(_port(port), _protocol_or_tunnel(name)) for port, name in (decode_as or {}).items())
     if not isinstance(show_secrets, bool):
         raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
     body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
@@ -177,15 +177,33 @@ def checked_protocol(name: str) -> str:
 
 
 def decode_as_rule(rule: str) -> "DecodeAs":
-    """The rule of ``tcp.port==9092,flymq``. Raises ValueError for other texts, ports and protocols."""
+    """The rule of ``tcp.port==9092,flymq`` or ``udp.port==4799,vxlan``. Raises ValueError for another text."""
     from mqpcap.decode.detection import DecodeAs
 
-    match = re.fullmatch(r"tcp\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
+    match = re.fullmatch(r"(tcp|udp)\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
     if match is None:
-        raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq")
-    if not 1 <= int(match[1]) <= 65535:
-        raise ValueError(f"{match[1]} is no TCP port")
-    return DecodeAs(int(match[1]), checked_protocol(match[2]))
+        raise ValueError(f"{rule!r} is no rule like tcp.port==9092,flymq or udp.port==4799,vxlan")
+    if not 1 <= int(match[2]) <= 65535:
+        raise ValueError(f"{match[2]} is no {match[1].upper()} port")
+    return DecodeAs(int(match[2]), (checked_tunnel if match[1] == "udp" else checked_protocol)(match[3]))
+
+
+def checked_tunnel(name: str) -> str:
+    """The name of a tunnel in UDP, which may be written in any case. Raises ValueError for another name."""
+    from mqpcap.tcp.wrappings import TUNNELS
+
+    if name.lower() not in TUNNELS:
+        raise ValueError(f"{name!r} is no tunnel; there are {', '.join(sorted(TUNNELS))}")
+    return name.lower()
+
+
+def _protocol_or_tunnel(name: str) -> str:
+    try:
+        return checked_protocol(name)
+    except ValueError:
+        with suppress(ValueError):
+            return checked_tunnel(name)
+        raise
 
 
 def _port(port: Any) -> int:
@@ -275,8 +293,12 @@ class Outcome:
 
     def notes_of_nothing(self) -> list[str]:
         """What to say where nothing came of a capture, or of a rule of Decode As."""
+        from mqpcap.tcp.wrappings import TUNNELS
+
         notes = []
         for rule in self.choices.decode_as:
+            if rule.protocol in TUNNELS:
+                continue
             name, count = f"-d tcp.port=={rule.port},{rule.protocol}", self.read_as[rule.port]
             if not count:
                 notes.append(f"{name}: no connection of that server port")

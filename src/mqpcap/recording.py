@@ -103,7 +103,8 @@ def open(
 ) -> "Recording":
     """A capture, or several: files, directories, globs, bytes, file objects. Packets are read when first needed.
 
-    decode_as: protocols by server port, ``{9092: "flymq"}``. show_secrets: passwords and keys are not masked.
+    decode_as: protocols by server port, ``{9092: "flymq"}``, and tunnels by UDP port, ``{4799: "vxlan"}``.
+    show_secrets: passwords and keys are not masked.
     bodies: bytes of each body to keep; None or ``"full"`` keeps all, ``"none"`` keeps none.
     max_memory_bytes: limit for reassembly, as ``--max-memory``. keylog: a file of TLS secrets, as ``--keylog``.
     progress: called with the number of bytes that were read, for example ``mqpcap.ProgressBar(path)``.
@@ -253,7 +254,7 @@ class _Index:
                 selection.add(output, first_ns)
 
         with ThreadPoolExecutor(1, "mqpcap-finish") as pool:
-            locator = PacketLocator(capture)
+            locator = PacketLocator(capture, options.decode_as)
             pipeline = wired(capture, options, take, locator.hooks(), Background(pool))
             for _ in pipeline.steps(self.progress):
                 while ready:

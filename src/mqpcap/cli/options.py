@@ -159,7 +159,7 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
 
     @click.option("-d", "--decode-as", "decode_as", type=Parsed(decode_as_rule), multiple=True, metavar="RULE",
                   shell_complete=rules,
-                  help="Read a server port as a protocol: tcp.port==9092,flymq (repeatable).")  # fmt: skip
+                  help="Read a port as a protocol or tunnel: tcp.port==9092,flymq; udp.port==4799,vxlan.")  # fmt: skip
     @click.option("--show-secrets", is_flag=True, help="Show passwords and keys instead of ***.")
     @click.option("--jobs", type=click.IntRange(min=1), metavar="N",
                   help="Use N cores; captures are read side by side.  [default: all]")  # fmt: skip

@@ -54,9 +54,11 @@ ProvenServer = tuple[ServerProtocol, int]
 """A server, and the time of the packet that proved its protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeAs:
-    """``-d tcp.port==9092,flymq``: connections to that server port are read as that protocol."""
+class DecodeAs(NamedTuple):
+    """``-d tcp.port==9092,flymq``: connections to that server port are read as that protocol.
+
+    ``-d udp.port==4799,vxlan``: UDP packets of that port are read as that tunnel (`wrappings.TUNNELS`).
+    """
 
     port: int
     protocol: str
@@ -275,7 +277,7 @@ class Detector:
         self.servers: dict[ServerProtocol, int] = {}
         self.missing_servers: dict[ServerProtocol, None] = {}
         self._protocols = protocols
-        self._decode_as = decode_as
+        self._decode_as = decode_as = [rule for rule in decode_as if rule.protocol in protocols]
         self._scanners = scanners
         self._pending_bytes = 0
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)

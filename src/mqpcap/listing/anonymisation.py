@@ -429,9 +429,11 @@ class AnonymousPackets:
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # as long as this object
         weakref.finalize(self, let_go, self._file)
         self._position = 0
+        self._dissector = Dissector()
 
     def read(self, outcome: Outcome, meter: Meter) -> None:
         """Read the capture, and mask its messages."""
+        self._dissector = Dissector(outcome.choices.decode_as)
         # Ciphertext is replaced as a whole: its messages are not where those of the plaintext are.
         options = replace(outcome.choices, keys=None).dissection(only=frozenset())
         hooks: StageHooks = replace(WITH_BYTES, ended=self._take_ended)
@@ -488,7 +490,6 @@ class AnonymousPackets:
         self, is_taken: Callable[[int, Int64Array], NDArray[np.bool_]], meter: Meter
     ) -> Iterator[tuple[int, int, bytes, int, list[str], int, int]]:
         """The packets as `PacketFile` takes them, with their files and numbers; ``is_taken``: a mask of numbers."""
-        dissector = Dissector()
         for connections in self._connections.values():
             connections.sort(key=_BY_BEGIN)
             latest_ns = accumulate((x.last_ns for x in connections), max)
@@ -499,7 +500,7 @@ class AnonymousPackets:
                 values = np.frombuffer(getattr(side, name), np.int64)[order]
                 setattr(side, name, array("q", values.tobytes()))
         for window in self._capture.windows():
-            segments = dissector.segments(window)
+            segments = self._dissector.segments(window)
             senders = endpoint_pairs(segments)[0]
             for i in np.flatnonzero(is_taken(window.file, segments.packet_number)).tolist():
                 payload = self._payload(segments, i, int(senders[i]))

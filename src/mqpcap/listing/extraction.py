@@ -116,6 +116,7 @@ class Extraction:
             self._messages.append(output.rows.drop_columns(list(_LEFT_OUT)))
             self.message_count += output.rows.num_rows
 
+        self._notes.rules = outcome.choices.decode_as
         choice = ConnectionSearch(self.capture, self._asked, keep, self._notes.hooks())
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
@@ -416,6 +417,7 @@ class _PacketNotes:
         self._keys: dict[int, int] = {}
         """By connection_id the key of its segments."""
         self.secrets: list[bytes] = []
+        self.rules: Sequence[tuple[int, str]] = ()
         self.fragments: Int64Array = np.zeros(0, np.int64)
         """The packets that are fragments."""
 
@@ -427,7 +429,7 @@ class _PacketNotes:
     def _note_packets(self, window: Window, segments: Segments) -> None:
         self.secrets += window.secrets
         if segments.counts.get("fragment"):
-            numbers = window.packet_number[connections_of(window)[2]]
+            numbers = window.packet_number[connections_of(window, self.rules)[2]]
             self.fragments = np.union1d(self.fragments, _places(window.file, numbers))
         if self._whole:
             places, moments = _places(window.file, segments.packet_number), np.ones(len(segments.key), np.int8)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, file_text
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.sources import PeekableStream, plain_bytes
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError, let_go
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import WITH_LAYOUTS
@@ -79,8 +80,8 @@ class PacketLocator:
     Packets are named by their index, from 0, over all files of the capture.
     """
 
-    def __init__(self, capture: Capture) -> None:
-        self._capture = capture
+    def __init__(self, capture: Capture, decode_as: Sequence[DecodeAs] = ()) -> None:
+        self._capture, self._decode_as = capture, decode_as
         self._windows: list[dict[str, Int64Array]] = []
         self._closed: list[Sequence[Int64Array]] = []
         self._has_fragments = False
@@ -203,7 +204,7 @@ class PacketLocator:
 
     def _segments(self, rows: Int64Array) -> Segments:
         """The TCP segments in packets; ``number`` is the index of the packet."""
-        return Dissector().segments(window_of(self.packets(rows), rows))
+        return Dissector(self._decode_as).segments(window_of(self.packets(rows), rows))
 
     def packets(self, rows: Int64Array) -> list[CapturedPacket]:
         """The packets with the given indexes, read from their files."""

@@ -52,7 +52,8 @@ def _runs(
     capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
-    dissector, assembler, is_wanted = Dissector(), Reassembler(), connection.query().connections
+    dissector, assembler = Dissector(outcome.choices.decode_as), Reassembler()
+    is_wanted = connection.query().connections
     opener = Opener(outcome.choices.keys)
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():

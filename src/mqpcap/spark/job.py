@@ -199,7 +199,7 @@ class _Job:
     def run(self, share_count: int | None) -> JobOutcome:
         """Runs all tasks; afterwards ``files`` has the files to publish."""
         executors.check_python(self.spark)
-        units = partitions.plan_units(self.captures, executors.slots(self.spark), share_count)
+        units = partitions.plan_units(self.captures, executors.slots(self.spark), share_count, self.options.decode_as)
         todo = [Dissect(number, unit) for number, unit in enumerate(units)]
         for result in self._results([task for task in todo if task.unit.plan.share_count == 1]):
             self._keep(result)

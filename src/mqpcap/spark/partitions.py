@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import Capture, WindowReader
+from mqpcap.decode.detection import DecodeAs
 from mqpcap.errors import CaptureError
 from mqpcap.tcp.headers import Dissector
 
@@ -52,10 +53,12 @@ class SharePlan:
     """Assigns the connections of a capture to shares.
 
     pinned: key and share of the largest connections. A hash of the key assigns all others.
+    rules: those of Decode As.
     """
 
     share_count: int
     pinned: tuple[tuple[int, int], ...] = ()
+    rules: tuple[DecodeAs, ...] = ()
 
     def shares(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """The share of each connection, by the keys of connections."""
@@ -139,7 +142,9 @@ def size_of(capture: Capture) -> int:
     return size_bytes
 
 
-def plan_units(inputs: Sequence[Capture], slot_count: int, share_count: int | None = None) -> list[WorkUnit]:
+def plan_units(
+    inputs: Sequence[Capture], slot_count: int, share_count: int | None = None, rules: tuple[DecodeAs, ...] = ()
+) -> list[WorkUnit]:
     """Units of work, the largest first; ``share_count`` is the number of shares of every capture, None: by its size."""
     sizes = [size_of(capture) for capture in inputs]
     each = max(sum(sizes) / max(1, slot_count), SHARE_BYTES)
@@ -148,7 +153,7 @@ def plan_units(inputs: Sequence[Capture], slot_count: int, share_count: int | No
     for i, capture in enumerate(inputs):
         n = share_count or min(MAX_SHARES, max(1, round(sizes[i] / each)))
         if n > 1 or sizes[i] >= PACK_BYTES:
-            plan = make_plan(capture, n)
+            plan = make_plan(capture, n, rules)
             large += [(sizes[i] / n, WorkUnit(((i, capture),), k, plan)) for k in range(n)]
         else:
             small.append(i)
@@ -176,18 +181,18 @@ def pack(items: Iterable[Item], size_bytes: Callable[[Item], int], limit: int) -
         yield group
 
 
-def make_plan(capture: Capture, n: int) -> SharePlan:
+def make_plan(capture: Capture, n: int, rules: tuple[DecodeAs, ...] = ()) -> SharePlan:
     """A plan that splits a capture into n shares of about equal size."""
     shares = [(0, k) for k in range(n)]
     pinned: list[tuple[int, int]] = []
-    for key, load in _loads(capture).most_common(n * PINNED_PER_SHARE) if n > 1 else ():
+    for key, load in _loads(capture, rules).most_common(n * PINNED_PER_SHARE) if n > 1 else ():
         least, share = shares[0]
         heapq.heapreplace(shares, (least + load, share))
         pinned.append((key, share))
-    return SharePlan(n, tuple(pinned))
+    return SharePlan(n, tuple(pinned), rules)
 
 
-def _loads(capture: Capture) -> Counter[int]:
+def _loads(capture: Capture, rules: tuple[DecodeAs, ...]) -> Counter[int]:
     """Bytes of connections by key, in the first windows of some files; few files: more windows of each."""
     loads: Counter[int] = Counter()
     numbers = np.unique(np.linspace(0, len(capture.files) - 1, SAMPLED_WINDOWS).astype(int)).tolist()
@@ -197,7 +202,7 @@ def _loads(capture: Capture) -> Counter[int]:
             for window in islice(
                 WindowReader(capture.files[number], number, source).windows(), SAMPLED_WINDOWS // len(numbers)
             ):
-                segments = Dissector().segments(window)
+                segments = Dissector(rules).segments(window)
                 keys, index = np.unique(segments.key, return_inverse=True)
                 sizes = np.bincount(index.reshape(-1), segments.length + PACKET_BYTES, len(keys)).astype(np.int64)
                 loads.update(dict(zip(keys.tolist(), sizes.tolist(), strict=True)))

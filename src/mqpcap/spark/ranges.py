@@ -123,7 +123,7 @@ def _tables(buffered: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table]:
 
 def _by_share(window: Window, plan: SharePlan) -> list[pa.RecordBatch]:
     """The TCP packets of a window, a batch for each share, in order."""
-    rows, ends, fragments = connections_of(window)
+    rows, ends, fragments = connections_of(window, plan.rules)
     each_share = np.arange(plan.share_count)
     share = np.concatenate([plan.shares(keys_of(ends)), np.repeat(each_share, len(fragments))])
     rows = np.concatenate([rows, np.tile(fragments, plan.share_count)])

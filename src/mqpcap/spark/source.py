@@ -100,7 +100,9 @@ class CaptureReader(DataSourceReader):
         share_count = self.asked.share_count
         if self.asked.table in ("deliveries", "captures"):
             share_count = 1  # depends on all connections
-        return [InputPartition(unit) for unit in partitions.plan_units(search.captures, DEFAULT_SLOTS, share_count)]
+        rules = self.asked.options.decode_as
+        units = partitions.plan_units(search.captures, DEFAULT_SLOTS, share_count, rules)
+        return [InputPartition(unit) for unit in units]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one unit, in batches."""

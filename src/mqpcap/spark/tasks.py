@@ -181,7 +181,7 @@ def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
             try:
                 with blamed_on(capture.files):
                     if isinstance(task, Describe):
-                        _describe(task, files, result)
+                        _describe(task, files, result, options)
                     else:
                         deque(_TaskShare(task, capture, options, files, result).dissect(number), 0)
             except FailedCaptureError as error:
@@ -289,9 +289,9 @@ def pair_deliveries(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
         yield result_row(target, results)
 
 
-def _describe(task: Describe, files: TaskFiles, result: Result) -> None:
+def _describe(task: Describe, files: TaskFiles, result: Result, options: Options) -> None:
     rows = CaptureRows(task.capture, task.messages)
-    dissector = Dissector()
+    dissector = Dissector(options.decode_as)
     for window in task.capture.windows():
         rows.take(window, dissector.segments(window).counts)
     files.write("captures", rows.table(None))

@@ -14,7 +14,7 @@ is walked like a packet, with the time and number of the packet that completed i
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -102,7 +102,6 @@ _PPP_PROTOCOL = cython.declare(cython.longlong, wrappings.PPP_PROTOCOL)
 _LINK_TYPE = cython.declare(cython.longlong, wrappings.LINK_TYPE)
 _FAMILY = cython.declare(cython.longlong, wrappings.FAMILY)
 _RULES = memoryview(wrappings.RULES)
-_RULE_INDEX = memoryview(wrappings.RULE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -711,12 +710,14 @@ def _walk_packets(
     narrow: cython.int[:, ::1],
     counts: cython.longlong[::1],
     kinds: cython.longlong[:, ::1],
+    index: cython.short[::1],
     fragments: list[FragmentRow],
 ) -> int:
     """Fill columns; the number of rows.
 
     ``spans``: offset, caplen and wirelen of packets. ``wide``, ``narrow``: get a line for each of WIDE and NARROW.
-    ``kinds``: gets up to MAX_KINDS kinds and their counts. ``fragments``: gets a tuple for each fragment.
+    ``kinds``: gets up to MAX_KINDS kinds and their counts. ``index``: the first rule of each kind.
+    ``fragments``: gets a tuple for each fragment.
     """
     walk: _Walk = _Walk()
     i: cython.Py_ssize_t
@@ -724,7 +725,7 @@ def _walk_packets(
     size: cython.Py_ssize_t = buffer.shape[0]
     result: cython.int
     walk.buf = buffer
-    walk.rules, walk.index, walk.kinds = _RULES, _RULE_INDEX, kinds
+    walk.rules, walk.index, walk.kinds = _RULES, index, kinds
     walk.proto = 0  # uncompiled code reads it even after a malformed IP header
     with cython.nogil:  # columns are written where the loop has their addresses
         for i in range(spans.shape[1]):
@@ -823,13 +824,14 @@ class _Rows:
         wirelen: NDArray[np.int64],
         link_type: NDArray[np.int32],
         tally: _Tally,
+        index: memoryview,
     ) -> None:
         wide, narrow = np.empty((len(WIDE), len(offset)), np.int64), np.empty((len(NARROW), len(offset)), np.int32)
         self.buffer = buffer
         self.fragments: list[FragmentRow] = []
         packets = buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type)
         arrays = *packets, wide, narrow, tally.words, tally.kinds
-        count: int = _walk_packets(*map(memoryview, arrays), self.fragments)  # type: ignore[arg-type, call-arg]  # as many
+        count: int = _walk_packets(*map(memoryview, arrays), index, self.fragments)  # type: ignore[arg-type, call-arg]  # as many
         self.row_count = count
         lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
         self.columns: dict[str, np.ndarray] = {name: line[:count] for name, line in lines}
@@ -838,10 +840,11 @@ class _Rows:
 
 
 class Dissector:
-    """Windows to segments; keeps IP fragments from one window for the next."""
+    """Windows to segments; keeps IP fragments from one window for the next. ``rules``: see `wrappings.rule_index`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Sequence[tuple[int, str]] = ()) -> None:
         self._fragments = Fragments()
+        self._index = wrappings.rule_index(tuple(rules))
 
     def segments(self, window: Window) -> Segments:
         """The TCP segments of a window's packets, in order; see Segments.
@@ -849,7 +852,7 @@ class Dissector:
         Fragments go into the window that completes their datagram.
         """
         tally = _Tally()
-        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally)
+        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally, self._index)
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
         if rows.fragments:
             rows, datagrams = self._joined(window, rows, tally)
@@ -897,7 +900,7 @@ class Dissector:
             added = np.frombuffer(b"".join(content for _, _, content in completed), np.uint8)
             buffer = np.concatenate([buffer, added])
             link_type = np.array([link_type for _, link_type, _ in completed], np.int32)
-            newest = _Rows(buffer, offset, length, length, link_type, tally)
+            newest = _Rows(buffer, offset, length, length, link_type, tally, self._index)
             newest.packet = packets[newest.packet]
             parts.append(newest)
         order = np.argsort(np.concatenate([each.packet for each in parts]), kind="stable")
@@ -923,12 +926,15 @@ class Dissector:
         return completed
 
 
-def connections_of(window: Window) -> tuple[NDArray[np.int64], EndpointPair, NDArray[np.int64]]:
+def connections_of(
+    window: Window, rules: Sequence[tuple[int, str]] = ()
+) -> tuple[NDArray[np.int64], EndpointPair, NDArray[np.int64]]:
     """(rows, ends, fragments) of a window: its rows that are TCP packets, their endpoints, and rows of fragments.
 
     Fragments are not joined: whose they are may be said in another window.
     """
-    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally())
+    index = wrappings.rule_index(tuple(rules))
+    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally(), index)
     return rows.packet, _endpoint_pairs(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 

@@ -13,6 +13,7 @@ draft-foschiano-erspan; draft-ietf-intarea-gue; draft-ietf-nvo3-vxlan-gpe; tcpdu
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -436,3 +437,15 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 RULES, RULE_INDEX = _tables()
+TUNNELS = {x.name.lower(): kind for x in WRAPPINGS for kind in x.kinds if ANY_UDP < kind < ANY_UDP + 65536}
+"""By name as Decode As takes it: the kind of a tunnel's UDP port."""
+
+
+@lru_cache(8)
+def rule_index(rules: Iterable[tuple[int, str]]) -> memoryview:
+    """RULE_INDEX, with tunnels on UDP ports of one's own; other rules are of TCP ports, and no matter here."""
+    index = RULE_INDEX.copy()
+    for port, name in rules:
+        if name in TUNNELS:
+            index[UDP_PORT + port] = index[TUNNELS[name]]
+    return memoryview(index)
