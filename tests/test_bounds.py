@@ -67,7 +67,6 @@ TESTS = {
     "tls.session.MAX_LATE_TRIALS": "tls/test_hostile_tls.py::test_trials_for_a_late_start_are_bounded",
     "tls.side.MAX_TRIAL_BYTES": "tls/test_hostile_tls.py::test_trials_after_a_gap_are_bounded",
     "tls.side.MAX_KEY_UPDATES": "tls/test_hostile_tls.py::test_trials_after_a_gap_are_bounded",
-    "tls.side.MAX_BAD_RECORDS": "tls/test_hostile_tls.py::test_records_that_do_not_open_end_the_side",
     "decode.detection.OPENING_BYTES": "decode/test_detection.py::test_unclaimed_bytes_are_buffered_and_then_foreign",
     "decode.detection.MAX_PENDING_BYTES": ROADS,
     "decode.detection.MAX_SERVERS": ROADS,

@@ -182,16 +182,18 @@ def test_trials_after_a_gap_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert 1 <= count() < 19
 
 
-def test_records_that_do_not_open_end_the_side(tmp_path: Path) -> None:
+def test_records_that_do_not_open_are_lost_one_by_one(tmp_path: Path) -> None:
+    """Seventeen records in a row are damaged; each is a problem, and those after them open."""
     client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_2)
     segments, _ = conversation(client, server, [(flymq_message(i), b"") for i in range(40)])
     data = [i for i, segment in enumerate(segments) if segment.body[:1] == b"\x17"]
-    for i in data[2 : 2 + side.MAX_BAD_RECORDS + 1]:
+    for i in data[2:19]:
         body = segments[i].body
         segments[i] = Segment(body[:-1] + bytes([body[-1] ^ 1]), segments[i].seq, segments[i].ack)
     path = tmp_path / "x.pcap"
     path.write_bytes(capture(segments))
     result = read(path, Options(keys=KeyLog(str(tmp_path / "keys.log"))))
 
-    assert len(result.messages) == 2
+    assert len(result.messages) == 40 - 17
+    assert sum(p["length"] for p in result.problems) == sum(len(segments[i].body) for i in data[2:19])
     assert broken_laws(result) == []

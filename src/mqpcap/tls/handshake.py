@@ -5,9 +5,7 @@ nothing.
 """
 
 import hashlib
-import struct
 from collections.abc import Iterator
-from contextlib import suppress
 
 from mqpcap.records import dataclass
 from mqpcap.tls.record_ciphers import TLS_1_3
@@ -35,7 +33,7 @@ class Hello:
     version: int
     cipher: int
     server_name: str | None
-    alpn: tuple[str, ...]
+    alpn: str | None
     encrypts_first: bool
     ticket: bytes | None
     has_early_data: bool
@@ -50,63 +48,56 @@ class HandshakeReader:
     """The handshake messages of a side, which lie in records as they like."""
 
     def __init__(self) -> None:
-        self._data = b""
+        self._data = bytearray()
         self._passed_bytes = 0
         """Bytes of a long message that are still to come."""
-
-    def reset(self) -> None:
-        """Begin anew with the next record, after bytes that are missing."""
-        self._data, self._passed_bytes = b"", 0
 
     def messages(self, content: bytes | memoryview) -> Iterator[tuple[int, bytes]]:
         """The type and body of each message that is complete; the body is empty if it is not read."""
         passed = min(self._passed_bytes, len(content))
         self._passed_bytes -= passed
-        data = self._data + bytes(content[passed:])
-        begin = 0
-        while len(data) - begin >= 4:
-            kind, end = data[begin], begin + 4 + int.from_bytes(data[begin + 1 : begin + 4])
+        self._data += content[passed:]
+        data, at = self._data, 0
+        while len(data) - at >= 4:
+            kind, end = data[at], at + 4 + int.from_bytes(data[at + 1 : at + 4])
             if end > len(data):
-                if end - begin > (MAX_MESSAGE_BYTES if kind in _READ else MAX_SHORT_BYTES):
-                    self._passed_bytes, begin = end - len(data), len(data)
+                if end - at > (MAX_MESSAGE_BYTES if kind in _READ else MAX_SHORT_BYTES):
+                    self._passed_bytes, at = end - len(data), len(data)
                 break
-            yield kind, data[begin + 4 : end] if kind in _READ else b""
-            begin = end
-        self._data = data[begin:]
+            yield kind, bytes(data[at + 4 : end]) if kind in _READ else b""
+            at = end
+        del data[:at]
 
 
 def hello(kind: int, body: bytes) -> Hello | None:
     """The facts of a ClientHello or ServerHello, None if it is none."""
-    with suppress(struct.error, IndexError):
-        (version,) = struct.unpack_from(">H", body)
-        random, id_len = body[2:34], body[34]
-        session_id, at = body[35 : 35 + id_len], 35 + id_len
-        cipher = 0
-        if kind == SERVER_HELLO:
-            (cipher,) = struct.unpack_from(">H", body, at)
-            at += 3
-        else:
-            at += 2 + struct.unpack_from(">H", body, at)[0]
-            at += 1 + body[at]
-        if version >> 8 != 3 or len(random) < 32 or at > len(body):
-            return None
-        extensions = dict(_extensions(body[at:]))
-        if kind == SERVER_HELLO and len(extensions.get(_VERSIONS, b"")) == 2:
-            (version,) = struct.unpack(">H", extensions[_VERSIONS])
-            version = TLS_1_3 if version >> 8 in (3, 0x7F) and version >= TLS_1_3 else version
-        ticket = extensions.get(_TICKET)
-        return Hello(
-            random, session_id, version, cipher, _server_name(extensions.get(_SERVER_NAME, b"")),
-            alpn(extensions.get(_ALPN, b"")), _ENCRYPT_FIRST in extensions,
-            hashlib.sha256(ticket).digest() if ticket else None, _EARLY_DATA in extensions,
-        )  # fmt: skip
-    return None
+    id_end = 35 + int.from_bytes(body[34:35])
+    cipher = body[id_end : id_end + 2] if kind == SERVER_HELLO else b""
+    at = id_end + 3
+    if kind == CLIENT_HELLO:  # suites, then methods of compression
+        at = id_end + 2 + int.from_bytes(body[id_end : id_end + 2])
+        at += 1 + int.from_bytes(body[at : at + 1])
+    if body[:1] != b"\3" or at > len(body):
+        return None
+    extensions = _extensions(body[at:])
+    chosen, version = extensions.get(_VERSIONS, b""), int.from_bytes(body[:2])
+    if kind == SERVER_HELLO and len(chosen) == 2:
+        # A draft of TLS 1.3 is 0x7F and its number.
+        version = TLS_1_3 if chosen[0] == 0x7F or chosen >= b"\3\4" else int.from_bytes(chosen)
+    name, ticket = extensions.get(_SERVER_NAME, b""), extensions.get(_TICKET)
+    return Hello(
+        body[2:34], body[35:id_end], version, int.from_bytes(cipher),
+        # RFC 6066, 3: a list, whose first entry is a host name.
+        (_text(name[5 : 5 + int.from_bytes(name[3:5])]) or None) if name[2:3] == b"\0" else None,
+        _alpn(extensions), _ENCRYPT_FIRST in extensions, hashlib.sha256(ticket).digest() if ticket else None,
+        _EARLY_DATA in extensions,
+    )  # fmt: skip
 
 
-def encrypted_extensions(body: bytes) -> tuple[tuple[str, ...], bool]:
+def encrypted_extensions(body: bytes) -> tuple[str | None, bool]:
     """The choices in a server's EncryptedExtensions: the protocol of ALPN, and whether it takes early data."""
-    extensions = dict(_extensions(body))
-    return alpn(extensions.get(_ALPN, b"")), _EARLY_DATA in extensions
+    extensions = _extensions(body)
+    return _alpn(extensions), _EARLY_DATA in extensions
 
 
 def ticket_hash(body: bytes) -> bytes:
@@ -114,24 +105,21 @@ def ticket_hash(body: bytes) -> bytes:
     return hashlib.sha256(body[6 : 6 + int.from_bytes(body[4:6])]).digest()
 
 
-def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at, end = 2, min(2 + int.from_bytes(data[:2]), len(data))
+def _extensions(data: bytes) -> dict[int, bytes]:
+    extensions, at, end = {}, 2, min(2 + int.from_bytes(data[:2]), len(data))
     while at + 4 <= end:
-        kind, length = struct.unpack_from(">HH", data, at)
-        yield kind, data[at + 4 : at + 4 + length]
+        length = int.from_bytes(data[at + 2 : at + 4])
+        extensions[int.from_bytes(data[at : at + 2])] = data[at + 4 : at + 4 + length]
         at += 4 + length
+    return extensions
 
 
-def _server_name(data: bytes) -> str | None:
-    """The host name of a list of server names (RFC 6066, 3); bytes that are not ASCII are escaped."""
-    name = data[5 : 5 + int.from_bytes(data[3:5])] if data[2:3] == b"\0" else b""
-    return name.decode("ascii", "backslashreplace") or None
+def _alpn(extensions: dict[int, bytes]) -> str | None:
+    """The first name in a list of protocols (RFC 7301, 3.1); a server has one."""
+    names = extensions.get(_ALPN, b"")
+    return _text(names[3 : 3 + names[2]]) if len(names) > 2 else None
 
 
-def alpn(data: bytes) -> tuple[str, ...]:
-    """The names in a list of protocols (RFC 7301, 3.1)."""
-    names, at = [], 2
-    while at < len(data):
-        names.append(data[at + 1 : at + 1 + data[at]].decode("ascii", "backslashreplace"))
-        at += 1 + data[at]
-    return tuple(names)
+def _text(name: bytes) -> str:
+    """A name; bytes that are not ASCII are escaped."""
+    return name.decode("ascii", "backslashreplace")

@@ -5,16 +5,24 @@ may grow while a capture is read. The secrets are never printed, and never pickl
 """
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 
 from mqpcap.errors import CaptureError
 from mqpcap.tls.record_ciphers import require_library
 
-EARLY, MASTER = "CLIENT_EARLY_TRAFFIC_SECRET", "CLIENT_RANDOM"
-HANDSHAKE = "CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"
-TRAFFIC = "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"
-LABELS = {label.encode(): label for label in (EARLY, MASTER, *HANDSHAKE, *TRAFFIC)}
+MASTER = "CLIENT_RANDOM"
+TRAFFIC = 2
+"""The generation of keys that application data begins with: later ones follow by key updates."""
+LABELS = (
+    ("CLIENT_EARLY_TRAFFIC_SECRET", ""),
+    ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"),
+    ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
+)
+"""The labels of TLS 1.3, by generation of keys and side (client, server)."""
+_LABEL = "|".join((MASTER, *(label for labels in LABELS for label in labels if label))).encode()
+_LINE = re.compile(rb"\s*(%b)\s+([0-9a-fA-F]{64})\s+([0-9a-fA-F]{96}|[0-9a-fA-F]{64})\s*$" % _LABEL)
 MAX_SESSIONS = 1 << 18
 """Sessions whose secrets are kept; beyond it the oldest are forgotten."""
 MAX_RESUMABLE = 1 << 16
@@ -22,8 +30,7 @@ MAX_RESUMABLE = 1 << 16
 MAX_ALL_LATE_TRIALS = 1 << 20
 """Pairs of a key and a sequence number that are tried in a run for connections whose hellos were not captured."""
 MAX_LINE_BYTES = 1024
-"""A longer line of a key log holds no secret."""
-BLOCK_BYTES = 1 << 20
+"""A longer line of a key log holds no secret; it is read in parts."""
 
 Secrets = dict[str, bytes]
 
@@ -34,6 +41,7 @@ class KeyLog:
     ``grows``: lines may be appended while a capture is read, so a missing secret may come.
     ``resumable``: by session id or hash of a ticket, the client random of the session that a client may resume. In TLS
     1.2 it resumes with the same master secret, and some clients write no line for it.
+    ``has_traffic``: there are secrets of TLS 1.3.
     """
 
     def __init__(self, path: str | None = None, grows: bool = False) -> None:
@@ -41,12 +49,10 @@ class KeyLog:
         self.resumable: OrderedDict[bytes, bytes] = OrderedDict()
         self._sessions: OrderedDict[bytes, Secrets] = OrderedDict()  # a dict looks for its first key
         self.late_trials = MAX_ALL_LATE_TRIALS
-        self._has_traffic = False
-        self._read_bytes = 0
-        self._rest = b""
+        self.has_traffic = False
         self.forgotten_count = 0
-        if path is not None:
-            self.refresh()
+        self._size_bytes = self._read_bytes = 0
+        self.refresh()
 
     @classmethod
     def opened(cls, path: str | None) -> "KeyLog":
@@ -65,79 +71,54 @@ class KeyLog:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled without secrets: whoever loads it reads the file."""
-        return _opened, (self.path, self.grows)
+        return KeyLog, (self.path, self.grows)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def has_traffic(self) -> bool:
-        """Whether there are secrets of TLS 1.3."""
-        return self._has_traffic
-
-    def __contains__(self, random: bytes) -> bool:
-        return random in self._sessions
-
     def refresh(self) -> bool:
-        """Read the lines that were appended to the file; whether there were any."""
+        """Read the lines that were appended to the file; whether there were any. The last may not be whole."""
         if self.path is None:
             return False
         try:
             size = os.stat(self.path).st_size
-            if size == self._read_bytes:
+            if size == self._size_bytes:
                 return False
-            if size < self._read_bytes:  # written anew
-                self._read_bytes, self._rest = 0, b""
+            self._read_bytes = self._read_bytes if size > self._size_bytes else 0  # else it is written anew
+            self._size_bytes = size
             with open(self.path, "rb") as file:
                 file.seek(self._read_bytes)
-                while block := file.read(BLOCK_BYTES):
-                    self._read_bytes += len(block)
-                    *lines, rest = (self._rest + block).split(b"\n")
-                    self._rest = rest if len(rest) <= MAX_LINE_BYTES else rest[:1]
-                    self.add(lines)
+                while line := file.readline(MAX_LINE_BYTES):
+                    self.add([line])
+                    if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
+                        self._read_bytes += len(line)
         except OSError as error:
             if self.grows and isinstance(error, FileNotFoundError):
                 return False  # the client creates it with its first session
             raise CaptureError(f"the key log {self.path} cannot be read: {error.strerror}") from None
-        self.add([self._rest])  # the last line may have no end
         return True
 
     def add(self, lines: Iterable[bytes]) -> None:
         """Add the secrets of lines; other lines are ignored."""
         sessions = self._sessions
-        for line in lines:
-            words = line.split() if len(line) <= MAX_LINE_BYTES else []
-            label = LABELS.get(words[0]) if len(words) == 3 else None
-            if label is None or len(words[1]) != 64 or len(words[2]) not in (64, 96):
-                continue
-            try:
-                random, secret = bytes.fromhex(words[1].decode()), bytes.fromhex(words[2].decode())
-            except ValueError:
-                continue
-            secrets = sessions.get(random)
-            if secrets is None:
-                secrets = sessions[random] = {}
-                if len(sessions) > MAX_SESSIONS:
-                    self.forgotten_count += 1
-                    sessions.popitem(last=False)
-            secrets[label] = secret
-            self._has_traffic |= label == TRAFFIC[0]
+        for match in filter(None, map(_LINE.match, lines)):
+            label, random, secret = match[1].decode(), bytes.fromhex(match[2].decode()), match[3].decode()
+            sessions.setdefault(random, {})[label] = bytes.fromhex(secret)
+            self.has_traffic |= label == LABELS[TRAFFIC][0]
+            if len(sessions) > MAX_SESSIONS:
+                self.forgotten_count += 1
+                sessions.popitem(last=False)
 
     def secrets(self, random: bytes) -> Secrets:
         """The secrets of the session with a client random; empty if there are none."""
-        found = self._sessions.get(random)
-        return {} if found is None else found
+        return self._sessions.get(random, {})
 
-    def sessions(self) -> Iterable[tuple[bytes, Secrets]]:
-        """The secrets of all sessions, the newest first."""
-        return reversed(self._sessions.items())
+    def randoms(self, label: str) -> Iterable[bytes]:
+        """The client randoms of the sessions with a secret, the newest first."""
+        return (random for random, secrets in reversed(self._sessions.items()) if label in secrets)
 
     def remember(self, name: bytes, random: bytes) -> None:
         """Note that clients may resume the session with a client random by a session id or the hash of a ticket."""
         self.resumable[name] = random
         if len(self.resumable) > MAX_RESUMABLE:
             self.resumable.popitem(last=False)
-
-
-def _opened(path: str | None, grows: bool) -> KeyLog:
-    return KeyLog(path, grows)

@@ -6,11 +6,12 @@ known that no key opens them. Called by: the pipeline. Promise: captured bytes o
 ranges (problems) or overhead, each once.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.errors import CaptureError
@@ -20,9 +21,25 @@ from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tls.key_log import KeyLog
 from mqpcap.tls.record_ciphers import HEADER_BYTES, MAX_FRAGMENT_BYTES
 from mqpcap.tls.session import Session, State, TlsFacts
-from mqpcap.tls.side import PLACE_END, PROXY_BYTES, Chunk, LostRange, TlsSide, hello_at
+from mqpcap.tls.side import (
+    ACK,
+    FILE,
+    LAST,
+    LENGTH,
+    NUMBER,
+    OFFSET,
+    ORDER,
+    PROXY_BYTES,
+    TS_NS,
+    LostRange,
+    Run,
+    TlsSide,
+    hello_at,
+)
 
-OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = range(8)
+CHUNK_ROWS = (
+    "flow", "side", "offset", "start", "length", "gap_before", "gap_after", "ended", "start_known", "is_estimated",
+)  # fmt: skip
 PIECE_ROWS = ("offset", "length", "ts_ns", "packet_number", "file", "order", "ack", "last")
 MAX_HELD_BYTES = 256 << 10
 """Bytes of a side that wait for the hellos or the keys."""
@@ -34,145 +51,104 @@ MAX_RETAINED_BYTES = 128 << 20
 """Plaintext of all connections that the reader did not consume; beyond it a message is read as one with a hole."""
 
 
-class Run(NamedTuple):
-    """Contiguous bytes of a side to give out: plaintext, or ciphertext that no key opens.
-
-    ``packets``: rows OFFSET to LAST, a column for each piece. ``is_estimated``: as in `StreamChunks`.
-    """
-
-    offset: int
-    data: bytes | memoryview
-    packets: Int64Array
-    is_estimated: bool = False
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte."""
-        return self.offset + len(self.data)
-
-
 @dataclass(slots=True)
 class _Given:
-    """The reader's view of a side: ``retained`` are bytes that it did not consume.
+    """The reader's view of a side: ``runs`` are those that it gets now, ``retained`` those that it did not consume.
 
-    It gets them again when the side reaches ``resume_at``. ``is_over``: the reader knows that the side ended.
+    It gets the latter again when the side reaches ``resume_at``. ``given_to``: end of the bytes in clear that it got.
+    ``is_over``: it knows that the side ended. ``is_cut``: too many bytes are retained.
     """
 
+    flow: int
+    side: int
+    runs: Sequence[Run] = ()
     retained: list[Run] = field(default_factory=list)
     resume_at: int = 0
+    given_to: int = 0
+    start_known: bool = False
+    has_gap_after: bool = False
+    has_ended: bool = False
     is_over: bool = False
     is_cut: bool = False
-    start_known: bool = False
 
     @property
     def size_bytes(self) -> int:
         """The bytes that are retained."""
         return sum(len(run.data) for run in self.retained)
 
-    def retain(self, run: Run, consumed: int, wanted: int) -> None:
-        """Keep the bytes of a run that the reader did not consume."""
-        first = run.offset + consumed
-        packets = run.packets[:, run.packets[OFFSET] + run.packets[LENGTH] > first].copy()
-        skipped = max(first - int(packets[OFFSET, 0]), 0)
-        packets[OFFSET, 0] += skipped
-        packets[LENGTH, 0] -= skipped
-        self.retained = [Run(first, bytes(run.data[consumed:]), packets)]
-        self.resume_at = first + wanted if wanted else 0
+    def give(self, new: Sequence[Run], next_offset: int, has_ended: bool) -> None:
+        """Give out new runs after those that are retained; ``next_offset``: of what is given out next."""
+        runs = [*self.retained, *new] if self.is_cut else _joined([*self.retained, *new])
+        self.has_gap_after, self.has_ended = bool(runs) and next_offset > runs[-1].end, has_ended and not self.is_over
+        if len(runs) == 1 and runs[0].end < self.resume_at and not (self.has_ended or self.has_gap_after):
+            self.retained, runs = [*self.retained, *new], []
+        elif self.has_ended and not runs:
+            runs = [Run(next_offset, b"", np.zeros((len(PIECE_ROWS), 0), np.int64))]
+        if runs:
+            self.retained, self.resume_at, self.is_over = [], 0, self.is_over or self.has_ended
+        self.runs, self.is_cut = runs, False
 
-
-@dataclass(slots=True)
-class _Part:
-    """Chunks that are given out: those from row ``begin`` to ``end`` as they came, or runs of a side."""
-
-    begin: int = 0
-    end: int = 0
-    flow: int = 0
-    side: int = 0
-    given: _Given | None = None
-    runs: Sequence[Run] = ()
-    has_gap_after: bool = False
-    has_ended: bool = False
-
-    def chunks(self, given: StreamChunks) -> StreamChunks:
-        """Its chunks over a buffer of their own."""
-        if self.given is None or not self.runs:
-            return _rows(given, self.begin, self.end)
-        runs, n = self.runs, len(self.runs)
-        lengths = np.array([len(run.data) for run in runs], np.int64)
-        offsets = np.array([run.offset for run in runs], np.int64)
-        packets = np.concatenate([run.packets for run in runs], axis=1)
-        is_last = np.arange(n) == n - 1
-        firsts = np.cumsum([0, *(run.packets.shape[1] for run in runs)])
-        return StreamChunks(
-            buffer=np.frombuffer(b"".join(run.data for run in runs), np.uint8),
-            flow=np.full(n, self.flow),
-            side=np.full(n, self.side, np.int8),
-            offset=offsets,
-            start=np.cumsum(lengths) - lengths,
-            length=lengths,
-            gap_before=np.zeros(n, np.int64),
-            gap_after=~is_last | self.has_gap_after,
-            ended=is_last & self.has_ended,
-            start_known=np.full(n, self.given.start_known),
-            is_estimated=np.array([run.is_estimated for run in runs], np.bool_),
-            piece_first=firsts,
-            **{f"piece_{name}": packets[row] for row, name in enumerate(PIECE_ROWS)},
-        )
+    def retain(self, consumed: int, wanted: int) -> None:
+        """Keep the bytes of the last run that the reader did not consume."""
+        run = self.runs[-1]
+        if consumed < len(run.data) and not (self.has_gap_after or self.has_ended):
+            first = run.offset + consumed
+            packets = run.packets[:, run.packets[OFFSET] + run.packets[LENGTH] > first].copy()
+            skipped = max(first - int(packets[OFFSET, 0]), 0)
+            packets[:2, 0] += skipped, -skipped
+            self.retained = [Run(first, bytes(run.data[consumed:]), packets)]
+            self.resume_at = first + wanted if wanted else 0
 
 
 class _Connection:
-    """A TLS connection. ``held``: its chunks while it is not known whether a key opens them."""
+    """A TLS connection. ``is_watched``: its bytes are read, for its hellos at least."""
 
-    def __init__(self, number: int, keys: KeyLog | None, begun: Sequence[bool]) -> None:
-        self.number = number
-        self.session = Session(keys)
+    def __init__(self, number: int, keys: KeyLog | None, begun: Sequence[bool], is_late: bool = False) -> None:
+        self.session = Session(keys, is_late)
         self.sides = TlsSide(self.session, 0, begun[0]), TlsSide(self.session, 1, begun[1])
-        self.given = _Given(), _Given()
-        self.held: list[tuple[int, Chunk]] = []
-        self.is_counted = False
-        self.held_bytes = 0
-        self.is_watched = True
-        """Its bytes are read, for its hellos at least."""
+        self.given = _Given(number, 0), _Given(number, 1)
+        self.is_counted, self.is_watched = False, True
+        self.held_bytes = self.retained_bytes = 0
 
     def advance(self, is_final: bool) -> None:
         """Open what both sides have; each may wait for the other. ``is_final``: no byte follows."""
-        session = self.session
-        a, b = self.sides
+        session, (a, b) = self.session, self.sides
         while a.advance(False) | b.advance(False):
             pass
+        self.held_bytes = sum(side.held_bytes for side in self.sides)
+        is_final |= max(side.held_bytes for side in self.sides) > (
+            MAX_LATE_BYTES if session.is_late else MAX_HELD_BYTES
+        )
         if session.state is State.HELD:
-            session.retry()
-            most = MAX_LATE_BYTES if session.is_late else MAX_HELD_BYTES
-            if is_final or max(side.held_bytes for side in self.sides) > most:
-                session.close(
-                    "tls_no_hello" if session.server_hello is None or session.client_hello is None else "tls_no_key"
-                )
+            session.find_keys()
+            if is_final:
+                session.close()
         elif session.state is State.OPENED and is_final:
-            session.takes_early = session.takes_early is not False
             while a.advance(True) | b.advance(True):
                 pass
 
-    def part(self, index: int, is_final: bool) -> _Part:
-        """The new chunks of a side: plaintext, or chunks that were held and that no key opens."""
+    def give(self, index: int, is_final: bool, passes: bool) -> None:
+        """Give out the new bytes of a side: plaintext, or those that were held and that no key opens."""
         side, given = self.sides[index], self.given[index]
+        given.runs = ()
+        if self.session.state is State.HELD:
+            return
+        if passes:
+            given.given_to = side.runs[-1].end if side.runs else given.given_to
+            return
         if self.session.state is State.OPENED:
             new = self._plain_runs(side, self.sides[1 - index], is_final)
-            has_ended = side.ended and not side.records.places
-        else:
-            held = [chunk for i, chunk in self.held if i == index]
-            new = [Run(chunk.offset, chunk.data, chunk.packets) for chunk in held if len(chunk.data)]
-            has_ended = any(chunk.ended for chunk in held)
-        runs = [*given.retained, *_joined_runs(new)] if given.is_cut else _joined_runs([*given.retained, *new])
-        given.is_cut = False
-        has_gap_after = self.session.state is State.OPENED and bool(runs) and side.next_plain > runs[-1].end
-        has_ended = has_ended and not given.is_over
-        if len(runs) == 1 and runs[0].end < given.resume_at and not (has_ended or has_gap_after):
-            given.retained, runs = [*given.retained, *new], []
-        elif has_ended and not runs:
-            runs = [Run(side.plain_at, b"", np.zeros((len(PIECE_ROWS), 0), np.int64))]
-        if runs:
-            given.retained, given.resume_at, given.is_over = [], 0, has_ended
-        return _Part(0, 0, self.number, index, given, runs, has_gap_after, has_ended)
+            next_offset = side.records[0].offset if side.records else side.plain_at
+            given.give(new, next_offset, side.ended and not side.records)
+            return
+        new = []
+        for run in side.runs:
+            first = max(run.offset, given.given_to)
+            if first < run.end:
+                is_of_run = (side.packets[OFFSET] >= first) & (side.packets[OFFSET] < run.end)
+                new.append(Run(first, run.data[first - run.offset :], side.packets[:, is_of_run]))
+                given.given_to = run.end
+        given.give(new, given.given_to, side.has_end)
 
     def settle(self, is_final: bool) -> None:
         """Copy what is not done; bytes of a connection that no key opens are no longer read after its hellos."""
@@ -180,19 +156,18 @@ class _Connection:
         if session.state is State.CLOSED:
             is_read = session.server_hello is not None and session.client_hello is not None
             read_bytes = max(side.held_bytes + side.overhead_bytes for side in self.sides)
-            retains = any(given.retained for given in self.given)
             is_too_long = read_bytes > MAX_HELD_BYTES or session.why_closed == "tls_no_room"
-            self.is_watched = retains or not (is_read or is_final or is_too_long)
+            self.is_watched = any(x.retained for x in self.given) or not (is_read or is_final or is_too_long)
             if not self.is_watched:
                 self.sides, self.held_bytes = (TlsSide(session, 0, True), TlsSide(session, 1, True)), 0
         for side in self.sides:
-            side.keep()
+            side.keep(session.state is State.HELD)
 
-    def waiting(self) -> list[tuple[int, Int64Array]]:
-        """Sides with bytes that are not given out yet, and their packets."""
-        if self.session.state is State.HELD:
-            return [(side, chunk.packets) for side, chunk in self.held if chunk.packets.shape[1]]
-        return [(i, side.packets[0]) for i, side in enumerate(self.sides) if side.records.places]
+    def waiting(self) -> Iterator[tuple[int, int]]:
+        """Sides with bytes that are not given out yet, and the time of the first (ns)."""
+        for i, side in enumerate(self.sides):
+            if (side.records or self.session.state is State.HELD) and side.packets.shape[1]:
+                yield i, int(side.packets[TS_NS, 0])
 
     def facts(self) -> TlsFacts:
         """The facts of its hellos."""
@@ -204,30 +179,29 @@ class _Connection:
 
     def _plain_runs(self, side: TlsSide, other: TlsSide, is_final: bool) -> list[Run]:
         """The opened records of a side, without those that acknowledge what is not read yet of the other side."""
-        if not side.records.places:
+        records, packets = side.records, side.packets
+        ahead = np.flatnonzero(packets[ACK] > other.known_to)
+        if len(ahead) and not (is_final or other.ended or sum(x.length for x in records) > MAX_HELD_BYTES):
+            first = packets[OFFSET, ahead[0]]
+            records = [record for record in records if record.end <= first]
+        side.records = side.records[len(records) :]
+        if not records:
             return []
-        places = np.array(side.records.places, np.int64).T
-        packets = np.concatenate(side.packets, axis=1)
-        count = places.shape[1]
-        is_ahead = packets[ACK] > other.known_to
-        if is_ahead.any() and not (is_final or other.ended or places[1].sum() > MAX_HELD_BYTES):
-            first = packets[OFFSET, np.flatnonzero(is_ahead)[0]]
-            count = int(np.searchsorted(places[PLACE_END], first, "right"))
-        places, (contents, estimated) = places[:, :count], side.records.take(count)
-        if not count:
-            return []
-        ends = places[0] + places[1]
-        breaks = np.flatnonzero(np.append(True, places[0, 1:] != ends[:-1]) | np.isin(places[0], estimated))
-        packets = _plain_packets(places, packets, other)
-        bounds = np.searchsorted(packets[OFFSET], places[0, breaks])
-        stops = zip([*breaks[1:], count], [*bounds[1:], packets.shape[1]], strict=True)
+        places = np.array([record[:6] for record in records], np.int64).T
+        packets = _plain_packets(places[:5], packets, other)
+        follows = places[0, 1:] != places[0, :-1] + places[1, :-1]
+        breaks = np.flatnonzero(np.append(True, follows) | (places[5] != 0)).tolist()
+        bounds = [*np.searchsorted(packets[OFFSET], places[0, breaks]).tolist(), packets.shape[1]]
         return [
-            Run(int(places[0, i]), b"".join(contents[i:j]), packets[:, first:last], int(places[0, i]) in estimated)
-            for i, first, (j, last) in zip(breaks, bounds, stops, strict=True)
-        ]
+            Run(
+                records[i].offset, b"".join(record.content for record in records[i:j]),
+                packets[:, bounds[k] : bounds[k + 1]], records[i].is_estimated,
+            )
+            for k, (i, j) in enumerate(zip(breaks, [*breaks[1:], len(records)], strict=True))
+        ]  # fmt: skip
 
 
-def _joined_runs(runs: Sequence[Run]) -> list[Run]:
+def _joined(runs: Sequence[Run]) -> list[Run]:
     """Runs in order, joined where they continue each other."""
     groups: list[list[Run]] = []
     for run in runs:
@@ -236,34 +210,12 @@ def _joined_runs(runs: Sequence[Run]) -> list[Run]:
         else:
             groups.append([run])
     return [
-        group[0]
-        if len(group) == 1
-        else Run(
-            group[0].offset,
-            b"".join(run.data for run in group),
-            np.concatenate([run.packets for run in group], axis=1),
-            group[0].is_estimated,
+        Run(
+            group[0].offset, b"".join(run.data for run in group),
+            np.concatenate([run.packets for run in group], axis=1), group[0].is_estimated,
         )
         for group in groups
-    ]
-
-
-def _rows(chunks: StreamChunks, begin: int, end: int) -> StreamChunks:
-    """Rows of chunks, over the part of the buffer that they use."""
-    pieces = slice(chunks.piece_first[begin], chunks.piece_first[end])
-    start = int(chunks.start[begin]) if begin < end else 0
-    stop = int(chunks.start[end - 1] + chunks.length[end - 1]) if begin < end else 0
-    columns = {
-        name: getattr(chunks, name)[pieces if name.startswith("piece_") else slice(begin, end)]
-        for name in StreamChunks.__dataclass_fields__
-        if name not in ("buffer", "start", "piece_first")
-    }
-    return StreamChunks(
-        **columns,
-        buffer=chunks.buffer[start:stop],
-        start=chunks.start[begin:end] - start,
-        piece_first=chunks.piece_first[begin : end + 1] - chunks.piece_first[begin],
-    )
+    ]  # fmt: skip
 
 
 def _plain_packets(places: Int64Array, packets: Int64Array, other: TlsSide) -> Int64Array:
@@ -285,11 +237,9 @@ def _plain_packets(places: Int64Array, packets: Int64Array, other: TlsSide) -> I
     k = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
     after = counts[record] - 1 - k
     is_mark = (after == 0) & (low < high)[record]
-    source = np.where(is_mark, completing[record], first[record] + k)
-    columns = packets[:, source]
-    stop = content + length
+    columns = packets[:, np.where(is_mark, completing[record], first[record] + k)]
     begin = np.maximum(columns[OFFSET], content[record])
-    until = np.minimum(columns[OFFSET] + columns[LENGTH], stop[record])
+    until = np.minimum(columns[OFFSET] + columns[LENGTH], (content + length)[record])
     columns[LENGTH] = np.where(is_mark, 0, until - begin)
     columns[OFFSET] = plain_at[record] + np.where(is_mark, length[record], begin - content[record])
     columns[ORDER] = packets[ORDER, completing[record]]
@@ -315,9 +265,8 @@ class Opener:
         self._watched: dict[int, _Connection] = {}
         """Those whose bytes are still read."""
         self._waiting: dict[tuple[int, int], int] = {}
-        self._retained_bytes = 0
-        self._given_out: list[_Part] | None = None
-        self._held_bytes = 0
+        self._retained_bytes = self._held_bytes = 0
+        self._given_out: tuple[Int64Array, list[_Given]] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """The state without secrets, between two windows."""
@@ -328,18 +277,18 @@ class Opener:
         self.keys = keys
         for connection in self._connections.values():
             connection.session.use_keys(keys)
-            for side in connection.sides:
-                side.use_keys()
 
     def add_secrets(self, lines: bytes) -> None:
         """Add the lines of a key log that the capture holds."""
         try:
-            keys = self.keys or KeyLog.opened(None)
+            self.keys = self.keys or KeyLog.opened(None)
         except CaptureError:
-            self.counts["tls_no_library"] = self.counts.get("tls_no_library", 0) + 1
-            return
-        self.keys = keys
-        keys.add(lines.split(b"\n"))
+            self._count("tls_no_library")
+        else:
+            self.keys.add(lines.split(b"\n"))
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
 
     def feed(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
         """The chunks to read, with TLS opened; ``ending``: connections that end now, None for all."""
@@ -348,69 +297,63 @@ class Opener:
         if self.keys is not None and self.keys.forgotten_count:
             self.counts["tls_forgotten"] = self.keys.forgotten_count
         watched = self._watched
-        last = [*watched] if ending is None else [n for n in ending if n in watched]
-        starts = np.flatnonzero(np.append(True, chunks.flow[1:] != chunks.flow[:-1])[: len(chunks)])
-        groups = [
-            (n, begin, end)
-            for n, begin, end in zip(
-                chunks.flow[starts].tolist(), starts.tolist(), np.append(starts, len(chunks))[1:].tolist(), strict=True
-            )
-            if n in watched
-        ]  # fmt: skip
-        if not groups and not last:
+        starts = np.flatnonzero(np.append(True, np.diff(chunks.flow) != 0)[: len(chunks)]).tolist()
+        rows = dict(zip(chunks.flow[starts].tolist(), map(range, starts, [*starts[1:], len(chunks)]), strict=True))
+        last = {*watched} if ending is None else {*ending}
+        numbers = [number for number in {**rows, **dict.fromkeys(last)} if number in watched]
+        if not numbers:
             return chunks
-        packets = np.stack([*(getattr(chunks, f"piece_{name}") for name in PIECE_ROWS)])
-        parts: list[_Part] = []
-        passed = 0
-        fed = {n for n, _, _ in groups}
-        for number, begin, end in (*groups, *((n, len(chunks), len(chunks)) for n in last if n not in fed)):
-            parts.append(_Part(begin=passed, end=begin))
-            passed = end
-            parts += self._advance(watched[number], chunks, packets, (begin, end), number in last)
-        parts.append(_Part(begin=passed, end=len(chunks)))
-        self._given_out = parts
-        return _joined(chunks, parts)
+        packets = np.stack([getattr(chunks, f"piece_{name}") for name in PIECE_ROWS])
+        passes, given = np.ones(len(chunks), np.bool_), []
+        for number in numbers:
+            connection, own_rows = watched[number], rows.get(number, range(len(chunks), len(chunks)))
+            if not self._advance(number, connection, chunks, packets, own_rows, number in last):
+                passes[own_rows.start : own_rows.stop] = False
+                given += [(own_rows.start, one) for one in connection.given]
+        result, source = _assembled(chunks, passes, given)
+        self._given_out = source, [one for _, one in given]
+        return result
 
     def _advance(
-        self, connection: _Connection, chunks: StreamChunks, packets: Int64Array, rows: tuple[int, int], is_last: bool
-    ) -> list["_Part"]:
-        """Give a connection its new chunks; returns what it gives out."""
-        session = connection.session
-        self._retained_bytes -= sum(given.size_bytes for given in connection.given)
+        self,
+        number: int,
+        connection: _Connection,
+        chunks: StreamChunks,
+        packets: Int64Array,
+        rows: range,
+        is_last: bool,
+    ) -> bool:
+        """Give a connection its new chunks; whether they pass as they are."""
+        session, buffer = connection.session, memoryview(chunks.buffer)
         passes = session.state is State.CLOSED and not any(given.retained for given in connection.given)
-        for row in range(*rows):
-            side = int(chunks.side[row])
-            start, columns = int(chunks.start[row]), slice(chunks.piece_first[row], chunks.piece_first[row + 1])
-            data = memoryview(chunks.buffer)[start : start + int(chunks.length[row])]
-            chunk = Chunk(int(chunks.offset[row]), data, packets[:, columns], bool(chunks.ended[row]))
-            connection.given[side].start_known = bool(chunks.start_known[row])
-            connection.sides[side].add(chunk, int(chunks.gap_before[row]))
-            connection.held.append((side, chunk))
-        connection.advance(is_last)
+        self._retained_bytes -= sum(given.size_bytes for given in connection.given)
         self._held_bytes -= connection.held_bytes
-        connection.held_bytes = sum(side.held_bytes for side in connection.sides)
+        for row in rows:
+            side, start = int(chunks.side[row]), int(chunks.start[row])
+            pieces = packets[:, chunks.piece_first[row] : chunks.piece_first[row + 1]]
+            run = Run(int(chunks.offset[row]), buffer[start : start + int(chunks.length[row])], pieces)
+            connection.sides[side].add(run, int(chunks.gap_before[row]), bool(chunks.ended[row]))
+            connection.given[side].start_known = bool(chunks.start_known[row])
+        connection.advance(is_last)
         self._held_bytes += connection.held_bytes
-        if self._held_bytes > MAX_ALL_HELD_BYTES and session.state is not State.OPENED:
+        if self._held_bytes > MAX_ALL_HELD_BYTES and session.state is State.HELD:
             session.close("tls_no_room")
-        if session.state is State.HELD:
-            connection.held = [(side, chunk.copied()) for side, chunk in connection.held]
-            parts: list[_Part] = []
-        else:
-            if session.state is State.CLOSED and session.why_closed and not connection.is_counted:
-                self.counts[session.why_closed] = self.counts.get(session.why_closed, 0) + 1
-                connection.is_counted = True
-            for index, tls_side in enumerate(connection.sides):
-                lost = tls_side.take_lost() if session.state is State.OPENED else []
-                self.lost += [(connection.number, index, lost_range) for lost_range in lost]
-            parts = [_Part(*rows)] if passes else [connection.part(side, is_last) for side in (0, 1)]
-            connection.held = []
+        if session.state is State.CLOSED and session.why_closed and not connection.is_counted:
+            self._count(session.why_closed)
+            connection.is_counted = True
+        for index in (0, 1):
+            connection.give(index, is_last, passes)
+            if session.state is State.OPENED:
+                self.lost += [(number, index, lost_range) for lost_range in connection.sides[index].take_lost()]
+        self._held_bytes -= connection.held_bytes
         connection.settle(is_last)
+        self._held_bytes += connection.held_bytes
         if not connection.is_watched:
-            del self._watched[connection.number]
-        self._forget_waiting(connection.number)
-        for side, waiting in connection.waiting():
-            self._waiting.setdefault((connection.number, side), int(waiting[TS_NS, 0]))
-        return parts
+            del self._watched[number]
+        self._forget_waiting(number)
+        for index, ts_ns in connection.waiting():
+            self._waiting[number, index] = ts_ns
+        return passes
 
     def _forget_waiting(self, number: int) -> None:
         for side in (0, 1):
@@ -420,19 +363,16 @@ class Opener:
         """The arrays for ``Reassembler.retain`` of what `feed` got; keeps plaintext that the reader did not consume."""
         if self._given_out is None:
             return consumed, wanted
-        consumed_here, wanted_here = chunks.length.copy(), np.zeros(len(chunks), np.int64)
-        row = 0
-        for part in self._given_out:
-            if part.given is None:
-                rows, stop = slice(part.begin, part.end), row + part.end - part.begin
-                consumed_here[rows], wanted_here[rows] = consumed[row:stop], wanted[row:stop]
-                row = stop
-            elif part.runs:
-                row += len(part.runs)
-                if consumed[row - 1] < len(part.runs[-1].data) and not (part.has_gap_after or part.has_ended):
-                    part.given.retain(part.runs[-1], int(consumed[row - 1]), int(wanted[row - 1]))
-                    part.given.is_cut = self._retained_bytes + part.given.size_bytes > MAX_RETAINED_BYTES
-            self._retained_bytes += 0 if part.given is None else part.given.size_bytes
+        source, given = self._given_out
+        consumed_here, wanted_here, is_row = chunks.length.copy(), np.zeros(len(chunks), np.int64), source < len(chunks)
+        consumed_here[source[is_row]], wanted_here[source[is_row]] = consumed[is_row], wanted[is_row]
+        ends = np.cumsum([len(chunks) - 1, *(len(one.runs) for one in given)])[1:]  # the last run of each
+        row_of = dict(zip(source.tolist(), range(len(source)), strict=True))
+        for one, end in zip(given, ends.tolist(), strict=True):
+            if one.runs:
+                one.retain(int(consumed[row_of[end]]), int(wanted[row_of[end]]))
+            self._retained_bytes += one.size_bytes
+            one.is_cut = self._retained_bytes > MAX_RETAINED_BYTES
         return consumed_here, wanted_here
 
     def waiting_since(self) -> dict[tuple[int, int], int]:
@@ -449,7 +389,7 @@ class Opener:
         connection = self._connections.get(number)
         if connection is None or connection.session.state is not State.OPENED:
             return offset
-        return connection.sides[side].plain_offset(offset)
+        return connection.sides[side].places.plain_offset(offset)
 
     def forget(self, numbers: Int64Array) -> None:
         """Drop connections that ended."""
@@ -461,30 +401,27 @@ class Opener:
 
     def _find(self, chunks: StreamChunks) -> None:
         """Find connections that begin with a hello, or whose hello begins a packet and has secrets in the key log."""
-        counts = np.diff(chunks.piece_first)
         is_long = chunks.piece_length > HEADER_BYTES
-        rows = np.repeat(np.arange(len(chunks)), counts)[is_long]
-        places = chunks.piece_offset[is_long] + (chunks.start - chunks.offset)[rows]
+        rows = np.repeat(np.arange(len(chunks)), np.diff(chunks.piece_first))[is_long]
+        offsets = chunks.piece_offset[is_long]
+        places = offsets + (chunks.start - chunks.offset)[rows]
         first = chunks.buffer[places]
         may_begin = (first == 0x16) & (chunks.buffer[places + 1] == 3)
-        may_begin |= (chunks.offset[rows] == 0) & (chunks.start[rows] == places) & np.isin(first, [*PROXY_BYTES])
+        may_begin |= (offsets == 0) & np.isin(first, [*PROXY_BYTES])
         buffer = memoryview(chunks.buffer)
-        for place, row in zip(places[may_begin].tolist(), rows[may_begin].tolist(), strict=True):
+        for i in np.flatnonzero(may_begin).tolist():
+            row, place = int(rows[i]), int(places[i])
             number, side = int(chunks.flow[row]), int(chunks.side[row])
             end = int(chunks.start[row] + chunks.length[row])
             at = hello_at(buffer[place:end]) if number not in self._connections else -1
-            is_first = place == chunks.start[row] and chunks.offset[row] == 0
-            if at < 0 or not (is_first or self._has_secrets(bytes(buffer[place + at + 11 : place + at + 43]))):
-                continue
-            # With a PROXY header that side alone begins in clear.
-            begun = [is_first and (at == 0 or side != index) for index in (0, 1)]
-            self._connections[number] = self._watched[number] = _Connection(number, self.keys, begun)
+            if at >= 0 and (offsets[i] == 0 or self._has_secrets(bytes(buffer[place + at + 11 : place + at + 43]))):
+                # With a PROXY header that side alone begins in clear.
+                begun = [bool(offsets[i] == 0) and (at == 0 or side != index) for index in (0, 1)]
+                self._connections[number] = self._watched[number] = _Connection(number, self.keys, begun)
         if self.keys is not None and self.keys.has_traffic:
-            for number in np.unique(chunks.flow[~chunks.start_known & (chunks.offset == 0)]).tolist():
-                if number not in self._connections:
-                    self._connections[number] = connection = _Connection(number, self.keys, (True, True))
-                    self._watched[number] = connection
-                    connection.session.is_late = True
+            late = np.unique(chunks.flow[~chunks.start_known & (chunks.offset == 0)]).tolist()
+            for number in [number for number in late if number not in self._connections]:
+                self._connections[number] = self._watched[number] = _Connection(number, self.keys, (True, True), True)
 
     def _has_secrets(self, random: bytes) -> bool:
         """Whether the key log has secrets for a client random."""
@@ -492,17 +429,38 @@ class Opener:
         return keys is not None and bool(keys.secrets(random) or (keys.refresh() and keys.secrets(random)))
 
 
-def _joined(chunks: StreamChunks, parts: Sequence[_Part]) -> StreamChunks:
-    """The chunks of parts, over one buffer."""
-    pieces = [part.chunks(chunks) for part in parts]
-    sizes = np.array([len(piece.buffer) for piece in pieces], np.int64)
-    counts = np.array([len(piece.piece_offset) for piece in pieces], np.int64)
-    columns = {
-        name: np.concatenate([getattr(piece, name) for piece in pieces])
-        for name in StreamChunks.__dataclass_fields__
-        if name != "piece_first"
-    }
-    rows = [len(piece) for piece in pieces]
-    columns["start"] += np.repeat(np.cumsum(sizes) - sizes, rows)
-    firsts = np.concatenate([piece.piece_first[:-1] for piece in pieces]) + np.repeat(np.cumsum(counts) - counts, rows)
-    return StreamChunks(**columns, piece_first=np.append(firsts, counts.sum()))
+def _assembled(
+    chunks: StreamChunks, passes: NDArray[np.bool_], given: Sequence[tuple[int, _Given]]
+) -> tuple[StreamChunks, Int64Array]:
+    """Chunks that pass and runs that are given out, each at its row; and where each came from: a row, or a run."""
+    runs = [(row, one, run) for row, one in given for run in one.runs]
+    new = np.array(
+        [
+            (
+                one.flow, one.side, run.offset, 0, len(run.data), 0, run is not one.runs[-1] or one.has_gap_after,
+                run is one.runs[-1] and one.has_ended, one.start_known, run.is_estimated,
+            )
+            for _, one, run in runs
+        ], np.int64,
+    ).reshape(-1, len(CHUNK_ROWS)).T  # fmt: skip
+    new[3] = len(chunks.buffer) + np.cumsum(new[4]) - new[4]
+    source = np.concatenate((np.flatnonzero(passes), len(chunks) + np.arange(len(runs))))
+    order = np.argsort(np.append(np.flatnonzero(passes), [row for row, _, _ in runs]), kind="stable")
+    source = source[order].astype(np.int64)
+    parts = [run.packets for *_, run in runs]
+    packets = np.concatenate((np.zeros((len(PIECE_ROWS), 0), np.int64), *parts), axis=1)
+    firsts = np.cumsum([0, *np.diff(chunks.piece_first).tolist(), *(part.shape[1] for part in parts)])
+    counts = np.diff(firsts)[source]
+    bounds = np.cumsum([0, *counts.tolist()])
+    pieces = np.repeat(firsts[source] - bounds[:-1], counts) + np.arange(bounds[-1])
+
+    def merged(name: str, added: Int64Array) -> NDArray[Any]:
+        column = getattr(chunks, name)
+        return np.concatenate((column, added.astype(column.dtype)))
+
+    return StreamChunks(
+        buffer=np.concatenate((chunks.buffer, np.frombuffer(b"".join(run.data for *_, run in runs), np.uint8))),
+        piece_first=bounds,
+        **{name: merged(name, new[i])[source] for i, name in enumerate(CHUNK_ROWS)},
+        **{f"piece_{name}": merged(f"piece_{name}", packets[i])[pieces] for i, name in enumerate(PIECE_ROWS)},
+    ), source
