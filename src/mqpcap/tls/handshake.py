@@ -57,29 +57,29 @@ class HandshakeReader:
         passed = min(self._passed_bytes, len(content))
         self._passed_bytes -= passed
         self._data += content[passed:]
-        data, at = self._data, 0
-        while len(data) - at >= 4:
-            kind, end = data[at], at + 4 + int.from_bytes(data[at + 1 : at + 4])
+        data, begin = self._data, 0
+        while len(data) - begin >= 4:
+            kind, end = data[begin], begin + 4 + int.from_bytes(data[begin + 1 : begin + 4])
             if end > len(data):
-                if end - at > (MAX_MESSAGE_BYTES if kind in _READ else MAX_SHORT_BYTES):
-                    self._passed_bytes, at = end - len(data), len(data)
+                if end - begin > (MAX_MESSAGE_BYTES if kind in _READ else MAX_SHORT_BYTES):
+                    self._passed_bytes, begin = end - len(data), len(data)
                 break
-            yield kind, bytes(data[at + 4 : end]) if kind in _READ else b""
-            at = end
-        del data[:at]
+            yield kind, bytes(data[begin + 4 : end]) if kind in _READ else b""
+            begin = end
+        del data[:begin]
 
 
 def hello(kind: int, body: bytes) -> Hello | None:
     """The facts of a ClientHello or ServerHello, None if it is none."""
     id_end = 35 + int.from_bytes(body[34:35])
     cipher = body[id_end : id_end + 2] if kind == SERVER_HELLO else b""
-    at = id_end + 3
+    begin = id_end + 3
     if kind == CLIENT_HELLO:  # suites, then methods of compression
-        at = id_end + 2 + int.from_bytes(body[id_end : id_end + 2])
-        at += 1 + int.from_bytes(body[at : at + 1])
-    if body[:1] != b"\3" or at > len(body):
+        begin = id_end + 2 + int.from_bytes(body[id_end : id_end + 2])
+        begin += 1 + int.from_bytes(body[begin : begin + 1])
+    if body[:1] != b"\3" or begin > len(body):
         return None
-    extensions = _extensions(body[at:])
+    extensions = _extensions(body[begin:])
     chosen, version = extensions.get(_VERSIONS, b""), int.from_bytes(body[:2])
     if kind == SERVER_HELLO and len(chosen) == 2:
         # A draft of TLS 1.3 is 0x7F and its number.
@@ -106,11 +106,11 @@ def ticket_hash(body: bytes) -> bytes:
 
 
 def _extensions(data: bytes) -> dict[int, bytes]:
-    extensions, at, end = {}, 2, min(2 + int.from_bytes(data[:2]), len(data))
-    while at + 4 <= end:
-        length = int.from_bytes(data[at + 2 : at + 4])
-        extensions[int.from_bytes(data[at : at + 2])] = data[at + 4 : at + 4 + length]
-        at += 4 + length
+    extensions, begin, end = {}, 2, min(2 + int.from_bytes(data[:2]), len(data))
+    while begin + 4 <= end:
+        length = int.from_bytes(data[begin + 2 : begin + 4])
+        extensions[int.from_bytes(data[begin : begin + 2])] = data[begin + 4 : begin + 4 + length]
+        begin += 4 + length
     return extensions
 
 

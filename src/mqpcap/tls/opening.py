@@ -309,9 +309,9 @@ class Opener:
             connection, own_rows = watched[number], rows.get(number, range(len(chunks), len(chunks)))
             if not self._advance(number, connection, chunks, packets, own_rows, number in last):
                 passes[own_rows.start : own_rows.stop] = False
-                given += [(own_rows.start, one) for one in connection.given]
+                given += [(own_rows.start, part) for part in connection.given]
         result, source = _assembled(chunks, passes, given)
-        self._given_out = source, [one for _, one in given]
+        self._given_out = source, [part for _, part in given]
         return result
 
     def _advance(
@@ -366,13 +366,13 @@ class Opener:
         source, given = self._given_out
         consumed_here, wanted_here, is_row = chunks.length.copy(), np.zeros(len(chunks), np.int64), source < len(chunks)
         consumed_here[source[is_row]], wanted_here[source[is_row]] = consumed[is_row], wanted[is_row]
-        ends = np.cumsum([len(chunks) - 1, *(len(one.runs) for one in given)])[1:]  # the last run of each
+        ends = np.cumsum([len(chunks) - 1, *(len(part.runs) for part in given)])[1:]  # the last run of each
         row_of = dict(zip(source.tolist(), range(len(source)), strict=True))
-        for one, end in zip(given, ends.tolist(), strict=True):
-            if one.runs:
-                one.retain(int(consumed[row_of[end]]), int(wanted[row_of[end]]))
-            self._retained_bytes += one.size_bytes
-            one.is_cut = self._retained_bytes > MAX_RETAINED_BYTES
+        for part, end in zip(given, ends.tolist(), strict=True):
+            if part.runs:
+                part.retain(int(consumed[row_of[end]]), int(wanted[row_of[end]]))
+            self._retained_bytes += part.size_bytes
+            part.is_cut = self._retained_bytes > MAX_RETAINED_BYTES
         return consumed_here, wanted_here
 
     def waiting_since(self) -> dict[tuple[int, int], int]:
@@ -433,14 +433,14 @@ def _assembled(
     chunks: StreamChunks, passes: NDArray[np.bool_], given: Sequence[tuple[int, _Given]]
 ) -> tuple[StreamChunks, Int64Array]:
     """Chunks that pass and runs that are given out, each at its row; and where each came from: a row, or a run."""
-    runs = [(row, one, run) for row, one in given for run in one.runs]
+    runs = [(row, part, run) for row, part in given for run in part.runs]
     new = np.array(
         [
             (
-                one.flow, one.side, run.offset, 0, len(run.data), 0, run is not one.runs[-1] or one.has_gap_after,
-                run is one.runs[-1] and one.has_ended, one.start_known, run.is_estimated,
+                part.flow, part.side, run.offset, 0, len(run.data), 0, run is not part.runs[-1] or part.has_gap_after,
+                run is part.runs[-1] and part.has_ended, part.start_known, run.is_estimated,
             )
-            for _, one, run in runs
+            for _, part, run in runs
         ], np.int64,
     ).reshape(-1, len(CHUNK_ROWS)).T  # fmt: skip
     new[3] = len(chunks.buffer) + np.cumsum(new[4]) - new[4]

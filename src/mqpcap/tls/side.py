@@ -130,8 +130,8 @@ class Places:
         j = bisect_right(self._ends, offset)
         before = self._gaps[max(bisect_right(self._gaps, (offset, _INFINITE)) - 1, 0)]
         at, plain_at = max(before, (self._ends[j - 1], self._plain_ends[j - 1])) if j else before
-        most = self._plain_ends[j] if j < len(self._ends) else _INFINITE
-        return min(plain_at + offset - at, max(most, plain_at))
+        cap = self._plain_ends[j] if j < len(self._ends) else _INFINITE
+        return min(plain_at + offset - at, max(cap, plain_at))
 
 
 class TlsSide:
@@ -184,8 +184,8 @@ class TlsSide:
             if self.session.is_late:
                 self._search_from_here("tls: began before the capture")
         if self.runs and self.runs[-1].end == run.offset:
-            before = self.runs.pop()
-            run = Run(before.offset, b"".join((before.data, run.data)), run.packets)
+            joined = self.runs.pop()
+            run = Run(joined.offset, b"".join((joined.data, run.data)), run.packets)
         self.runs.append(run)
         self.packets = np.concatenate((self.packets, run.packets), axis=1)
         self.has_end = is_end
@@ -426,12 +426,12 @@ class TlsSide:
     def _end_search(self) -> None:
         """Go on with a record that opens. Lost bytes were of the handshake if no earlier record can have data."""
         assert self._since is not None
-        at, plain_at = self._since
+        begin, plain_at = self._since
         session, self._since, self._loss, self._has_changed = self.session, None, None, True
         has_early = self.index == session.client and session.offers_early and session.takes_early is not False
         if (self._generation, self._seq) <= (TRAFFIC, 0) and not has_early:
-            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= at)
-            self.lost = [lost for lost in self.lost if lost.at < at]
+            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
+            self.lost = [lost for lost in self.lost if lost.at < begin]
             self.plain_at, self._is_estimated = plain_at, False
             self.places.cap(plain_at)
 
