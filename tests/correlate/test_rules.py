@@ -1,10 +1,17 @@
 """A declared rule as tables by code."""
 
+from pathlib import Path
+
 import pyarrow as pa
+import pytest
+from batches import PRINTS
 
+from mqpcap import read
 from mqpcap.correlate.rules import request_groups
-from mqpcap.schema.requests import CorrelationRule, RequestKind, RequestRule
+from mqpcap.protocols.flymq import RULE as FLYMQ
+from mqpcap.schema.requests import NO_ECHO_KEY, CorrelationRule, RequestKind, RequestRule
 
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 RULE = CorrelationRule(
     asks={
         "Get": RequestRule("always", frozenset({"Got"})),
@@ -58,3 +65,45 @@ def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
     assert len(both) == 2
     table = pa.table({"direction": ["c2s", "s2c", "s2c"], "op": ["Ping", "Pong", "Else"]})
     assert [both[1].tables.reply_bits[code] > 0 for code in both[1].codes(table)] == [False, True, False]
+
+
+@pytest.mark.parametrize("path", sorted((PCAPS / "flymq").glob("*.pcap")), ids=lambda path: path.stem)
+def test_replies_of_flymq_repeat_what_is_declared(path: Path) -> None:
+    """In captures of the real server, each certain pair has the values on both sides, or one side has none."""
+    repeats = FLYMQ.repeats
+    messages = {
+        (row["connection_id"], row["direction"], row["stream_offset"]): row
+        for row in read(path, "flymq", show_secrets=True).to_pylist()
+    }
+    differing = []
+    for pair in read(path, "exchanges", filter="state == answered").to_pylist():
+        request = messages[pair["connection_id"], "c2s", pair["request_offset"]]
+        reply = messages[pair["connection_id"], "s2c", pair["reply_offset"]]
+        for asked, said in repeats.get(pair["op"], {}).items():
+            name, _, length = asked.partition(".")
+            value = len(request[name]) if length and request[name] is not None else request[name]
+            if None not in (value, reply[said]) and value != (max(reply[said], 0) if length else reply[said]):
+                differing.append((pair, asked))
+
+    assert not differing
+
+
+def test_repeated_values_agree_and_what_is_missing_fits_all() -> None:
+    """An empty key is answered with the length -1; an ERROR repeats nothing, nor does a reply without these columns."""
+    rows = pa.table(
+        {
+            "direction": ["c2s", "s2c", "c2s", "s2c", "s2c", "s2c"],
+            "op": ["PRODUCE", "PRODUCE", "PRODUCE", "PRODUCE", "ERROR", "PRODUCE"],
+            "f.topic": ["a", "a", "b", "b", None, None],
+            "f.key.length": pa.array([0, None, 3, None, None, None], pa.int32()),
+            "f.value.length": pa.array([5, None, 5, None, None, None], pa.int32()),
+            "f.key_size": pa.array([None, -1, None, 3, None, None], pa.int32()),
+            "f.value_size": pa.array([None, 5, None, 5, None, None], pa.int32()),
+        }
+    )
+
+    keys = request_groups(FLYMQ)[0].echo_keys(rows, PRINTS).tolist()
+
+    assert keys[0] == keys[1]
+    assert keys[2] == keys[3] != keys[0]
+    assert keys[4:] == [NO_ECHO_KEY] * 2

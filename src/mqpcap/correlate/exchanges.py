@@ -85,7 +85,7 @@ class Exchanges:
         self._unconfirmed: set[int] = set()
         """Connections that began before the capture and have not shown their state."""
         needs_pairs = rule.deliveries is not None and rule.deliveries.of_pairs
-        self._needed = tuple(f"f.{name}" for name in rule.needed) if needs_pairs else ()
+        self._needed = tuple(f"f.{name}" for name in rule.columns) if needs_pairs else ()
 
     def watch(self, connection_id: int) -> list[Replay]:
         """Record how the messages of one connection are paired, a replay for each request group."""

@@ -28,6 +28,8 @@ from mqpcap.schema.requests import (
     State,
 )
 
+MIX = np.int64(0x9E3779B97F4A7C1)
+"""Factor that makes one number of several."""
 _KINDS = {"always": RequestKind.ONE_REPLY, "maybe": RequestKind.OPTIONAL_REPLY, "ignored": RequestKind.ONE_WAY}
 
 
@@ -72,7 +74,8 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     )
     # Partials, not lambdas: the state of a pipeline can be pickled.
     codes = partial(_codes, rule, indexes, count)
-    return RequestGroup(tables, codes, partial(_echo_keys, rule.tie), _without_ids)
+    echo_keys = partial(_repeated_keys, rule) if rule.repeats else partial(_echo_keys, rule.tie)
+    return RequestGroup(tables, codes, echo_keys, _without_ids)
 
 
 def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
@@ -111,10 +114,37 @@ def _echo_keys(names: Sequence[str], rows: pa.Table, _: Fingerprints) -> NDArray
     tie, null = np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
     for name in names:
         with np.errstate(over="ignore"):
-            tie = tie * np.int64(0x9E3779B97F4A7C1) + numbers(rows[f"f.{name}"]) + 1
+            tie = tie * MIX + numbers(rows[f"f.{name}"]) + 1
         null |= pc.is_null(rows[f"f.{name}"]).to_numpy()
     tie[null] = NO_ECHO_KEY
     return tie
+
+
+def _repeated_keys(rule: CorrelationRule, rows: pa.Table, prints: Fingerprints) -> NDArray[np.int64]:
+    """The values that the replies of an operation repeat of its requests, as one number a row."""
+    keys, is_client, ops = np.full(rows.num_rows, NO_ECHO_KEY), from_client(rows), dictionary(rows["op"])
+    captured = {*ops.dictionary.to_pylist()}
+    for op, repeated in rule.repeats.items():
+        for is_side, names, columns in (
+            (is_client, {op}, repeated.keys()),
+            (~is_client, rule.asks[op].by, repeated.values()),
+        ):
+            if names & captured:
+                index = np.flatnonzero(is_side & is_in(ops, *names))
+                keys[index] = _fingerprint([single_array(rows[f"f.{name}"]).take(index) for name in columns], prints)
+    return keys
+
+
+def _fingerprint(columns: Sequence[pa.Array], prints: Fingerprints) -> NDArray[np.int64]:
+    """One number for the values of each row; NO_ECHO_KEY if one of them is null."""
+    key, is_null = np.zeros(len(columns[0]), np.int64), np.zeros(len(columns[0]), np.bool_)
+    for column in columns:
+        is_number = pa.types.is_integer(column.type)
+        with np.errstate(over="ignore"):
+            # A length of -1 is that of no value: it is repeated of an empty one.
+            key = key * MIX + (np.maximum(numbers(column), 0) if is_number else prints(column))
+        is_null |= pc.is_null(column).to_numpy(zero_copy_only=False)
+    return np.where(is_null, NO_ECHO_KEY, key)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int = -1) -> NDArray[np.int64]:

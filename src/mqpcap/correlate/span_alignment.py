@@ -10,7 +10,7 @@ likewise phantom replies. Costs of an alignment, in nats:
 | what | cost |
 |---|---|
 | k messages in a hole, e by the mean size around it | (k - e)^2 / 2V, at most 7; of equal sizes 25 if k is not e |
-| a reply at a captured request whose operation and id agree | 0, else it is impossible |
+| a reply at a captured request whose operation, id and repeated values agree | 0, else it is impossible |
 | a reply at a phantom, or before a late start | minus the logarithm of the share of such replies |
 | a request without a reply | 0.3, 0.7 if it is truncated; impossible if it must be answered |
 
@@ -29,7 +29,7 @@ import cython
 import numpy as np
 
 from mqpcap.correlate.alignment import ANY_NUMBER
-from mqpcap.schema.requests import RequestKind
+from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind
 from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
@@ -55,6 +55,7 @@ _MAX_EXCESS = cython.declare(cython.double, MAX_EXCESS)
 _ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
 _ANY = cython.declare(cython.int, ANY_NUMBER)
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
+_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 
 
 @cython.cfunc
@@ -219,7 +220,7 @@ class SpanAlignment:
             if r.row >= 0:
                 if not r.truncated:
                     sizes.append(r.end - r.offset)
-                kinds[r.code, self._value(r)] += 1
+                kinds[r.code, r.echo_key] += 1
                 captured.append(r)
                 self.steps.append(p)
             elif previous is None or previous.row >= 0 or previous.end != r.end:
@@ -240,13 +241,8 @@ class SpanAlignment:
             self.steps[k] = _Hole(length, included, around, length // shortest if length else count)
         max_cost: cython.double = MAX_TIED_COST if self.certain.echoes else 1e3
         for r in captured:
-            share = kinds[r.code, self._value(r)] / len(captured)
+            share = kinds[r.code, r.echo_key] / len(captured)
             self.unseen_cost[r.row] = min(-math.log(share), max_cost)
-
-    @cython.cfunc
-    def _value(self, r: Reply) -> cython.longlong:
-        """The value that a reply repeats beside its operation."""
-        return r.echo_key if self.certain.echoes else 0
 
     @cython.cfunc
     def _select(self, p: PlacedReply | None) -> cython.void:
@@ -274,7 +270,10 @@ class SpanAlignment:
         if self.is_hole[k]:
             return self.unseen
         q: Request = self.groups[k]
-        return self.unseen if q.is_unread else 0.0
+        if q.is_unread:
+            return self.unseen
+        is_known: cython.bint = not self.certain.echoes and q.echo_key != _NO_KEY and r.echo_key != _NO_KEY
+        return _IMPOSSIBLE if is_known and q.echo_key != r.echo_key else 0.0
 
     @cython.cfunc
     def _early_cost(self) -> cython.double:

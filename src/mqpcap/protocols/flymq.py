@@ -665,12 +665,17 @@ def _op_names(*ops: Op) -> frozenset[str]:
     return frozenset(NAMES[op] for op in ops)
 
 
+_REPEAT_TOPIC = (Op.ACL_SET, Op.ACL_GET, Op.ACL_DELETE, Op.GET_SCHEMA, Op.DESCRIBE_GROUP)
+
 RULE = CorrelationRule(
     asks={name: RequestRule("always", frozenset({name})) for name in NAMES.values()}
     | {NAMES[Op.AUTH]: RequestRule("always", _op_names(*_LOGIN))},
     otherwise=RequestRule("always", frozenset({NAMES[Op.ERROR]})),
     errors=frozenset({NAMES[Op.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
+    # Not the partition: the server may choose another one.
+    repeats={name: {"topic": "topic"} for name in _op_names(*_PRODUCING, *_REPEAT_TOPIC)}
+    | {NAMES[Op.PRODUCE]: {"topic": "topic", "key.length": "key_size", "value.length": "value_size"}},
     # The server reads requests to the end of the stream and answers each (server.go:1039-1071).
     habits=ServerHabits(shortest_bytes=8, all_count=True, pause_ns=200_000_000, answers_all="certainly"),
     deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),

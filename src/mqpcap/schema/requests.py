@@ -8,6 +8,7 @@ request that each code is in each state of the connection, and the replies that 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
@@ -172,7 +173,7 @@ class RequestGroup:
     The functions get a batch of rows; fields have ``f.`` in front.
 
     ``codes``: the code of each row.
-    ``echo_keys``: the value that a reply copies from its request, as a number; 0 for none.
+    ``echo_keys``: the values that a reply copies from its request, as a number; NO_ECHO_KEY: not known.
     ``has_id``: whether the echo key of a request is an id of the client; with ``by_name``: whether several replies may
     come.
     ``payload_keys``: the message that a request gives the server or a reply returns (> 0), or the queue that a request
@@ -265,6 +266,8 @@ class CorrelationRule:
     ``first_only``: server operations that answer the first request of the connection, or a request that names them in
     ``by``, and nothing else (fq error).
     ``tie``: columns that a reply repeats from its request; empty: the order of messages pairs them.
+    ``repeats``: by operation, columns of the request and the columns of its reply with the same value, if the server
+    did what it was asked. They are evidence where bytes are missing. ``NAME.length`` is the length of a value.
     ``one_way``: (column, value): a request with that value expects no reply.
     ``columns``: further columns of the protocol's table that ``request_group`` and ``deliveries`` need, as read.
     ``records.offset`` is the list of a field of a list of structs.
@@ -282,6 +285,7 @@ class CorrelationRule:
     unasked: frozenset[str] = frozenset()
     first_only: frozenset[str] = frozenset()
     tie: tuple[str, ...] = ()
+    repeats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     fingerprinted: tuple[str, ...] = ()
@@ -304,7 +308,8 @@ class CorrelationRule:
         """The protocol's columns that the rule reads."""
         one_way = [self.one_way[0]] if self.one_way else []
         of_queues = (name for queue in self.queues for name in queue.needed)
-        return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *of_queues)))
+        repeated = (name for columns in self.repeats.values() for both in columns.items() for name in both)
+        return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *repeated, *of_queues)))
 
 
 @dataclass(frozen=True, slots=True)

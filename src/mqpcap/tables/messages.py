@@ -507,9 +507,11 @@ def _connection_columns(
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
-    """A column, or with a dot one field of the structs in a list column."""
+    """A column, or with a dot the length of its values, or one field of the structs in a list column."""
     outer, _, inner = name.partition(".")
     array = single_array(table[outer])
+    if inner == "length":
+        return pc.binary_length(array)
     return with_list_values(array, array.flatten().field(inner)) if inner else array
 
 
