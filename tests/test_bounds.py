@@ -52,6 +52,8 @@ TESTS = {
     "pipeline.FLOW_BYTES": "test_eviction.py::test_nothing_is_lost_where_open_connections_have_to_leave",
     "pipeline.FRAMED_BYTES": "test_eviction.py::test_a_connection_counts_as_what_it_holds",
     "pipeline.PAIRED_BYTES": "test_eviction.py::test_a_connection_counts_as_what_it_holds",
+    "small_captures.MAX_JOINED_BYTES": "test_small_captures.py::test_groups_keep_the_order_and_are_bounded",
+    "small_captures.MAX_CAPTURES": "test_small_captures.py::test_groups_keep_the_order_and_are_bounded",
     "pipeline.MAX_JOINED_BYTES": "test_pipeline.py::test_small_files_of_a_recording_are_read_together",
     "pipeline.CLOSED_DIVISOR": "test_eviction.py::test_connections_that_closed_may_leave_memory_at_once",
     "pipeline.OPEN_DIVISOR": "test_eviction.py::test_nothing_is_lost_where_open_connections_have_to_leave",

@@ -75,8 +75,7 @@ def row_writer(outcome: Outcome, tables: TableWriter) -> "Emit":
         elif output.table == "connections":
             begun_inside = pc.and_(pc.invert(output.rows["syn_seen"]), pc.is_valid(output.rows["protocol"]))
             rows = output.rows.filter(begun_inside)  # an array: an expression loads pyarrow's query engine
-            if rows.num_rows:
-                outcome.started_inside[rows["capture"][0].as_py()] += rows.num_rows
+            outcome.started_inside.update(rows["capture"].to_pylist())
         tables.write(output.table, output.rows, DATES.get(output.table, "ts_ns"))
 
     return write
@@ -100,18 +99,27 @@ def note_neighbours(captures: "Sequence[Capture]", outcome: Outcome) -> None:
 
 def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", meter: Meter) -> None:
     """Write all tables of the captures. Raises FailedCaptureError if one ends the work."""
+    from mqpcap.small_captures import read_together, small_groups
+
     write = row_writer(outcome, tables)
     with background(outcome.choices, None) as worker:
-        for capture in captures:
-            failed_count = len(outcome.unreadable)
-            with blamed_on(capture.files):
-                pipeline, finished = _pipeline(capture, outcome, write, worker)
-                outcome.dissected_count += read(pipeline, outcome, meter)
-                finished()
-            if len(outcome.unreadable) > failed_count:
-                read_files, reason = {facts.file for facts in capture.facts}, outcome.unreadable[-1][1]
-                unread = [(name, reason) for name in capture.files if name not in read_files]
-                write_unread(tables, unread, "unreadable", capture.files[0])
+        for group in small_groups(captures):
+            for capture in read_together(group, outcome, write, meter):
+                _written_alone(capture, outcome, tables, write, worker, meter)
+
+
+def _written_alone(
+    capture: "Capture", outcome: Outcome, tables: "Export", write: "Emit", worker: "Background", meter: Meter
+) -> None:
+    failed_count = len(outcome.unreadable)
+    with blamed_on(capture.files):
+        pipeline, finished = _pipeline(capture, outcome, write, worker)
+        outcome.dissected_count += read(pipeline, outcome, meter)
+        finished()
+    if len(outcome.unreadable) > failed_count:
+        read_files, reason = {facts.file for facts in capture.facts}, outcome.unreadable[-1][1]
+        unread = [(name, reason) for name in capture.files if name not in read_files]
+        write_unread(tables, unread, "unreadable", capture.files[0])
 
 
 def _pipeline(

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -152,12 +153,12 @@ class Pipeline:
 
         ``segments``: the segments of the window, if they are dissected already.
         """
-        for messages in self.messages(window, segments):
-            yield from self._emit_rows(messages)
+        for parts in self.frames(window, segments):
+            yield from self._emit_rows(self._decoded(parts))
         self.read_ns = self.span_ns[1]
 
-    def messages(self, window: Window, segments: Segments | None = None) -> Iterator[Iterator[Decoded]]:
-        """The decoded messages that the packets of a window complete, part by part."""
+    def frames(self, window: Window, segments: Segments | None = None) -> Iterator[list[Frames]]:
+        """The messages that the packets of a window complete, framed, part by part."""
         segments = self.dissector.segments(window) if segments is None else segments
         for lines in window.secrets:
             self.opener.add_secrets(lines)
@@ -171,7 +172,7 @@ class Pipeline:
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
             yield self._framed(self.assembler.feed(segments.taken(rows)))
 
-    def _framed(self, received: StreamChunks) -> Iterator[Decoded]:
+    def _framed(self, received: StreamChunks) -> list[Frames]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
         chunks = self.opener.feed(received)
         if self.hooks.chunks is not None:
@@ -184,8 +185,7 @@ class Pipeline:
             self._part_bytes = max(int(chunks.length.sum()) * PART_MESSAGES // message_count, PART_MESSAGES)
         self.progress.note_flows(factorize(chunks.flow)[0].tolist())
         self._selection.exclude(chunks.flow)
-        del chunks, received  # not needed while rows are made, which takes memory
-        yield from self._decoded(frames)
+        return frames
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
@@ -280,7 +280,7 @@ class Pipeline:
     def _flushed(self, flows: Collection[int]) -> Iterator[Decoded]:
         stalled = sorted({flow for flow, _ in self.assembler.stalled_sides() if flow in flows})
         if stalled:
-            yield from self._framed(self.assembler.flush_reordering(np.array(stalled, np.int64)))
+            yield from self._decoded(self._framed(self.assembler.flush_reordering(np.array(stalled, np.int64))))
         yield from self.decoder.flush(flows, self._selection.frames, have_ended=False)
 
     # -- ends ----------------------------------------------------------------------------------------------
@@ -309,8 +309,15 @@ class Pipeline:
 
     def finish(self) -> Iterator[None]:
         """End the capture; pauses as ``steps`` does."""
-        yield from self._emit_rows(self._last_messages(self.assembler.finish(), None))
-        self._close(self.assembler.live, self.assembler.gaps())
+        messages = self._last_messages(self.assembler.finish(), None)
+        yield from self.finish_with(messages, self.assembler.live, self.assembler.gaps())
+
+    def finish_with(
+        self, messages: Iterator[Decoded], flows: Int64Array, gaps: Sequence[StreamRange] = ()
+    ) -> Iterator[None]:
+        """End the capture with its last messages, its live connections and their gaps; pauses as ``steps`` does."""
+        yield from self._emit_rows(messages)
+        self._close(flows, gaps)
         self._emit_in_background(self.pairing.finish())
         self.background.wait()
         self.counts.update({name: count for name, count in self.assembler.counts.items() if count})
@@ -331,14 +338,22 @@ class Pipeline:
             total = self.counts.get(name, 0)
             self.counts[name] = max(total, count) if name == "clock_difference_ns" else total + count
 
-    def _last_messages(self, chunks: StreamChunks, flows: list[int] | None) -> Iterator[Decoded]:
-        """The open messages of connections that end (None: of all)."""
+    def last_frames(self, chunks: StreamChunks, flows: list[int] | None) -> list[Frames]:
+        """The open messages of connections that end (None: of all), framed."""
         chunks = self.opener.feed(chunks, flows)
         if self.hooks.chunks is not None:
             self.hooks.chunks(chunks)
         frames, _, _ = self.framer.feed(chunks, self.assembler.flows)
-        yield from self._decoded([*frames, *self.framer.finish(self.assembler.flows, flows)])
+        return [*frames, *self.framer.finish(self.assembler.flows, flows)]
+
+    def decoded_to_the_end(self, parts: Sequence[Frames], flows: list[int] | None = None) -> Iterator[Decoded]:
+        """Messages of connections that end (None: of all), and those of theirs that waited."""
+        yield from self._decoded(parts)
         yield from self.decoder.flush(flows, self._selection.frames)
+
+    def _last_messages(self, chunks: StreamChunks, flows: list[int] | None) -> Iterator[Decoded]:
+        """The open messages of connections that end (None: of all)."""
+        return self.decoded_to_the_end(self.last_frames(chunks, flows), flows)
 
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
@@ -386,7 +401,7 @@ class CapturePipeline:
         self.failure: CaptureError | None = None
         self.first_ns: int | None = None
         """The time of the first packet."""
-        self._rows = CaptureRows(capture) if "captures" in options.optional_tables else None
+        self.rows = CaptureRows(capture) if "captures" in options.optional_tables else None
         self.emit = emit
         # A followed capture gets more files while it is read.
         self.stages = Pipeline(
@@ -423,6 +438,17 @@ class CapturePipeline:
         yield from self._finish()
         yield
 
+    def frames(self) -> list[Frames] | None:
+        """The framed messages of the capture; None if it does not fit into a window of MAX_JOINED_BYTES."""
+        self.stages.emit = _discard  # nothing is emitted; see `_finish`
+        windows = [*islice(self._windows(), 2)]
+        if len(windows) != 1 or windows[0][0].size_bytes > MAX_JOINED_BYTES:
+            return None
+        stages = self.stages
+        frames = [part for parts in stages.frames(*windows[0]) for part in parts]
+        self._count_lost()
+        return [*frames, *stages.last_frames(stages.assembler.finish(), None)]
+
     def _windows(self) -> Iterator[tuple[Window, Segments]]:
         """The capture's windows with their segments; those of a file that is complete are read ahead."""
         grows = self.capture.is_pipe or self.capture.next_file is not None
@@ -434,8 +460,8 @@ class CapturePipeline:
     def _counted(self, windows: Iterator[tuple[Window, Segments]]) -> Iterator[tuple[Window, Segments]]:
         """The windows; their packets are counted by file."""
         for window, segments in windows:
-            if self._rows is not None:
-                self._rows.take(window, segments.counts)
+            if self.rows is not None:
+                self.rows.take(window, segments.counts)
             yield window, segments
 
     def _is_complete(self, now_ns: int) -> bool:
@@ -448,16 +474,20 @@ class CapturePipeline:
 
     def _count_and_emit(self, output: Output) -> None:
         """Emit rows; counts the messages of each file."""
-        if self._rows is not None and output.table == "messages":
-            self._rows.count(output.rows["capture_file"])
+        if self.rows is not None and output.table == "messages":
+            self.rows.count(output.rows["capture_file"])
         self.emit(output)
 
-    def _finish(self) -> Iterator[None]:
+    def _count_lost(self) -> None:
         lost = self.stages.lost_fragments()
+        if self.rows is not None:
+            self.rows.count_lost(lost)
+
+    def _finish(self) -> Iterator[None]:
+        self._count_lost()
         yield from self.stages.finish()
-        if self._rows is not None:
-            self._rows.count_lost(lost)
-            rows = self._rows.table(self.failure)
+        if self.rows is not None:
+            rows = self.rows.table(self.failure)
             if rows.num_rows:
                 self.emit(Output("captures", rows))
         # Else this pipeline, whose caller may refer to it in ``emit``, stays until garbage is collected, with 4 MB.

@@ -103,6 +103,8 @@ class Deliveries:
     missed_count: int = 0
     ambiguous_count: int = 0
     early_count: int = 0
+    ambiguous_ids: list[Int64Array] | None = None
+    """If a list, it gets the connection_id of each ambiguous delivery."""
     _unsorted: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
     _count: int = 0
@@ -306,6 +308,8 @@ class Deliveries:
                 column[rows] = getattr(run, name)[first_indexes[rows]]
         count[self._may_be_missing(delivered) & (count > 0)] += 1
         self.ambiguous_count += int((count > 1).sum())
+        if self.ambiguous_ids is not None:
+            self.ambiguous_ids.append(delivered.connection_id[count > 1])
         for evicted in self._evicted:
             is_gone = evicted[np.minimum(np.searchsorted(evicted, key), len(evicted) - 1)] == key
             self.missed_count += int(is_gone.sum())
