@@ -1,9 +1,10 @@
 """Formats of capture files beside pcap and pcapng as they are usually written: read, or named."""
 
 import struct
+from pathlib import Path
 
 import pytest
-from capture_files import COMPRESSORS, T0, THREE, pcap, read, written
+from capture_files import COMPRESSORS, T0, THREE, block, enhanced, interface, option, pcap, read, section, written
 
 from mqpcap.capture import captures, windows
 
@@ -62,7 +63,7 @@ def test_a_pcap_shorter_than_its_header_has_facts(tmp_path, length):
     assert (capture.facts[0].format, capture.facts[0].packet_count, capture.facts[0].link_types) == ("pcap", 0, ())
 
 
-ERF = struct.pack("<Q", 1_795_243_604 << 32) + struct.pack(">BBHHH", 2, 4, 96, 0, 74) + bytes(80)
+COMMVIEW = struct.pack("<HHBHBBBBBI", 74, 74, 0, 2026, 11, 28, 11, 38, 26, 24159)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,13 @@ ERF = struct.pack("<Q", 1_795_243_604 << 32) + struct.pack(">BBHHH", 2, 4, 96, 0
         (b"RTSS\1\1\0\1", "Network Monitor"),
         (b"TRSNIFF data    \x1a", "Sniffer"),
         (b"XCP\0002.002\0", "Sniffer"),
-        (ERF, "Endace ERF"),
+        (b"\xaa\xaa\xaa\xaa \0\0\0\0\0\1\0\x18", "5View"),
+        (COMMVIEW, "CommView"),
+        (b"J\0\0\0" + COMMVIEW[5:], "CommView"),
+        (b"+---------+---------------+----------+\r\n11:38:26,024,159   ETHER", "K12 text"),
+        (b"\1\x10L\0\1\5Trace Display Trace File", "LANalyzer"),
+        (b"TR\0d\0\0\0\0\0\0\0\x80/tmp/wireshark.TRC000", "HP-UX nettl"),
+        (b"ObserverPktBufferVersion=15.00\0\0", "Observer"),
     ],
 )
 def test_other_formats_are_named_with_what_would_do(tmp_path, head, name):
@@ -81,3 +88,71 @@ def test_other_formats_are_named_with_what_would_do(tmp_path, head, name):
 
     ((_, reason),) = found.unreadable
     assert reason == f"not a capture: a file of {name}; editcap -F pcap converts it"
+
+
+def erf(kind, content, second=1_795_243_604):
+    """A record; its length is no multiple of eight where the card does not pad."""
+    head = struct.pack("<Q", second << 32) + struct.pack(">BBHHH", kind, 4, 16 + len(content), 0, len(content))
+    return head + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        erf(2, bytes(80)),
+        erf(2, bytes(79)) + erf(2, bytes(61)),
+        erf(0x80 | 27, bytes(117), 0) * 3,  # extension headers; provenance, before the card has a time
+        erf(21, bytes(60)) * 9,
+    ],
+)
+def test_records_of_erf_are_recognised_as_a_chain(tmp_path, content):
+    ((_, reason),) = captures([written(tmp_path, "x", content)]).unreadable
+
+    assert reason == "not a capture: a file of Endace ERF; editcap -F pcap converts it"
+
+
+@pytest.mark.parametrize("text", [b"time  ip  10.0.0.1\n" * 900, b"time  ip  10.0.0.1\n", b"Jul 8 12: x(\n" * 2000])
+def test_a_text_file_is_no_erf(tmp_path, text):
+    ((_, reason),) = captures([written(tmp_path, "x", text)]).unreadable
+
+    assert reason == f"not a capture: it begins with {text[:4].hex(' ')}"
+
+
+def test_the_format_of_netsniff_ng_is_read():
+    """A real capture: 60 packets in Ethernet, with nanoseconds and 24 bytes before each."""
+    (capture,) = captures([str(Path(__file__).parent / "captures/netsniff_a1e2cb12.pcap")]).captures
+    (window,) = capture.windows()
+
+    assert (len(window.offset), capture.notes, capture.facts[0].tick_ns) == (60, [], 1)
+    assert set(window.caplen.tolist()) == set(window.wirelen.tolist())
+    assert {bytes(window.buffer[at + 12 : at + 14]) for at in window.offset.tolist()} == {b"\x08\0"}
+    assert int(window.ts_ns[0]) == 0x6B0AB91B * 10**9 + 0x1A8681D3
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_a_compressed_file_that_ends_inside_its_first_block_is_said_to(tmp_path, name):
+    packed = COMPRESSORS[name](pcap(MANY))
+    ((_, reason),) = captures([written(tmp_path, "x", packed[:12])]).unreadable
+
+    assert reason.startswith("it ends inside its first block, so nothing of it can be unpacked: the ")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_counts_of_packets_lost_before_single_packets_are_summed(tmp_path, order):
+    """epb_dropcount, after a comment and in a block whose packet is padded; and the count of the older block."""
+    head = struct.pack(order + "IIIII", 0, 0, 7, 5, 5) + b"hello" + bytes(3)
+    counts = [
+        block(6, head + option(1, b"comment", order) + option(4, struct.pack(order + "Q", count), order), order)
+        for count in (3, 0, 39)
+    ]
+    older = block(2, struct.pack(order + "HHIIII", 0, 8, 0, 7, 5, 5) + b"hello" + bytes(3), order)
+    content = section(order) + interface(1, order) + b"".join(counts) + older + block(6, head, order)
+    rows, capture = read(tmp_path, content)
+
+    assert (len(rows), capture.facts[0].drop_count) == (5, 50)
+
+
+def test_a_capture_without_such_counts_has_none(tmp_path):
+    _, capture = read(tmp_path, section() + interface() + enhanced(0, 7, b"hello"))
+
+    assert capture.facts[0].drop_count is None

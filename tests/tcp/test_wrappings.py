@@ -256,6 +256,10 @@ def test_wrapped_packets_are_read_in_both_directions():
         assert payloads(packets, link_type) == [b"question", b"answer"][: len(packets)], name
 
 
+def test_ipv6_behind_the_ethernet_type_of_ipv4_is_read_by_its_version():
+    assert payloads([ether(0x0800, SIX), ether(0x86DD, THERE)], 1) == [b"question", b"question"]
+
+
 def test_each_wrapping_has_a_row():
     assert [row[0] for row in case_rows("What wraps the packets")] == list(WRAPPED)
 

@@ -332,9 +332,11 @@ def _rejection(source: PeekableStream) -> str | None:
     if capture_format(head[:12]) is not None:
         return None
     inside = f" (inside {source.compression})" if source.compression else ""
+    if source.failure and not head and "cut off" in source.failure:
+        return f"it ends inside its first block, so nothing of it can be unpacked: {source.failure}"
     if source.failure:
         return f"not a capture: {source.failure}"
-    if (name := other_format(head)) is not None:
+    if (name := other_format(source)) is not None:
         return f"not a capture: a file of {name}{inside}; editcap -F pcap converts it"
     if not head:
         return f"empty{inside}"

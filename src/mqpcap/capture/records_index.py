@@ -43,6 +43,8 @@ CHAIN_BYTES = 2 * LONGEST_BYTES
 """Length of a chain; a longer chain cannot lie within a single packet."""
 CHAIN_RECORDS = 4
 """Records of a chain at least."""
+MAX_PACKET_OPTIONS = 64
+"""Options read of one packet, to find its count of lost packets."""
 STEP_S = 86_400
 """Seconds between neighbouring packets of a chain in a pcap file, at most."""
 
@@ -52,6 +54,7 @@ _LONGEST_BYTES = cython.declare(cython.longlong, LONGEST_BYTES)
 _SEARCH_BYTES = cython.declare(cython.Py_ssize_t, SEARCH_BYTES)
 _CHAIN_BYTES = cython.declare(cython.Py_ssize_t, CHAIN_BYTES)
 _CHAIN_RECORDS = cython.declare(cython.Py_ssize_t, CHAIN_RECORDS)
+_OPTION_LIMIT = cython.declare(cython.int, MAX_PACKET_OPTIONS)
 _STEP_S = cython.declare(cython.longlong, STEP_S)
 # Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HALF_RANGE = cython.declare(cython.longlong, 0x80000000)
@@ -220,6 +223,8 @@ class BlockWalk:
     last_ts_ns = cython.declare(cython.longlong, visibility="public")
     last_number = cython.declare(cython.longlong, visibility="public")
     big = cython.declare(cython.bint, visibility="public")
+    dropped = cython.declare(cython.longlong, visibility="public")
+    """Packets lost before single packets; -1 as long as no packet has such a count."""
     _buffer: cython.const[cython.uchar][::1]
     _rows: cython.longlong[:, ::1]
     _interfaces: cython.longlong[::1]
@@ -231,6 +236,7 @@ class BlockWalk:
         self._buffer, self._rows = buffer, rows
         self.position, self.big, self.last_ts_ns, self.last_number = position, big, last_ts_ns, last_number
         self.row = self.need = 0
+        self.dropped = -1
 
     def blocks(self, end: cython.Py_ssize_t, limit: cython.longlong, interfaces: object) -> int:
         """Walk on to ``end``; why the walk stopped. The packets are in ``rows``."""
@@ -306,7 +312,32 @@ class BlockWalk:
             _u32(self._buffer, position + 12, big), _u32(self._buffer, position + 16, big), entry
         )
         self._add(position + 28, captured, _u32(self._buffer, position + 24, big), entry)
+        if kind == 6 and length - 32 - captured >= 12:
+            self._add_drops(position + 28 + (captured + 3 & ~3), position + length - 4)
+        elif kind == 2 and _u16(self._buffer, position + 10, big) != 0xFFFF:
+            self.dropped = max(self.dropped, 0) + _u16(self._buffer, position + 10, big)
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _add_drops(self, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
+        """Count the packets that the options of a packet report as lost since the packet before (epb_dropcount)."""
+        _option: cython.int
+        length: cython.longlong
+        high: cython.longlong
+        for _option in range(_OPTION_LIMIT):
+            if end - position < 12:
+                return
+            length = _u16(self._buffer, position + 2, self.big)
+            if _u16(self._buffer, position, self.big) == 4 and length == 8:
+                high = _u32(self._buffer, position + (4 if self.big else 8), self.big)
+                # A count beyond 2**32 is damage.
+                if high == 0:
+                    self.dropped = max(self.dropped, 0) + _u32(
+                        self._buffer, position + (8 if self.big else 4), self.big
+                    )
+                return
+            position += 4 + (length + 3 & ~3)
 
     @cython.cfunc
     @cython.exceptval(check=False)

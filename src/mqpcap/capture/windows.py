@@ -14,6 +14,7 @@ first record that starts at or after a byte. Its packets are numbered from 1; th
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -54,24 +55,35 @@ _PCAP_MAGICS: dict[bytes, tuple[Order, int]] = {
     b"\xa1\xb2\x3c\x4d": ("big", 1),
     b"\x34\xcd\xb2\xa1": ("little", 1000),
     b"\xa1\xb2\xcd\x34": ("big", 1000),
+    b"\x12\xcb\xe2\xa1": ("little", 1),
+    b"\xa1\xe2\xcb\x12": ("big", 1),
 }
-_RECORD_HEADER_BYTES = {0xA1B2C3D4: (16, 24, 20), 0xA1B23C4D: (16,), 0xA1B2CD34: (24, 28)}
+_RECORD_HEADER_BYTES = {0xA1B2C3D4: (16, 24, 20), 0xA1B23C4D: (16,), 0xA1B2CD34: (24, 28), 0xA1E2CB12: (24,)}
 """By magic number the lengths that a record's header may have, the usual one first.
 
 Kuznetsov's patches to libpcap (magic a1b2cd34) added an interface, a protocol and a direction; Red Hat 6.1 and Nokia
-added fields without another magic number (wiretap/libpcap.c of Wireshark).
+added fields without another magic number (wiretap/libpcap.c of Wireshark). netsniff-ng has a magic number of its own
+(pcap_io.h, BORKMANN_TCPDUMP_MAGIC). Its times are nanoseconds.
 """
 MAX_PROBED_STEP_S = 366 * 86_400
 """Seconds between the first two packets of a file, at most, if they are to show its format."""
 MAX_PROBED_BYTES = 1 << 18
 """Captured bytes of the first packet, at most, if the second is to show the format of the file."""
-_OTHER_FORMATS = {
-    b"snoop\0\0\0": "snoop", b"GMBU": "Network Monitor", b"RTSS": "Network Monitor", b"TRSNIFF data    \x1a": "Sniffer",
-    b"XCP\0": "Sniffer", b"\x05VNF": "Shomiti Surveyor", b"iptrace ": "iptrace", b"btsnoop\0": "btsnoop",
-    b"\x7fver": "EtherPeek", b"5VIEW": "5View",
+# CommView has a date in place of a magic number: year, month, day, hour, minute, second and microseconds.
+_COMMVIEW_DATE = rb"(?:[\xd0-\xff]\x07|[\0-\x33]\x08)[\x01-\x0c][\x01-\x1f][\0-\x17][\0-\x3b][\0-\x3b]..[\0-\x0f]\0"
+_OTHER_FORMATS: dict[bytes, str] = {
+    rb"snoop\0\0\0": "snoop", rb"GMBU": "Network Monitor", rb"RTSS": "Network Monitor", rb"XCP\0": "Sniffer",
+    rb"TRSNIFF data    \x1a": "Sniffer", rb"\x05VNF": "Shomiti Surveyor", rb"iptrace ": "iptrace",
+    rb"btsnoop\0": "btsnoop", rb"\x7fver": "EtherPeek", rb"5VIEW": "5View", rb"\xaa\xaa\xaa\xaa \0\0\0": "5View",
+    rb"ObserverPktBuffe": "Observer", rb"TR\0d\0|\0\0\0\x01\0{5}\x07\xd0\0": "HP-UX nettl",
+    rb"[\0\x01]\x10..\x01[\x04\x05]Trace": "LANalyzer", rb"\+-{9}\+-{12}": "K12 text",
+    rb"(..)\1\0" + _COMMVIEW_DATE: "CommView", rb"..[\0-\x03]\0" + _COMMVIEW_DATE: "CommView",
 }  # fmt: skip
+"""By a regular expression of the first 24 bytes."""
+ERF_RECORDS = 3
+"""Records of an ERF file that are compared."""
 ERF_SECONDS = 631_152_000, 4_102_444_800
-"""Times that a file without a magic number may have: 1990 to 2100."""
+"""Times that a file without a magic number may have if it has fewer records: 1990 to 2100."""
 _SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 _PCAP_HEADER_BYTES = 24
@@ -196,6 +208,7 @@ class _Records:
         self.link_types: dict[int, None] = {}
         self.names: dict[str, None] = {}
         self.dropped: dict[tuple[int, int], int] = {}
+        self.dropped_before_packets: int | None = None
         self.packet_count = self.captured_bytes = 0
         self.secrets: list[bytes] = []
         self.first_ts_ns: int | None = None
@@ -222,15 +235,32 @@ def capture_format(head: bytes) -> Literal["pcap", "pcapng"] | None:
     return None
 
 
-def other_format(head: bytes) -> str | None:
-    """The program whose capture format begins with these (at least 16) bytes; None if it is not known."""
-    name = next((name for magic, name in _OTHER_FORMATS.items() if head.startswith(magic)), None)
-    if name is None and len(head) >= 16:
-        # ERF has no magic number: time in 1/2^32 s, type, flags, length of the record, lost packets, length sent.
-        seconds, kind, length = int.from_bytes(head[4:8], "little"), head[8] & 0x7F, int.from_bytes(head[10:12], "big")
-        if ERF_SECONDS[0] <= seconds <= ERF_SECONDS[1] and 1 <= kind <= 48 and length >= 16 and length % 8 == 0:
-            return "Endace ERF"
-    return name
+def other_format(source: PeekableStream) -> str | None:
+    """The program whose capture format a file has that is neither pcap nor pcapng; None if it is not known."""
+    head = source.peek(24)
+    name = next((name for magic, name in _OTHER_FORMATS.items() if re.match(magic, head, re.DOTALL)), None)
+    return name or ("Endace ERF" if _is_erf(source) else None)
+
+
+def _is_erf(source: PeekableStream) -> bool:
+    """Whether a file is a chain of ERF records, which have no magic number.
+
+    A record has its time in 1/2^32 s, type, flags, its length, lost packets, and the length sent.
+    """
+    start = 0
+    times_s: list[int] = []
+    while len(times_s) < ERF_RECORDS:
+        head = source.peek(start + 16)[start:]
+        if len(head) < 16:
+            break
+        second, kind, length = int.from_bytes(head[4:8], "little"), head[8] & 0x7F, int.from_bytes(head[10:12], "big")
+        if not 1 <= kind <= 48 or length < 16 or len(source.peek(start + length)) < start + length:
+            return False
+        start += length
+        times_s.append(second)
+    if len(times_s) < ERF_RECORDS and not all(ERF_SECONDS[0] <= second <= ERF_SECONDS[1] for second in times_s):
+        return False
+    return bool(times_s) and max(times_s) - min(times_s) <= MAX_PROBED_STEP_S
 
 
 class WindowReader:
@@ -273,7 +303,10 @@ class WindowReader:
             captured_bytes=records.captured_bytes,
             first_ts_ns=records.first_ts_ns,
             last_ts_ns=records.last_ts_ns,
-            drop_count=_sum(records.dropped),
+            drop_count=max(
+                (count for count in (_sum(records.dropped), records.dropped_before_packets) if count is not None),
+                default=None,
+            ),
         )
 
     @property
@@ -487,6 +520,8 @@ class _Pcapng(_Records):
             stop = self._special(bytes(buffer[walk.position : walk.position + walk.need]))
             walk.position += walk.need if stop == records_index.FULL else 0
         self._clock_ns, self.number_count = walk.last_ts_ns, walk.last_number
+        if walk.dropped >= 0:
+            self.dropped_before_packets = (self.dropped_before_packets or 0) + walk.dropped
         return _Walk(rows[:, : walk.row], walk.position, stop, walk.need)
 
     def resume(self, point: ResumePoint) -> None:

@@ -506,9 +506,10 @@ class _Walk:
         if result != 0:
             return result
         version_nibble = self.buf[self.position] >> 4
-        if version_nibble == 4 and self.kind != _IPV6:
+        # Some writers have the Ethernet type of IPv4 for both versions.
+        if version_nibble == 4:
             result = self._ipv4()
-        elif version_nibble == 6 and self.kind != _IPV4:
+        elif version_nibble == 6:
             result = self._ipv6()
         else:
             return _NOT_IP if self.kind == _IP else _BAD
