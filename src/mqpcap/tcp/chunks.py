@@ -1,6 +1,7 @@
 """Stream bytes as the reader gets them (chunks), and ranges of a stream."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,3 +83,61 @@ def run_starts(pieces: NDArray[np.void]) -> Int64Array:
     side, offset = pieces["side"], pieces["offset"]
     continues = (side[1:] == side[:-1]) & (offset[1:] == offset[:-1] + pieces["length"][:-1])
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~continues) + 1])
+
+
+CHUNK_COLUMNS = (
+    "flow", "side", "offset", "start", "length", "gap_before", "gap_after", "ended", "start_known", "is_estimated",
+)  # fmt: skip
+PIECE_ROWS = OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = range(8)
+PIECE_NAMES = ("offset", "length", "ts_ns", "packet_number", "file", "order", "ack", "last")
+
+
+class Chunk(NamedTuple):
+    """A row of `StreamChunks`, with its bytes. ``pieces``: rows OFFSET to LAST, a column for each piece."""
+
+    flow: int
+    side: int
+    offset: int
+    data: bytes
+    pieces: Int64Array
+    gap_after: bool
+    ended: bool
+    start_known: bool
+    is_estimated: bool
+
+
+def spliced(
+    chunks: StreamChunks, is_kept: NDArray[np.bool_], added: Sequence[tuple[int, Chunk]]
+) -> tuple[StreamChunks, Int64Array]:
+    """The chunks that are kept, and added ones, each at the place of a row; and the source of each.
+
+    A source is a row, or the number of rows and the index of an added chunk.
+    """
+    rows = np.flatnonzero(is_kept)
+    order = np.argsort(np.array([*rows.tolist(), *(row for row, _ in added)], np.int64), kind="stable")
+    source = np.concatenate((rows, len(chunks) + np.arange(len(added))))[order]
+    new = np.array(
+        [
+            (x.flow, x.side, x.offset, 0, len(x.data), 0, x.gap_after, x.ended, x.start_known, x.is_estimated)
+            for _, x in added
+        ],
+        np.int64,
+    ).reshape(-1, len(CHUNK_COLUMNS))
+    new[:, 3] = len(chunks.buffer) + np.cumsum(new[:, 4]) - new[:, 4]
+    pieces = np.concatenate([np.zeros((len(PIECE_ROWS), 0), np.int64), *(x.pieces for _, x in added)], axis=1)
+    firsts = np.cumsum([0, *np.diff(chunks.piece_first).tolist(), *(x.pieces.shape[1] for _, x in added)])
+    counts = np.diff(firsts)[source]
+    bounds = np.cumsum([0, *counts.tolist()])
+    piece_source = np.repeat(firsts[source] - bounds[:-1], counts) + np.arange(bounds[-1])
+
+    def joined(name: str, values: Int64Array) -> NDArray[Any]:
+        column = getattr(chunks, name)
+        return np.concatenate((column, values.astype(column.dtype)))
+
+    result = StreamChunks(
+        buffer=np.concatenate((chunks.buffer, np.frombuffer(b"".join(x.data for _, x in added), np.uint8))),
+        piece_first=bounds,
+        **{name: joined(name, new[:, i])[source] for i, name in enumerate(CHUNK_COLUMNS)},
+        **{f"piece_{name}": joined(f"piece_{name}", pieces[i])[piece_source] for i, name in enumerate(PIECE_NAMES)},
+    )
+    return result, source

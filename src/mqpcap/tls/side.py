@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mqpcap.arrays import Int64Array
+from mqpcap.tcp.chunks import LENGTH, NUMBER, OFFSET, PIECE_ROWS, TS_NS
 from mqpcap.tls import handshake
 from mqpcap.tls.handshake import HandshakeReader
 from mqpcap.tls.key_log import TRAFFIC
 from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher, Shape
 from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session, State
 
-OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = range(8)
 CHANGE_CIPHER_SPEC, HANDSHAKE_RECORD, APPLICATION_DATA = 20, 22, 23
 MAX_KEY_UPDATES = 4
 """Key updates that are tried after missing records."""
@@ -43,15 +43,10 @@ PROXY_BYTES = b"P\r"
 
 
 class Run(NamedTuple):
-    """Contiguous bytes of a side. ``packets``: rows OFFSET to LAST, a column for each piece.
-
-    ``is_estimated``: as in `StreamChunks`.
-    """
+    """Contiguous bytes of a side."""
 
     offset: int
     data: bytes | memoryview
-    packets: Int64Array
-    is_estimated: bool = False
 
     @property
     def end(self) -> int:
@@ -74,16 +69,24 @@ class LostRange(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An opened record: its plaintext offset and length, and in the ciphertext the places of its content, begin and
-    end. ``is_estimated``: the offset follows a gap of unknown length."""
+    """Plaintext at an offset, and in the ciphertext the places of its first byte, and of its record's begin and end.
+
+    ``is_estimated``: the offset follows a gap of unknown length.
+    """
 
     offset: int
     length: int
     content_at: int
     start: int
     end: int
-    is_estimated: bool
-    content: bytes | memoryview
+    is_estimated: bool = False
+    content: bytes | memoryview = b""
+
+    def after(self, offset: int) -> "Record":
+        """The part from an offset on, whose begin the reader knows."""
+        n = max(offset - self.offset, 0)
+        place = self.offset + n, self.length - n, self.content_at + n, self.start, self.end
+        return Record(*place, content=self.content[n:])
 
 
 class _Loss(NamedTuple):
@@ -143,11 +146,14 @@ class TlsSide:
     def __init__(self, session: Session, index: int, begun: bool) -> None:
         self.session, self.index, self.at, self.plain_at = session, index, 0, 0
         self.runs: list[Run] = []
-        self.packets = np.zeros((LAST + 1, 0), np.int64)
+        self.packets = np.zeros((len(PIECE_ROWS), 0), np.int64)
         self.records: list[Record] = []
         self.lost: list[LostRange] = []
-        self.ended = self.has_end = False
-        """Whether all bytes are done, and whether none will follow those that came."""
+        self.start_known = self.has_end = self.ended = False
+        """Whether the first byte is the connection's, whether no byte follows, and whether all are done."""
+        self.resume_at, self.is_over, self.is_ahead, self.is_cut = 0, False, False, False
+        """The reader gets records again from here on; it knows of the end; records acknowledge what is not read;
+        too many bytes are kept."""
         self.overhead_bytes = 0
         self.places = Places(0)
         self._is_placed = False
@@ -175,7 +181,12 @@ class TlsSide:
         """Bytes that wait for keys or for the end of a record."""
         return sum(run.end - max(run.offset, self.at) for run in self.runs if run.end > self.at)
 
-    def add(self, run: Run, gap_before: int, is_end: bool) -> None:
+    @property
+    def plain_from(self) -> int:
+        """The plaintext offset of what is given out next."""
+        return self.records[0].offset if self.records else self.plain_at
+
+    def add(self, run: Run, pieces: Int64Array, gap_before: int, is_end: bool) -> None:
         """Add bytes; those before the first, and before its gap, were given out in clear."""
         if not self._is_placed:
             self._is_placed = True
@@ -185,9 +196,9 @@ class TlsSide:
                 self._search_from_here("tls: began before the capture")
         if self.runs and self.runs[-1].end == run.offset:
             joined = self.runs.pop()
-            run = Run(joined.offset, b"".join((joined.data, run.data)), run.packets)
+            run = Run(joined.offset, b"".join((joined.data, run.data)))
         self.runs.append(run)
-        self.packets = np.concatenate((self.packets, run.packets), axis=1)
+        self.packets = np.concatenate((self.packets, pieces), axis=1)
         self.has_end = is_end
 
     def advance(self, is_final: bool) -> bool:
@@ -208,18 +219,33 @@ class TlsSide:
             self.ended = self.has_end
         return began != (self.at, self._generation, self.ended)
 
+    def pass_in_clear(self) -> None:
+        """Give out all bytes as they came: no key opens them."""
+        self.records += [
+            Record(offset, length, offset, offset, offset + length, False, run.data[offset - run.offset :][:length])
+            for run in self.runs
+            for offset, length in self.packets[:2].T.tolist()
+            if run.offset <= offset < run.end
+        ]
+        self.at = self.plain_at = self.runs[-1].end if self.runs else self.plain_at
+        self.runs, self.ended = [], self.has_end
+
     def keep(self, is_held: bool) -> None:
         """Copy what is not done, as the buffer of the window is freed. ``is_held``: nothing was given out yet."""
         if not is_held:
             self.runs = [
-                run if run.offset >= first else Run(first, run.data[first - run.offset :], run.packets)
+                Run(first, run.data[first - run.offset :])
                 for run in self.runs
                 if run.end >= self.at
                 for first in (max(run.offset, self.at - PREVIOUS_BYTES),)
             ]
-            kept_from = self.records[0].start if self.records else self.at
-            self.packets = self.packets[:, self.packets[OFFSET] + self.packets[LENGTH] > kept_from]
-        self.runs = [Run(run.offset, bytes(run.data), self.packets[:, :0]) for run in self.runs]
+            if self.plain_at >= self.resume_at:
+                kept_from = self.records[0].start if self.records else self.at
+                self.packets = self.packets[:, self.packets[OFFSET] + self.packets[LENGTH] > kept_from]
+        self.runs = [Run(run.offset, bytes(run.data)) for run in self.runs]
+        self.records = [
+            x._replace(content=bytes(x.content)) if isinstance(x.content, memoryview) else x for x in self.records
+        ]
         self.places.trim()
 
     def take_lost(self) -> list[LostRange]:
@@ -400,6 +426,7 @@ class TlsSide:
                 self.lost.append(LostRange(self.plain_at, length, loss.reason, low, ts_ns, number))
         self.at = to
         self.plain_at += length
+        self.resume_at = 0
         self.places.add(self.at, self.plain_at)
         self._is_estimated |= length > 0 and not loss.is_exact
 
