@@ -844,8 +844,7 @@ class Dissector:
     """Windows to segments; keeps IP fragments from one window for the next. ``rules``: see `wrappings.rule_index`."""
 
     def __init__(self, rules: Sequence[tuple[int, str]] = ()) -> None:
-        self._fragments = Fragments()
-        self._index = wrappings.rule_index(tuple(rules))
+        self._fragments, self._rules = Fragments(), tuple(rules)
 
     def segments(self, window: Window) -> Segments:
         """The TCP segments of a window's packets, in order; see Segments.
@@ -853,7 +852,8 @@ class Dissector:
         Fragments go into the window that completes their datagram.
         """
         tally = _Tally()
-        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally, self._index)
+        index = wrappings.rule_index(self._rules)
+        rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally, index)
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
         if rows.fragments:
             rows, datagrams = self._joined(window, rows, tally)
@@ -901,7 +901,8 @@ class Dissector:
             added = np.frombuffer(b"".join(content for _, _, content in completed), np.uint8)
             buffer = np.concatenate([buffer, added])
             link_type = np.array([link_type for _, link_type, _ in completed], np.int32)
-            newest = _Rows(buffer, offset, length, length, link_type, tally, self._index)
+            index = wrappings.rule_index(self._rules)
+            newest = _Rows(buffer, offset, length, length, link_type, tally, index)
             newest.packet = packets[newest.packet]
             parts.append(newest)
         order = np.argsort(np.concatenate([each.packet for each in parts]), kind="stable")
