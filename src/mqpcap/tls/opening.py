@@ -13,26 +13,14 @@ import numpy as np
 
 from mqpcap.arrays import Int64Array
 from mqpcap.errors import CaptureError
-from mqpcap.tcp.chunks import (
-    ACK,
-    FILE,
-    LAST,
-    LENGTH,
-    NUMBER,
-    OFFSET,
-    ORDER,
-    PIECE_NAMES,
-    TS_NS,
-    Chunk,
-    StreamChunks,
-    spliced,
-)
+from mqpcap.tcp.chunks import PIECE_NAMES, PIECE_ROWS, Chunk, StreamChunks, spliced
 from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tls.key_log import KeyLog
 from mqpcap.tls.record_ciphers import HEADER_BYTES, MAX_FRAGMENT_BYTES
 from mqpcap.tls.session import Session, State, TlsFacts
-from mqpcap.tls.side import PROXY_BYTES, LostRange, Record, Run, TlsSide, hello_at
+from mqpcap.tls.side import PROXY_BYTES, LostRange, Record, TlsSide, hello_at
 
+OFFSET, LENGTH, TS_NS, NUMBER, FILE, ORDER, ACK, LAST = PIECE_ROWS
 MAX_HELD_BYTES = 256 << 10
 """Bytes of a side that wait for the hellos or the keys."""
 MAX_ALL_HELD_BYTES = 64 << 20
@@ -40,7 +28,7 @@ MAX_ALL_HELD_BYTES = 64 << 20
 MAX_LATE_BYTES = 2 * (HEADER_BYTES + MAX_FRAGMENT_BYTES)
 """Bytes of a side that began before the capture: if it is TLS, a record begins and ends in them."""
 MAX_RETAINED_BYTES = 128 << 20
-"""Plaintext of all connections that the reader did not consume; beyond it a message is read as one with a hole."""
+"""Plaintext of all connections that the reader did not consume; beyond it a message is read as if it had a hole."""
 
 
 class _Given(NamedTuple):
@@ -60,11 +48,11 @@ class _Given(NamedTuple):
 
 
 class _Connection:
-    """A TLS connection; ``is_read``: its hellos are read for what they say, and its bytes pass."""
+    """A TLS connection; ``is_read``: there are no keys, so its hellos are read and its bytes pass."""
 
-    def __init__(self, number: int, keys: KeyLog | None, begun: Sequence[bool], is_late: bool = False) -> None:
+    def __init__(self, number: int, keys: KeyLog | None, is_late: bool) -> None:
         self.number, self.session, self.is_read = number, Session(keys, is_late), keys is None
-        self.sides = TlsSide(self.session, 0, begun[0]), TlsSide(self.session, 1, begun[1])
+        self.sides = TlsSide(self.session, 0), TlsSide(self.session, 1)
         self.kept_bytes = 0
         """As they were counted last."""
         self.is_counted = False
@@ -94,7 +82,7 @@ class _Connection:
         )  # fmt: skip
 
     def give(self, side: TlsSide, is_final: bool) -> _Given | None:
-        """Give out what is opened of a side, without records that acknowledge bytes of the other that are not read."""
+        """Give out the opened records of a side; those that acknowledge unread bytes of its peer wait."""
         side.is_ahead = False
         if self.is_read or self.session.state is State.HELD or (side.plain_at < side.resume_at and not side.ended):
             return None
@@ -184,7 +172,7 @@ class Opener:
         self.lost: list[tuple[int, int, LostRange]] = []
         self._connections: dict[int, _Connection] = {}
         self._watched: dict[int, _Connection] = {}
-        """Those whose bytes are still read."""
+        """Connections whose bytes are still read."""
         self._waiting: dict[tuple[int, int], int] = {}
         self._kept_bytes = 0
         self._given_out: tuple[Int64Array, list[_Given], list[_Connection]] | None = None
@@ -248,9 +236,9 @@ class Opener:
         session, buffer = connection.session, memoryview(chunks.buffer)
         for row in rows:
             side, start = connection.sides[int(chunks.side[row])], int(chunks.start[row])
-            of_row = pieces[:, chunks.piece_first[row] : chunks.piece_first[row + 1]]
-            run = Run(int(chunks.offset[row]), buffer[start : start + int(chunks.length[row])])
-            side.add(run, of_row, int(chunks.gap_before[row]), bool(chunks.ended[row]))
+            data, of_row = buffer[start : start + int(chunks.length[row])], slice(*chunks.piece_first[row : row + 2])
+            gap_before, is_end = int(chunks.gap_before[row]), bool(chunks.ended[row])
+            side.add(int(chunks.offset[row]), data, pieces[:, of_row], gap_before, is_end)
             side.start_known = bool(chunks.start_known[row])
         connection.advance(is_last)
         kept_bytes = self._kept_bytes - connection.kept_bytes + sum(side.held_bytes for side in connection.sides)
@@ -285,7 +273,7 @@ class Opener:
         for connection in self._given_out[2] if self._given_out is not None else ():
             if connection.is_over():
                 self._watched.pop(connection.number, None)
-                connection.sides = TlsSide(connection.session, 0, True), TlsSide(connection.session, 1, True)
+                connection.sides = TlsSide(connection.session, 0), TlsSide(connection.session, 1)
             for side in connection.sides:
                 side.keep(connection.session.state is State.HELD)
             kept_bytes = sum(side.held_bytes + side.plain_at - side.plain_from for side in connection.sides)
@@ -329,20 +317,15 @@ class Opener:
         first = chunks.buffer[places]
         may_begin = (first == 0x16) & (chunks.buffer[places + 1] == 3)
         may_begin |= (offsets == 0) & np.isin(first, [*PROXY_BYTES])
-        for i in np.flatnonzero(may_begin).tolist():
-            number, side, place = int(chunks.flow[rows[i]]), int(chunks.side[rows[i]]), int(places[i])
-            data = memoryview(chunks.buffer)[place : int(chunks.start[rows[i]] + chunks.length[rows[i]])]
-            begin = hello_at(data) if number not in self._connections else -1
-            if begin >= 0 and (offsets[i] == 0 or self._has_secrets(bytes(data[begin + 11 : begin + 43]))):
-                # With a PROXY header that side alone begins in clear.
-                self._add(number, [bool(offsets[i] == 0) and (begin == 0 or side != index) for index in (0, 1)])
-        if self.keys is not None and self.keys.has_traffic:
-            for number in np.unique(chunks.flow[~chunks.start_known & (chunks.offset == 0)]).tolist():
-                if number not in self._connections:
-                    self._add(number, (True, True), is_late=True)
-
-    def _add(self, number: int, begun: Sequence[bool], is_late: bool = False) -> None:
-        self._connections[number] = self._watched[number] = _Connection(number, self.keys, begun, is_late)
+        is_late = ~chunks.start_known & (chunks.offset == 0) & (self.keys is not None and self.keys.has_traffic)
+        found = dict.fromkeys(chunks.flow[is_late].tolist(), True)
+        for row, place, offset in zip(*(x[may_begin].tolist() for x in (rows, places, offsets)), strict=True):
+            data = memoryview(chunks.buffer)[place : int(chunks.start[row] + chunks.length[row])]
+            begin = hello_at(data)
+            if begin >= 0 and (offset == 0 or self._has_secrets(bytes(data[begin + 11 : begin + 43]))):
+                found[int(chunks.flow[row])] = False
+        for number in found.keys() - self._connections.keys():
+            self._connections[number] = self._watched[number] = _Connection(number, self.keys, found[number])
 
     def _has_secrets(self, random: bytes) -> bool:
         """Whether the key log has secrets for a client random."""

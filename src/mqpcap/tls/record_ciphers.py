@@ -6,8 +6,10 @@ Ciphers and key derivation are those of the library ``cryptography``, which is l
 
 import hashlib
 import hmac
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any
 
 from mqpcap.errors import CaptureError
 from mqpcap.tls.suites import Suite
@@ -25,17 +27,6 @@ Opened = tuple[int, bytes] | None
 """Content type and plaintext of a record; None if it is not genuine."""
 
 
-class Shape(NamedTuple):
-    """The place of the content in a protected record: bytes before it and after it.
-
-    ``is_exact``: all bytes between are content. In TLS 1.3 and with CBC there is padding among them.
-    """
-
-    head_len: int
-    tail_len: int
-    is_exact: bool
-
-
 def require_library() -> None:
     """Raises CaptureError if the library is not installed."""
     try:
@@ -45,10 +36,13 @@ def require_library() -> None:
 
 
 class RecordCipher:
-    """The keys of one direction. ``min_record_bytes``: the shortest record."""
+    """The keys of one direction.
 
-    shape: Shape
-    min_record_bytes: int
+    ``head_len``, ``tail_len``: bytes of a record before and after its content. ``is_exact``: all bytes between are
+    content; in TLS 1.3 and with CBC there is padding among them. ``min_record_bytes``: the shortest record.
+    """
+
+    head_len, tail_len, is_exact, min_record_bytes = HEADER_BYTES, 0, False, HEADER_BYTES
 
     def open(self, seq: int, record: memoryview, previous: memoryview) -> Opened:
         """The record with a sequence number; ``previous``: up to PREVIOUS_BYTES before it."""
@@ -76,43 +70,37 @@ class AeadCipher(RecordCipher):
 
         self.suite, self._secret = suite, secret
         tag_len, self._wrong_tag = 8 if suite.mode == "CCM_8" else 16, InvalidTag
-        match suite.mode:
-            case "GCM":
-                self._decrypt = AESGCM(key).decrypt
-            case "CHACHA20":
-                self._decrypt = ChaCha20Poly1305(key).decrypt
-            case _:
-                self._decrypt = AESCCM(key, tag_len).decrypt
+        ciphers: dict[str, Callable[[bytes], Any]] = {"GCM": AESGCM, "CHACHA20": ChaCha20Poly1305}
+        self._decrypt = ciphers.get(suite.mode, partial(AESCCM, tag_length=tag_len))(key).decrypt
         self._salt, self._iv = iv, int.from_bytes(iv)
-        self.shape = Shape(HEADER_BYTES + 12 - len(iv), tag_len, not secret)
-        self.min_record_bytes = sum(self.shape[:2]) + bool(secret)
+        self.head_len, self.tail_len, self.is_exact = HEADER_BYTES + 12 - len(iv), tag_len, not secret
+        self.min_record_bytes = self.head_len + tag_len + bool(secret)
 
     def open(self, seq: int, record: memoryview, previous: memoryview) -> Opened:
         """See `RecordCipher`."""
-        head_len, tail_len, is_1_2 = self.shape
-        size = len(record) - head_len - tail_len
+        size = len(record) - self.head_len - self.tail_len
         if size < 0:
             return None
-        is_explicit = head_len > HEADER_BYTES
-        nonce = self._salt + record[HEADER_BYTES:head_len] if is_explicit else (self._iv ^ seq).to_bytes(12)
-        associated = seq.to_bytes(8) + record[:3] + size.to_bytes(2) if is_1_2 else record[:HEADER_BYTES]
+        explicit = record[HEADER_BYTES : self.head_len]
+        nonce = self._salt + explicit if explicit else (self._iv ^ seq).to_bytes(12)
+        associated = seq.to_bytes(8) + record[:3] + size.to_bytes(2) if self.is_exact else record[:HEADER_BYTES]
         try:
-            content = self._decrypt(nonce, record[head_len:], associated)
+            content = self._decrypt(nonce, record[self.head_len :], associated)
         except self._wrong_tag:
             return None
-        if is_1_2:
+        if self.is_exact:
             return record[0], content
         content = content if content[-1:] > b"\0" else content.rstrip(b"\0")
         return (content[-1], content[:-1]) if content else (0, b"")
 
     def nonce(self, record: memoryview) -> int:
         """The explicit nonce: a counter that begins anywhere."""
-        return int.from_bytes(record[HEADER_BYTES : self.shape.head_len]) if self.shape.head_len > HEADER_BYTES else -1
+        return int.from_bytes(record[HEADER_BYTES : self.head_len]) if self.head_len > HEADER_BYTES else -1
 
     def updated(self) -> "AeadCipher | None":
         """The cipher after a KeyUpdate (RFC 8446, 7.2)."""
-        return tls_1_3_cipher(self.suite, _expanded(self.suite, self._secret, "traffic upd", len(self._secret))) \
-            if self._secret else None  # fmt: skip
+        secret = _expanded(self.suite, self._secret, "traffic upd", len(self._secret)) if self._secret else b""
+        return tls_1_3_cipher(self.suite, secret) if secret else None
 
 
 class CbcCipher(RecordCipher):
@@ -124,15 +112,15 @@ class CbcCipher(RecordCipher):
         self._algorithm, self._mac, self._mac_key, self._iv = AES(key), suite.mac, mac_key, iv
         self._mac_first, self._tail_len = mac_first, 0 if mac_first else len(mac_key)
         # From TLS 1.1 on the record begins with its IV; before, it is the last block of the record before.
-        self.shape = Shape(HEADER_BYTES + (0 if iv else BLOCK_BYTES), 0, False)
-        self.min_record_bytes = self.shape.head_len + BLOCK_BYTES
+        self.head_len = HEADER_BYTES + (0 if iv else BLOCK_BYTES)
+        self.min_record_bytes = self.head_len + BLOCK_BYTES
 
     def open(self, seq: int, record: memoryview, previous: memoryview) -> Opened:
         """See `RecordCipher`."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import CBC
 
-        body, begin = record[HEADER_BYTES : len(record) - self._tail_len], self.shape.head_len - HEADER_BYTES
+        body, begin = record[HEADER_BYTES : len(record) - self._tail_len], self.head_len - HEADER_BYTES
         last_block = previous[: len(previous) - self._tail_len][-BLOCK_BYTES:]
         iv = body[:begin] if begin else memoryview(self._iv) if seq == 0 else last_block
         if len(iv) != BLOCK_BYTES or len(body) <= begin or len(body) % BLOCK_BYTES:

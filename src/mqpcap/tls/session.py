@@ -1,8 +1,8 @@
 """One TLS connection: its hellos, and the keys that follow from them.
 
 A side asks here for its ciphers. They follow each other as *generations*: early data, the handshake, application data
-(`TRAFFIC`, the only one before TLS 1.3), and one more with each key update. Nothing of the connection is given out
-before its first record was opened: with wrong keys it is read as if there were none.
+(`TRAFFIC`, the only one before TLS 1.3), and another generation with each key update. Nothing is given
+out before its first record was opened: with wrong keys it is read as if there were none.
 """
 
 from enum import IntEnum
@@ -77,7 +77,7 @@ class Session:
         self.takes_early: bool | None = None
         self._suite: Suite | None = None
         self._root = b""
-        """The client random of the line in the key log, which is another session's if this one is resumed."""
+        """The client random of the line in the key log; a resumed session has that of an earlier session."""
         self._late_trials = MAX_LATE_TRIALS
 
     def __getstate__(self) -> dict[str, object]:
@@ -159,11 +159,11 @@ class Session:
         if self._root and server.session_id and not self.is_1_3:
             keys.remember(server.session_id, self._root)
 
-    def first_cipher(self, side: int, record: memoryview) -> tuple[int, RecordCipher] | None:
-        """The generation and cipher that a side begins with; None if they are not known yet."""
+    def first_cipher(self, side: int, record: memoryview) -> tuple[int, RecordCipher | None]:
+        """The generation and cipher that a side begins with; -1 and None if they are not known yet."""
         keys, client, server = self._keys, self.client_hello, self.server_hello
         if self._suite is None or keys is None:
-            return None
+            return -1, None
         if not self._root and client is not None and server is not None:
             for self._root in islice(keys.randoms(MASTER), MAX_TRIED_MASTERS):
                 cipher = self.cipher(side, TRAFFIC)
@@ -172,12 +172,11 @@ class Session:
                     return TRAFFIC, cipher
             self._root = b""
             self.close("tls_no_key")
-        has_early = side == self.client and self.offers_early and not self.has_retry
-        first = TRAFFIC if self.is_late or not self.is_1_3 else EARLY if has_early else HANDSHAKE
-        for generation in range(first, TRAFFIC + 1):
-            if (found := self.cipher(side, generation)) is not None:
-                return generation, found
-        return None
+        generation = TRAFFIC if self.is_late or not self.is_1_3 else HANDSHAKE
+        if generation == HANDSHAKE and side == self.client and self.offers_early and not self.has_retry:
+            generation = EARLY if LABELS[EARLY][0] in keys.secrets(self._root) else HANDSHAKE
+        cipher = self.cipher(side, generation)
+        return (generation, cipher) if cipher is not None else (-1, None)
 
     def cipher(self, side: int, generation: int) -> RecordCipher | None:
         """The cipher of a side and generation; None without keys."""

@@ -5,9 +5,9 @@ waits where its keys are not known yet, or where its record is not complete.
 
 The hard part is what is missing. A record with a hole is lost; where its header was captured, the next one begins at
 its end. Else the side searches: it tries each header that is plausible with the sequence numbers and, in TLS 1.3, the
-keys that may follow. In the plaintext stream a lost record is as long as its content (TLS 1.2 with AEAD), else as what
-may be content; a lost range of unknown records is as long as its bytes. Such a length is an *estimate*: the reader
-must not conclude from it where a message ends.
+keys that may follow. In the plaintext stream a lost record is as long as its content (TLS 1.2 with AEAD), else as
+long as its content may be; a lost range of unknown records is as long as its bytes. These lengths are *estimates*: the
+reader must not conclude from them where a message ends.
 """
 
 import re
@@ -22,9 +22,8 @@ import numpy as np
 from mqpcap.arrays import Int64Array
 from mqpcap.tcp.chunks import LENGTH, NUMBER, OFFSET, PIECE_ROWS, TS_NS
 from mqpcap.tls import handshake
-from mqpcap.tls.handshake import HandshakeReader
 from mqpcap.tls.key_log import TRAFFIC
-from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher, Shape
+from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher
 from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session, State
 
 CHANGE_CIPHER_SPEC, HANDSHAKE_RECORD, APPLICATION_DATA = 20, 22, 23
@@ -43,15 +42,11 @@ PROXY_BYTES = b"P\r"
 
 
 class Run(NamedTuple):
-    """Contiguous bytes of a side."""
+    """Contiguous bytes of a side, from an offset to another."""
 
     offset: int
-    data: bytes | memoryview
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte."""
-        return self.offset + len(self.data)
+    end: int
+    data: memoryview | bytes
 
 
 class LostRange(NamedTuple):
@@ -80,7 +75,7 @@ class Record(NamedTuple):
     start: int
     end: int
     is_estimated: bool = False
-    content: bytes | memoryview = b""
+    content: bytes = b""
 
     def after(self, offset: int) -> "Record":
         """The part from an offset on, whose begin the reader knows."""
@@ -140,35 +135,26 @@ class Places:
 class TlsSide:
     """A side; ``at``: ciphertext before this offset is done, and ``plain_at`` is its plaintext offset.
 
-    ``begun``: TLS begins at ``at``; else it begins with the hello that begins a packet.
+    Towards the reader: ``records`` are those that it did not consume; it gets them once the side reaches
+    ``resume_at``. ``is_over``: it knows that the side ended. ``is_ahead``: records acknowledge what is not read of the
+    other side. ``is_cut``: too many bytes are kept.
     """
 
-    def __init__(self, session: Session, index: int, begun: bool) -> None:
+    def __init__(self, session: Session, index: int) -> None:
         self.session, self.index, self.at, self.plain_at = session, index, 0, 0
-        self.runs: list[Run] = []
+        self.runs, self.records, self.lost = list[Run](), list[Record](), list[LostRange]()
         self.packets = np.zeros((len(PIECE_ROWS), 0), np.int64)
-        self.records: list[Record] = []
-        self.lost: list[LostRange] = []
-        self.start_known = self.has_end = self.ended = False
-        """Whether the first byte is the connection's, whether no byte follows, and whether all are done."""
-        self.resume_at, self.is_over, self.is_ahead, self.is_cut = 0, False, False, False
-        """The reader gets records again from here on; it knows of the end; records acknowledge what is not read;
-        too many bytes are kept."""
-        self.overhead_bytes = 0
         self.places = Places(0)
-        self._is_placed = False
-        self._begun = begun
-        self._handshake = HandshakeReader()
-        self._has_changed = False
-        self._generation = -1
+        self.start_known = self.has_end = self.ended = self.is_over = self.is_ahead = self.is_cut = False
+        self.resume_at = self.overhead_bytes = 0
+        self._is_placed = self._begun = self._has_changed = self._is_estimated = False
+        self._handshake = handshake.HandshakeReader()
         self._cipher: RecordCipher | None = None
-        self._seq = self._nonce_shift = 0
-        self._is_estimated = False
+        self._generation, self._seq, self._nonce_shift = -1, 0, 0
         self._loss: _Loss | None = None
         self._since: tuple[int, int] | None = None
         """The place where a search began."""
-        self._is_stopped = False
-        self._trial_bytes = self._late_to = 0
+        self._trial_bytes = self._tried_to = 0
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys, between two windows."""
@@ -183,20 +169,20 @@ class TlsSide:
 
     @property
     def plain_from(self) -> int:
-        """The plaintext offset of what is given out next."""
+        """The plaintext offset of the next record."""
         return self.records[0].offset if self.records else self.plain_at
 
-    def add(self, run: Run, pieces: Int64Array, gap_before: int, is_end: bool) -> None:
+    def add(self, offset: int, data: memoryview, pieces: Int64Array, gap_before: int, is_end: bool) -> None:
         """Add bytes; those before the first, and before its gap, were given out in clear."""
         if not self._is_placed:
-            self._is_placed = True
-            self.at = self.plain_at = run.offset - gap_before
-            self.places = Places(self.at)
+            self.at = self.plain_at = offset - gap_before
+            self.places, self._is_placed, self._begun = Places(self.at), True, self.session.is_late
             if self.session.is_late:
                 self._search_from_here("tls: began before the capture")
-        if self.runs and self.runs[-1].end == run.offset:
+        run = Run(offset, offset + len(data), data)
+        if self.runs and self.runs[-1].end == offset:
             joined = self.runs.pop()
-            run = Run(joined.offset, b"".join((joined.data, run.data)))
+            run = Run(joined.offset, run.end, b"".join((joined.data, data)))
         self.runs.append(run)
         self.packets = np.concatenate((self.packets, pieces), axis=1)
         self.has_end = is_end
@@ -214,38 +200,32 @@ class TlsSide:
             if self.at < run.end:
                 if is_done is None or (run is self.runs[-1] and not self.has_end):
                     break
-                self._break_record(data, run.offset)
+                self._break_record(data[self.at - run.offset :])
         else:
             self.ended = self.has_end
         return began != (self.at, self._generation, self.ended)
 
     def pass_in_clear(self) -> None:
         """Give out all bytes as they came: no key opens them."""
-        self.records += [
-            Record(offset, length, offset, offset, offset + length, False, run.data[offset - run.offset :][:length])
-            for run in self.runs
-            for offset, length in self.packets[:2].T.tolist()
-            if run.offset <= offset < run.end
-        ]
-        self.at = self.plain_at = self.runs[-1].end if self.runs else self.plain_at
+        for run in self.runs:
+            for offset, length in self.packets[:2].T.tolist():
+                if run.offset <= offset < run.end:
+                    content = bytes(run.data[offset - run.offset :][:length])
+                    self.records.append(Record(offset, length, offset, offset, offset + length, content=content))
+            self.at = self.plain_at = run.end
         self.runs, self.ended = [], self.has_end
 
     def keep(self, is_held: bool) -> None:
         """Copy what is not done, as the buffer of the window is freed. ``is_held``: nothing was given out yet."""
-        if not is_held:
-            self.runs = [
-                Run(first, run.data[first - run.offset :])
-                for run in self.runs
-                if run.end >= self.at
-                for first in (max(run.offset, self.at - PREVIOUS_BYTES),)
-            ]
-            if self.plain_at >= self.resume_at:
-                kept_from = self.records[0].start if self.records else self.at
-                self.packets = self.packets[:, self.packets[OFFSET] + self.packets[LENGTH] > kept_from]
-        self.runs = [Run(run.offset, bytes(run.data)) for run in self.runs]
-        self.records = [
-            x._replace(content=bytes(x.content)) if isinstance(x.content, memoryview) else x for x in self.records
+        kept_from = 0 if is_held else self.at - PREVIOUS_BYTES
+        self.runs = [
+            Run(max(run.offset, kept_from), run.end, bytes(run.data[max(kept_from - run.offset, 0) :]))
+            for run in self.runs
+            if is_held or run.end >= self.at
         ]
+        if not is_held and self.plain_at >= self.resume_at:
+            kept_from = self.records[0].start if self.records else self.at
+            self.packets = self.packets[:, self.packets[OFFSET] + self.packets[LENGTH] > kept_from]
         self.places.trim()
 
     def take_lost(self) -> list[LostRange]:
@@ -259,7 +239,7 @@ class TlsSide:
     def known_to(self) -> int:
         """Acknowledgements up to this offset have a place in the plaintext: whole records, and a part of the next."""
         run = next((run for run in self.runs if run.offset <= self.at < run.end), None)
-        head = memoryview(run.data)[self.at - run.offset :][:HEADER_BYTES] if run is not None else b""
+        head = bytes(run.data[self.at - run.offset :][:HEADER_BYTES]) if run is not None else b""
         is_record = len(head) == HEADER_BYTES and self._loss is None and is_plausible(head)
         return self.at + (record_size(head) - 1 if is_record else 0)
 
@@ -274,18 +254,17 @@ class TlsSide:
     def _step(self, data: memoryview, base: int, is_final: bool) -> bool | None:
         """Pass a record or lost bytes of a run; False if it is not complete, None if keys are missing."""
         start, loss = self.at - base, self._loss
+        head = bytes(data[start : start + HEADER_BYTES])
         if not self._begun:
             self._pass_plain(data, base)
-        elif loss is not None and loss.end <= self.at:
-            self._loss = None
-        elif loss is not None and (self._since is None or self._is_stopped):
-            self._lose(min(loss.end, base + len(data)), data[:0])
+        elif self._since is not None:
+            return self._search(data, base, self.session.has_keys or is_final)
         elif loss is not None:
-            has_keys = self.session.has_keys or is_final
-            return self._search(data, base) if has_keys else self._search_late(data, base)
-        elif not is_plausible(data[start : start + HEADER_BYTES]):
+            self._lose(min(loss.end, base + len(data)))
+            self._loss = None if loss.end == self.at else loss
+        elif not is_plausible(head):
             self._search_from_here("tls: not a record")
-        elif (end := start + record_size(data[start : start + HEADER_BYTES])) > len(data):
+        elif (end := start + record_size(head)) > len(data):
             return False
         else:
             return self._take(data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start], is_final)
@@ -293,15 +272,15 @@ class TlsSide:
 
     def _take(self, record: memoryview, previous: memoryview, is_final: bool) -> bool | None:
         """Take a whole record; None if its keys are not known yet."""
-        session = self.session
-        if record[0] == APPLICATION_DATA or (self._has_changed and not session.is_1_3 and not session.has_retry):
+        kind, session = record[0], self.session
+        if kind == APPLICATION_DATA or (self._has_changed and not session.is_1_3 and not session.has_retry):
             return self._open(record, previous, is_final)
-        if record[0] == HANDSHAKE_RECORD:
+        if kind == HANDSHAKE_RECORD:
             for message, body in self._handshake.messages(record[HEADER_BYTES:]):
                 session.note(self.index, message, body)
         # Without meaning in TLS 1.3, where it may be anywhere (RFC 8446, 5).
-        self._has_changed |= record[0] == CHANGE_CIPHER_SPEC
-        self._pass(len(record), 0)
+        self._has_changed |= kind == CHANGE_CIPHER_SPEC
+        self._pass(len(record))
         return True
 
     def _open(self, record: memoryview, previous: memoryview, is_final: bool) -> bool | None:
@@ -319,26 +298,22 @@ class TlsSide:
         self._nonce_shift = cipher.nonce(record) - self._seq
         self._seq += 1
         kind, content = opened
-        if kind == APPLICATION_DATA and content and (self._generation != EARLY or session.takes_early is not False):
-            self._give(len(record), cipher.shape.head_len, content)
-            return True
-        if kind == HANDSHAKE_RECORD and session.is_1_3:
-            for message, body in self._handshake.messages(content):
-                session.note(self.index, message, body)
-                is_next = message in (handshake.FINISHED, handshake.END_OF_EARLY_DATA) and self._generation < TRAFFIC
-                if is_next or message == handshake.KEY_UPDATE:  # RFC 8446, 4.4.4 and 4.6.3
-                    self._use(self._generation + 1, self._next_cipher(self._generation, cipher), 0)
-        self._pass(len(record), 0)
+        for message, body in self._handshake.messages(content) if kind == HANDSHAKE_RECORD and session.is_1_3 else ():
+            session.note(self.index, message, body)
+            is_next = message in (handshake.FINISHED, handshake.END_OF_EARLY_DATA) and self._generation < TRAFFIC
+            if is_next or message == handshake.KEY_UPDATE:  # RFC 8446, 4.4.4 and 4.6.3
+                self._use(self._generation + 1, self._next_cipher(self._generation, cipher), 0)
+        is_data = kind == APPLICATION_DATA and (self._generation != EARLY or session.takes_early is not False)
+        self._pass(len(record), cipher.head_len, content if is_data else b"")
         if kind == CHANGE_CIPHER_SPEC:
             self._search_from_here("tls: renegotiated")
-            self._is_stopped = True
+            self._trial_bytes = _INFINITE  # nothing more is tried
         return True
 
     def _loaded_cipher(self, record: memoryview) -> RecordCipher | None:
         """The current cipher: the first, or after the state was loaded."""
         if self._cipher is None and self._generation < 0:
-            if (first := self.session.first_cipher(self.index, record)) is not None:
-                self._generation, self._cipher = first
+            self._generation, self._cipher = self.session.first_cipher(self.index, record)
         elif self._cipher is None:
             self._cipher = self.session.cipher(self.index, self._generation)
         return self._cipher
@@ -349,73 +324,63 @@ class TlsSide:
     def _use(self, generation: int, cipher: RecordCipher | None, seq: int) -> None:
         self._generation, self._cipher, self._seq = generation, cipher, seq
 
-    def _give(self, size: int, head_len: int, content: bytes | memoryview) -> None:
-        """Give out the content of a record."""
-        place = self.plain_at, len(content), self.at + head_len, self.at, self.at + size, self._is_estimated
-        self.records.append(Record(*place, content))
-        self._is_estimated = False
-        self._pass(size, len(content))
-
-    def _pass(self, length: int, plain_bytes: int) -> None:
-        """Pass a record with this number of bytes of plaintext."""
-        self.at += length
-        self.plain_at += plain_bytes
-        self.overhead_bytes += length - plain_bytes
+    def _pass(self, size: int, head_len: int = 0, content: bytes = b"") -> None:
+        """Pass a record, and give out its content."""
+        if content:
+            place = self.plain_at, len(content), self.at + head_len, self.at, self.at + size
+            self.records.append(Record(*place, self._is_estimated, content))
+            self._is_estimated = False
+        self.at += size
+        self.plain_at += len(content)
+        self.overhead_bytes += size - len(content)
         self.places.add(self.at, self.plain_at)
 
     def _pass_plain(self, data: memoryview, base: int) -> None:
         """Pass a packet before TLS begins, or its bytes in front of the hello."""
         i = int(np.searchsorted(self.packets[OFFSET], self.at, "right")) - 1
         payload = data[self.at - base : int(self.packets[OFFSET, i] + self.packets[LENGTH, i]) - base]
-        length = hello_at(payload)
-        if length == 0:
-            self._begun = True
-        else:
-            length = length if length > 0 else len(payload)
-            self._give(length, 0, bytes(payload[:length]))
+        length = 0 if self.at == 0 and payload[0] == HANDSHAKE_RECORD else hello_at(payload)
+        self._begun = length == 0
+        if length:
+            payload = payload[:length] if length > 0 else payload
+            self._pass(len(payload), 0, bytes(payload))
 
     # -- what is missing -----------------------------------------------------------------------------------
 
     def _pass_gap(self, offset: int) -> None:
         """Pass bytes up to ``offset`` that were not captured."""
         if self._loss is not None:
-            self._lose(min(self._loss.end, offset))
+            self._lose(min(self._loss.end, offset), is_captured=False)
         if self.at < offset:
-            self._begun = self._begun or self.session.client_hello is not None
-            if self._begun:
-                self._search_from_here("tls: records before it are missing")
-            self._lose(offset)
+            self._begun = True
+            self._search_from_here("tls: records before it are missing")
+            self._lose(offset, is_captured=False)
 
-    def _break_record(self, data: memoryview, base: int) -> None:
+    def _break_record(self, data: memoryview) -> None:
         """Lose the captured part of a record that misses bytes."""
-        head = data[self.at - base :][:HEADER_BYTES]
-        if self._loss is None and len(head) == HEADER_BYTES:
-            early_taken = self.session.offers_early and self.session.takes_early is not False
-            is_content = head[0] == APPLICATION_DATA and (self._generation != HANDSHAKE or early_taken)
-            end = self.at + record_size(head)
-            shape = self._cipher.shape if self._cipher is not None else Shape(HEADER_BYTES, 0, False)
-            low, high = (self.at + shape.head_len, end - shape.tail_len) if is_content else (end, end)
-            self._loss = _Loss(end, low, high, shape.is_exact, "tls: record with a hole")
-            self._handshake = HandshakeReader()
+        if self._loss is None and len(data) >= HEADER_BYTES:
+            end, cipher = self.at + record_size(data), self._cipher or RecordCipher()
+            is_content = data[0] == APPLICATION_DATA and self._generation != HANDSHAKE
+            low, high = (self.at + cipher.head_len, end - cipher.tail_len) if is_content else (end, end)
+            self._loss = _Loss(end, low, high, cipher.is_exact, "tls: record with a hole")
+            self._handshake = handshake.HandshakeReader()
             self._seq += 1
         elif self._loss is None:
             self._search_from_here("tls: records before it are missing")
-        self._lose(base + len(data), data)
+        self._lose(self.at + len(data))
 
     def _search_from_here(self, why: str) -> None:
         if self._since is None:
             self._since, self._trial_bytes = (self.at, self.plain_at), 0
         self._loss = _Loss(is_exact=False, reason=why)
-        self._handshake = HandshakeReader()
+        self._handshake = handshake.HandshakeReader()
 
-    def _lose(self, to: int, data: memoryview | None = None) -> None:
-        """Pass lost bytes, captured if there is ``data``; those that may be content have a place in the plaintext."""
+    def _lose(self, to: int, is_captured: bool = True) -> None:
+        """Pass lost bytes; those that may be content have a place in the plaintext."""
         loss = self._loss or _Loss()
         low = max(self.at, loss.low)
         length = max(min(to, loss.high) - low, 0)
-        if data is None:
-            self.places.add(self.at, self.plain_at, is_gap_next=True)
-        else:
+        if is_captured:
             self.overhead_bytes += to - self.at - length
             last = self.lost[-1] if self.lost else None
             if last is not None and (last.at + last.length, last.reason) == (low, loss.reason):
@@ -424,68 +389,45 @@ class TlsSide:
                 i = max(int(np.searchsorted(self.packets[OFFSET], low, "right")) - 1, 0)
                 ts_ns, number = self.packets[[TS_NS, NUMBER], i].tolist()
                 self.lost.append(LostRange(self.plain_at, length, loss.reason, low, ts_ns, number))
-        self.at = to
-        self.plain_at += length
-        self.resume_at = 0
+        else:
+            self.places.add(self.at, self.plain_at, is_gap_next=True)
+        self.at, self.plain_at, self.resume_at = to, self.plain_at + length, 0
         self.places.add(self.at, self.plain_at)
         self._is_estimated |= length > 0 and not loss.is_exact
 
-    def _search(self, data: memoryview, base: int) -> bool:
-        """Find a record that opens; False if more bytes are needed."""
-        start = self.at - base
-        match = _HEADER.search(data, start)
-        found_at = match.start() if match is not None else max(len(data) - HEADER_BYTES + 1, start)
-        if found_at > start:
-            self._lose(base + found_at, data)
-        if match is None or found_at > start:
-            return match is not None
-        end = start + record_size(data[start : start + HEADER_BYTES])
-        if end > len(data):
-            return False
-        found = self._tried(data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start])
-        if found is None:
-            self._lose(self.at + 1, data)
-            return True
-        self._use(*found)
-        self._end_search()
-        return True
-
-    def _end_search(self) -> None:
-        """Go on with a record that opens. Lost bytes were of the handshake if no earlier record can have data."""
-        assert self._since is not None
-        begin, plain_at = self._since
-        session, self._since, self._loss, self._has_changed = self.session, None, None, True
-        has_early = self.index == session.client and session.offers_early and session.takes_early is not False
-        if (self._generation, self._seq) <= (TRAFFIC, 0) and not has_early:
-            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
-            self.lost = [lost for lost in self.lost if lost.at < begin]
-            self.plain_at, self._is_estimated = plain_at, False
-            self.places.cap(plain_at)
-
-    def _search_late(self, data: memoryview, base: int) -> bool | None:
-        """Find a record of a connection without hellos by trial; its session has keys then."""
-        for match in _HEADER.finditer(data, max(self.at, self._late_to) - base):
-            end = match.start() + record_size(data[match.start() : match.end()])
+    def _search(self, data: memoryview, base: int, has_keys: bool) -> bool | None:
+        """Find a record that opens; False if more bytes are needed, None if keys are."""
+        lost_to = max(len(data) - HEADER_BYTES + 1, self.at - base)
+        for match in _HEADER.finditer(data, max(self.at, 0 if has_keys else self._tried_to) - base):
+            begin = match.start()
+            end = begin + record_size(match[0])
             if end > len(data):
+                lost_to = begin
                 break
-            self._late_to = base + match.end()
-            seq = (
-                self.session.open_late(self.index, data[match.start() : end]) if match[0][0] == APPLICATION_DATA else -1
-            )
-            if seq >= 0:
-                self._lose(base + match.start(), data)
-                self._use(TRAFFIC, self.session.cipher(self.index, TRAFFIC), seq)
+            self._tried_to = base + match.end()
+            found = self._found(data[begin:end], data[max(begin - PREVIOUS_BYTES, 0) : begin], base + begin, has_keys)
+            if found is not None:
+                self._lose(base + begin)
+                self._use(*found)
                 self._end_search()
                 return True
-        return None
+        if not has_keys:
+            return None
+        self._lose(base + lost_to)
+        return False
 
-    def _tried(self, record: memoryview, previous: memoryview) -> tuple[int, RecordCipher, int] | None:
+    def _found(
+        self, record: memoryview, previous: memoryview, begin: int, has_keys: bool
+    ) -> tuple[int, RecordCipher | None, int] | None:
         """The generation, cipher and sequence number that open a record, of those that may follow what is lost."""
+        if not has_keys:
+            seq = self.session.open_late(self.index, record) if record[0] == APPLICATION_DATA else -1
+            return (TRAFFIC, self.session.cipher(self.index, TRAFFIC), seq) if seq >= 0 else None
         current = self._loaded_cipher(record)
         if current is None or self._since is None:
             return None
-        count = (self.at - self._since[0]) // current.min_record_bytes + 2
-        count += LATE_RECORDS if self.session.is_late else 0
+        late_count = LATE_RECORDS if self.session.is_late else 0
+        count = (begin - self._since[0]) // current.min_record_bytes + 2 + late_count
         numbered = current.nonce(record) - self._nonce_shift
         for generation, cipher in self._later_ciphers(current):
             first = self._seq if cipher is current else 0
@@ -505,18 +447,29 @@ class TlsSide:
                 yield generation, cipher
                 cipher = self._next_cipher(generation, cipher)
 
+    def _end_search(self) -> None:
+        """Go on with a record that opens. Lost bytes were of the handshake if no earlier record can have data."""
+        begin, plain_at = self._since or (0, 0)
+        session, self._since, self._loss, self._has_changed = self.session, None, None, True
+        has_early = self.index == session.client and session.offers_early and session.takes_early is not False
+        if (self._generation, self._seq) <= (TRAFFIC, 0) and not has_early:
+            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
+            self.lost = [lost for lost in self.lost if lost.at < begin]
+            self.plain_at, self._is_estimated = plain_at, False
+            self.places.cap(plain_at)
+
 
 def hello_at(data: memoryview) -> int:
     """The place of a ClientHello or ServerHello: the first byte, or after a PROXY header. -1 without a hello."""
-    if len(data) > HEADER_BYTES and data[0] in PROXY_BYTES:
+    if len(data) and data[0] in PROXY_BYTES:
         match = _HELLO.search(data[:MAX_PROXY_BYTES])
         return match.start() if match is not None else -1
     return 0 if _HELLO.match(data) else -1
 
 
-def is_plausible(head: memoryview | bytes) -> bool:
+def is_plausible(head: bytes) -> bool:
     """Whether bytes may begin a record; fewer than its header if no more were captured."""
-    return _HEADER.match(bytes(head) + b"\x17\3\3\0\0"[len(head) :]) is not None
+    return _HEADER.match(head + b"\x17\3\3\0\0"[len(head) :]) is not None
 
 
 def record_size(head: memoryview | bytes) -> int:
