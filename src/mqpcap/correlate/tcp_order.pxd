@@ -2,7 +2,7 @@ from mqpcap.correlate.messages cimport Reply, Request
 
 cdef class TcpOrder:
     cdef long long client_read, server_read, resume_at, last_ns, pause_ns
-    cdef bint skips_silent, client_truncated, server_truncated, is_after_hole, has_waiting
+    cdef bint skips_silent, client_truncated, server_truncated, is_after_hole, has_waiting, is_deferred
     cdef object waiting_requests, waiting_replies
     cdef public long long held_bytes
     cdef public object replay
@@ -25,4 +25,5 @@ cdef class TcpOrder:
     cdef void reply(self, Reply r)
     cdef void _begin_waiting(self)
     cdef void release(self, bint all_of_them)
+    cdef void defer(self, long long next_ns)
     cpdef bint close(self, bint ended, bint orderly, bint whole_requests, bint whole_replies, long long requests_end, long long replies_end)

@@ -60,6 +60,7 @@ class TcpOrder:
     ``skips_silent``: the connection is in the protocol's ``midstream_state``, whose kinds `match_messages` looks up:
     requests without a reply need not be added.
     ``client_truncated``, ``server_truncated``: the last message was not captured whole, so a hole begins inside it.
+    ``is_deferred``: the next message of the batch is older than one that waits: nothing is released before it.
     ``held_bytes``: what open messages and keys take, as it was counted last.
     """
 
@@ -73,6 +74,7 @@ class TcpOrder:
     server_truncated: cython.bint
     is_after_hole: cython.bint
     has_waiting: cython.bint
+    is_deferred: cython.bint
     waiting_requests: Any  # a deque while messages wait, else ()
     waiting_replies: Any
     held_bytes: cython.longlong
@@ -83,7 +85,7 @@ class TcpOrder:
         self.client_read = self.server_read = 0
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = self.is_after_hole = False
-        self.skips_silent, self.has_waiting = True, False
+        self.skips_silent, self.has_waiting, self.is_deferred = True, False, False
         self.resume_at = _NEVER
         self.waiting_requests = self.waiting_replies = ()
         self.held_bytes = 0
@@ -254,6 +256,8 @@ class TcpOrder:
         r: Reply | None
         may_ask: cython.bint
         may_answer: cython.bint
+        if self.is_deferred and not all_of_them:
+            return
         requests, replies = self.waiting_requests, self.waiting_replies
         while requests or replies:
             q = requests[0] if requests else None
@@ -277,9 +281,23 @@ class TcpOrder:
         self.resume_at = _NEVER
         if not requests and not replies:
             self.waiting_requests, self.waiting_replies, self.has_waiting = (), (), False
+            self.is_deferred = False
         elif replies:
             r = replies[0]
             self.resume_at = r.ack
+
+    @cython.cfunc
+    def defer(self, next_ns: cython.longlong) -> cython.void:
+        """Note whether messages wait that are newer than the next message, which was read late."""
+        q: Request
+        r: Reply
+        self.is_deferred = False
+        if self.waiting_requests:
+            q = self.waiting_requests[0]
+            self.is_deferred = next_ns < q.ts_ns
+        if self.waiting_replies:
+            r = self.waiting_replies[0]
+            self.is_deferred = self.is_deferred or next_ns < r.ts_ns
 
     @cython.ccall
     def close(
@@ -429,6 +447,7 @@ def match_messages(
     i: cython.Py_ssize_t = 0
     k: cython.Py_ssize_t
     count: cython.Py_ssize_t = len(rows.order)
+    was_deferred: cython.bint
     while i < count:
         k = order[i]
         current = flow[k]
@@ -444,9 +463,14 @@ def match_messages(
                 m.replay.add("start", MISSING, MISSING, MISSING, 0 if opens[k] else 1)
         while i < count and flow[order[i]] == current:
             k = order[i]
+            i += 1
+            was_deferred = m.is_deferred
+            if m.has_waiting:
+                m.defer(columns.ts_ns[order[i]] if i < count and flow[order[i]] == current else _NEVER)
             if client[k]:
                 columns.feed_client(m, k)
             else:
                 columns.feed_server(m, k)
-            i += 1
+            if was_deferred and not m.is_deferred:
+                m.release(False)
         results.open_bytes += m.recount()
