@@ -80,6 +80,7 @@ SLOW = frozenset(
         "scapy/test_layers.py",
         "schema/test_scapy_stub.py",
         "tcp/test_hostile_shapes.py",
+        "tcp/test_one_judgement.py",
         "test_conservation.py",
         "test_eviction.py",
         "test_habits_in_python.py",

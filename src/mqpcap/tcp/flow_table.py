@@ -5,9 +5,9 @@ In: the `Segments` of a window. Out: records of connections, sides and accepted 
 Called by: `Reassembler`, which handles every segment that the fast path refuses.
 
 `FlowTable.fast_path` processes segments up to the first that needs the slow path. That is a segment out of order,
-damaged, truncated by the snap length, an unusual SYN or RST, or the first after a long pause. The fast path changes
-nothing for that segment. So each decision is made per packet, and results do not depend on how the input was split into
-windows.
+damaged, truncated by the snap length, a RST, an unusual SYN, the first after a long pause, or one that may belong to an
+older connection of its 5-tuple. The fast path changes nothing for that segment. Both ways note what a packet shows by
+the same methods. So each decision is made per packet, and results do not depend on how the input is split into windows.
 Flows are found by 5-tuple in an open-addressing hash table. The hash key is random for each process, so that a crafted
 capture cannot force collisions. Payload is referenced by offset, and no Python object is made per packet.
 """
@@ -63,11 +63,9 @@ _CHALLENGED = cython.declare(cython.longlong, CHALLENGED)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
 _MAX_CHECKSUM_BALANCE = cython.declare(cython.longlong, MAX_CHECKSUM_BALANCE)
-_MAX_RIVALS = cython.declare(cython.longlong, MAX_RIVALS)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _STALE_NS = cython.declare(cython.longlong, STALE_NS)
-_CLOSED_TIMEOUT_NS = cython.declare(cython.longlong, CLOSED_TIMEOUT_NS)
 _COPY_NS = cython.declare(cython.longlong, COPY_NS)
 # C constants: the bits in tcp.flags.
 _FIN = cython.declare(cython.const[cython.longlong], 1)
@@ -185,7 +183,7 @@ class FlowTable:
 
     ``is_full``: the fast path stopped because a packet opens a connection and no capacity is left. Otherwise it stopped
     at a packet that needs the slow path, with ``stopped_flow`` and ``stopped_side`` as connection and sender.
-    Until it stops both are those of the current packet.
+    Until it stops both are those of the current packet. ``only_slow``: every packet takes the slow path, for tests.
 
     In methods, i is the row of a packet, q and o are the sides of its sender and receiver, off is a stream offset.
     """
@@ -204,6 +202,7 @@ class FlowTable:
     piece_first = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
     is_full = cython.declare(cython.bint, visibility="public")
+    only_slow = cython.declare(cython.bint, visibility="public")
     stopped_flow = cython.declare(cython.longlong, visibility="public")
     stopped_side = cython.declare(cython.longlong, visibility="public")
     # The same memory for C, the columns of the segments, and the key of the hash.
@@ -239,7 +238,7 @@ class FlowTable:
 
     def __init__(self) -> None:
         self.opened_count = self.piece_count = self.piece_first = self.ended_count = 0
-        self.is_full = self.stopped_flow = self.stopped_side = self._rows = 0
+        self.is_full = self.only_slow = self.stopped_flow = self.stopped_side = self._rows = 0
         self._hash_key = HASH_KEY if cython.compiled else memoryview(HASH_KEY)
         self.piece_array, self.ended = np.zeros(INITIAL_CAPACITY, PIECE), np.zeros(INITIAL_CAPACITY, np.int64)
         self._bind_pieces()
@@ -516,10 +515,7 @@ class FlowTable:
             self.is_full = self._find(row) == 0
             if self.is_full:
                 return row
-            if (
-                self._fast_segment(row, self.stopped_flow, self.stopped_flow * 2 + self.stopped_side) == 0
-                and self._fast_segment_of_older(row) == 0
-            ):
+            if self.only_slow or self._fast_segment(row, self.stopped_flow * 2 + self.stopped_side) == 0:
                 return row
             row += 1
         return row
@@ -527,50 +523,32 @@ class FlowTable:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
-    def _fast_segment_of_older(self, i: cython.longlong) -> cython.longlong:
-        """Process a packet that is in order on an older connection of the 5-tuple; 0 if there is none."""
-        flow: cython.longlong = self._flows[self.stopped_flow].previous
-        _step: cython.longlong
-        for _step in range(_MAX_RIVALS):
-            if flow < 0 or self._flags[i] & (_SYN | _RST):
-                return 0
-            if self._ts_ns[i] - self._flows[flow].last_ts_ns > _CLOSED_TIMEOUT_NS:
-                return 0
-            if self._fast_segment(i, flow, flow * 2 + (0 if self._is_sent_by(i, flow * 2) else 1)) != 0:
-                return 1
-            flow = self._flows[flow].previous
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _fast_segment(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
+    def _fast_segment(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
         """Process a packet of a side; 0 if it needs the slow path. It then changes nothing."""
         o: cython.longlong = q ^ 1
+        flow: cython.longlong = q >> 1
         flag: cython.longlong = self._flags[i]
         seq: cython.longlong = self._seq[i]
         length: cython.longlong = self._length[i]
         ack: cython.longlong = self._ack[i] if flag & _ACK else -1
         off: cython.longlong
         near: cython.longlong
-        if self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
+        if flag & _RST or self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
             return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
         if length > 0 and self.is_damaged(q, self._checksum[i]):
             return 0
-        if flag & _RST:
-            return self._fast_reset(i, flow, q)
         if flag & _SYN:
             seq = (seq + 1) & _MASK_32
             if self._apply_syn(i, flow, q, seq) == 0:
                 return 0
-        elif self._sides[q].base_seq < 0:
+        elif self._sides[q].base_seq < 0 or (self._sides[o].base_seq < 0 and self._flows[flow].previous >= 0):
             return 0
         if length != self._wire_length[i]:
             return 0
-        # The limit is narrow if the packet may belong to an older or a newer connection of the 5-tuple.
-        near = _NEAR if self._flows[flow].previous >= 0 or self.stopped_flow != flow else _MAX_HOLE
+        # The limit is narrow if the packet may belong to an older connection of the 5-tuple.
+        near = _NEAR if self._flows[flow].previous >= 0 else _MAX_HOLE
         if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
             # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
             if length == 0 or near == _NEAR:
@@ -586,19 +564,17 @@ class FlowTable:
             self._accept(
                 q, self._start[i], length, self._ts_ns[i], self._packet_number[i], self._file[i], ack, self._ident[i]
             )
-        elif off < self._sides[q].next_offset - near or off > self._sides[q].known_end + near:
+        elif near == _NEAR and not self._sides[q].lowest_offset <= off <= self._sides[q].known_end:
+            return 0  # another connection may fit better
+        elif not self._sides[q].next_offset - near <= off <= self._sides[q].known_end + near:
             return 0
         else:
-            if flag & _SYN:
-                self.set_empty(q, flag, self._ts_ns[i], self._ident[i])
-            else:
-                self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
-            self._see(q, off)
-        self._count(flow, q, self._ts_ns[i])
+            self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
+        self.count(q, flag, self._ts_ns[i])
         self.note_checksum(q, self._checksum[i])
         self.note_window(q, self._window[i])
-        if flag & _FIN and self._sides[q].fin_offset == _NO_OFFSET:
-            self._note_fin(q, off + length, ack)
+        if flag & _FIN:
+            self.note_fin(q, off + length, ack, True)
         if ack >= 0:
             self.acknowledge(q, ack)
             if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
@@ -607,29 +583,19 @@ class FlowTable:
         self.note_ahead(o)
         return 1
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _fast_reset(self, i: cython.longlong, flow: cython.longlong, q: cython.longlong) -> cython.longlong:
-        """Process a RST of a side; 0 if it needs the slow path."""
-        if self._length[i] > 0 or self._is_exact_reset(i, q) == 0:
+    def note_fin(
+        self, q: cython.longlong, off: cython.longlong, ack: cython.longlong, is_in_order: cython.bint
+    ) -> cython.longlong:
+        """Note the first FIN of a side at a stream offset; ack: the acknowledgement number of its packet."""
+        if self._sides[q].fin_offset != _NO_OFFSET:
             return 0
-        self.note_reset(q, self._flags[i], self._ts_ns[i], self._ident[i])
-        self._sides[q].rst_seen = 1
-        self._flows[flow].is_closed = 1
-        self.stop_comparing(flow)
-        self._count(flow, q, self._ts_ns[i])
-        return 1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _note_fin(self, q: cython.longlong, off: cython.longlong, ack: cython.longlong) -> cython.longlong:
-        """Note the FIN of a side at a stream offset; ack: the acknowledgement number of its packet."""
         self._sides[q].fin_offset = off
         self._sides[q].fin_ack = ack
-        self._see(q, off)
-        if off == self._sides[q].next_offset:
+        self.see(q, off)
+        if is_in_order and off == self._sides[q].next_offset and not self._sides[q].ended:
             self._end(q)
         return 0
 
@@ -650,22 +616,6 @@ class FlowTable:
             return 0
         distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
         return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _is_exact_reset(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
-        """Whether the other side accepts a RST: it has exactly the next sequence number, or refuses a SYN."""
-        o: cython.longlong = q ^ 1
-        off: cython.longlong
-        if self._sides[q].base_seq >= 0:
-            off = self._sides[q].next_offset + (self._sides[q].fin_offset == self._sides[q].next_offset)
-            return 1 if _unwrapped(self._seq[i], self._sides[q].base_seq, self._sides[q].next_offset) == off else 0
-        if not self._flags[i] & _ACK:
-            return 1 if self._sides[o].ack < 0 else 0
-        if self._sides[o].base_seq < 0:
-            return 1 if self._sides[q].ack < 0 else 0
-        return 1 if _ahead(self._ack[i], self._sides[o].base_seq) == self._sides[o].next_offset else 0
 
     @cython.cfunc
     @cython.nogil
@@ -699,22 +649,22 @@ class FlowTable:
         self._sides[q].last_packet = self._packet_number[i]
         return 1
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _count(self, flow: cython.longlong, q: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
-        """Count a packet of a side. A RST that was not certain is void: its sender continues."""
+    def count(self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
+        """Count a packet of a side. A RST that was not certain is void if its sender continues."""
         self._sides[q].packets += 1
-        if self._sides[q].rst_seen == 2:
+        if self._sides[q].rst_seen == 2 and not flag & _RST:
             self._sides[q].rst_seen = 0
-        if ts_ns > self._flows[flow].last_ts_ns:
-            self._flows[flow].last_ts_ns = ts_ns
+        if ts_ns > self._flows[q >> 1].last_ts_ns:
+            self._flows[q >> 1].last_ts_ns = ts_ns
         return 0
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
+    def see(self, q: cython.longlong, off: cython.longlong) -> cython.longlong:
         """Note that bytes exist below a stream offset, unless it is more than MAX_WINDOW ahead."""
         if off > self._sides[q].known_end and off - self._sides[q].next_offset < _MAX_WINDOW:
             self._sides[q].known_end = off
@@ -917,34 +867,36 @@ class FlowTable:
         ts_ns: cython.longlong,
         ident: cython.longlong,
     ) -> cython.longlong:
-        """Count a packet without payload as duplicate if it repeats the last one, identity included.
+        """Note a packet without payload; 0 if it only asks whether the connection is alive.
 
-        An acknowledgement that a receiver repeats has another IP identification, answers a SYN, or comes later than a
-        copy. It stands at the end of what its sender has sent: one that lies before it, beside copies of the peer, is a
-        copy.
+        It is a duplicate if it repeats the last one, identity included. An acknowledgement that a receiver repeats has
+        another IP identification, answers a SYN, or comes later than a copy. It stands at the end of what its sender
+        has sent: one that lies before it, beside copies of the peer, is a copy. A probe of a connection that is alive
+        repeats the last byte that was acknowledged; it is sent again and again, so only its identity shows a copy.
         """
+        other_ack: cython.longlong = self._sides[q ^ 1].ack
+        is_probe: cython.bint = other_ack >= 0 and _ahead(other_ack, self._sides[q].base_seq + off) == 1
         is_old: cython.bint = off <= self._sides[q].known_end and self._sides[q].empty_flags != _CHALLENGED
+        is_probe = is_probe and not flag & _FIN and self._sides[q].fin_offset != off
+        if flag & _SYN:
+            is_old = False  # a copy of a SYN is known by its number
         if ack >= 0:
             is_old = is_old and self._sides[q].ack >= 0 and _ahead(ack, self._sides[q].ack) <= 0
         if flag & _FIN:
             is_old = is_old and self._sides[q].fin_offset == off
-        if is_old and off < self._sides[q].known_end - 1 and self._sides[q ^ 1].has_copies:
+        if is_probe:
+            is_old = is_old and self.is_same_empty(q, flag, ts_ns, ident) != 0
+        elif is_old and off < self._sides[q].known_end - 1 and self._sides[q ^ 1].has_copies:
             self._sides[q].has_copies = 1
-        return self._note_identity(q, is_old, flag, ts_ns, ident)
+        self.note_identity(q, is_old, flag, ts_ns, ident)
+        if not is_probe:
+            self.see(q, off)
+        return not is_probe
 
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def note_reset(
-        self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong, ident: cython.longlong
-    ) -> cython.longlong:
-        """Count a RST as duplicate if it was captured again."""
-        return self._note_identity(q, self._sides[q].rst_seen != 0, flag, ts_ns, ident)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _note_identity(
+    def note_identity(
         self,
         q: cython.longlong,
         is_old: cython.bint,

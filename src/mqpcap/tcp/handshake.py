@@ -77,11 +77,12 @@ class Handshakes:
         pending = self._pending.get(side >> 1)
         if pending is not None and self._answers(packet, side, pending):
             return NEW
-        best_side, best_fit = STRAY, Fit(0, 0)
+        best_side, best_rank = STRAY, (False, Fit(0, 0))
         for candidate in self._candidates(packet, side):
             fit = self.fit(packet, candidate)
-            if fit.level and fit > best_fit:
-                best_side, best_fit = candidate, fit
+            rank = fit.level > 2 and -fit.hole <= NEAR_BYTES, fit
+            if fit.level and rank > best_rank:
+                best_side, best_rank = candidate, rank
         if best_side == STRAY and packet.wire_length and not packet.flags & RST and not packet.is_damaged:
             return NEW
         return best_side
@@ -288,12 +289,10 @@ class Handshakes:
         peer_record: SideRecord = self._table.sides[side ^ 1]
         if side_record.syn_seen and side_record.base_seq == wrapped(packet.seq + 1):
             is_copy = bool(side_record.has_copies or peer_record.has_copies or side_record.bytes)
-            is_copy |= not packet.flags & ACK and side_record.ack >= 0
+            is_copy |= side_record.empty_flags & (SYN | RST | ACK) == ACK  # its sender is past the handshake
             if is_copy or self._table.is_same_empty(side, packet.flags, packet.ts_ns, packet.ident):
                 side_record.duplicates += 1
                 side_record.has_copies = 1
-        if not packet.wire_length:
-            self._table.set_empty(side, packet.flags, packet.ts_ns, packet.ident)
 
     def apply_syn(self, packet: Segment, side: int) -> int:
         """Apply a SYN to its flow. Returns the packet's side, which changes if the client becomes endpoint A."""

@@ -194,7 +194,7 @@ class Reassembler:
             return True
         if is_stray:
             handshakes.note_stray(packet, side)
-            self._count(packet, side)
+            table.count(side, packet.flags, packet.ts_ns)
             out_of_order.update(side >> 1)
             return True
         seq = packet.seq
@@ -209,7 +209,7 @@ class Reassembler:
             table.begin_other(side >> 1, side, seq, ack)
         elif ack >= 0 and not table.sides[side ^ 1].base_known:
             handshakes.start_other(side, seq, ack)
-        self._count(packet, side)
+        table.count(side, packet.flags, packet.ts_ns)
         table.note_checksum(side, packet.checksum)
         table.note_window(side, packet.window)
         self._take_segment(packet, side, seq)
@@ -230,28 +230,20 @@ class Reassembler:
 
     def _apply_reset(self, packet: Segment, side: int) -> None:
         """Process a RST; it ends the connection only if the other side accepts its sequence number."""
-        side_record: SideRecord = self._table.sides[side]
+        table = self._table
+        side_record: SideRecord = table.sides[side]
         state = self._handshakes.reset_state(packet, side)
-        self._count(packet, side)
-        self._table.note_reset(side, packet.flags, packet.ts_ns, packet.ident)
+        table.count(side, packet.flags, packet.ts_ns)
+        table.note_identity(side, side_record.rst_seen != 0, packet.flags, packet.ts_ns, packet.ident)
         side_record.rst_seen = 1 if side_record.rst_seen == 1 else state or side_record.rst_seen
         if side_record.rst_seen == 1:
-            self._table.flows[side >> 1].is_closed = 1
-            self._table.stop_comparing(side >> 1)
+            table.flows[side >> 1].is_closed = 1
+            table.stop_comparing(side >> 1)
         self._out_of_order.update(side >> 1)
-
-    def _count(self, packet: Segment, side: int) -> None:
-        side_record: SideRecord = self._table.sides[side]
-        flow: FlowRecord = self._table.flows[side >> 1]
-        side_record.packets += 1
-        if side_record.rst_seen == 2 and not packet.flags & RST:
-            side_record.rst_seen = 0  # the sender continues: the other side did not accept the RST
-        flow.last_ts_ns = max(flow.last_ts_ns, packet.ts_ns)
 
     def _take_segment(self, packet: Segment, side: int, seq: int) -> None:
         """Process the payload and the FIN of a packet."""
         side_record: SideRecord = self._table.sides[side]
-        other_ack = self._table.sides[side ^ 1].ack
         queue = self._out_of_order.queues.get(side)
         if side_record.base_seq < 0:
             side_record.base_seq = seq
@@ -259,20 +251,12 @@ class Reassembler:
         offset = unwrapped(seq, side_record.base_seq, side_record.next_offset)
         if packet.wire_length > 0:
             self._take_payload(packet, side, offset)
-        elif other_ack < 0 or wrapped(other_ack - seq) != 1:  # else a probe that keeps alive
+        elif self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident):
             if queue is not None and queue.start_unknown:
                 queue.lowest = min(queue.lowest, offset)
-            if not packet.flags & SYN:
-                self._table.note_empty(side, offset, packet.sent_ack, packet.flags, packet.ts_ns, packet.ident)
-            if side_record.known_end < offset < side_record.next_offset + MAX_WINDOW:
-                side_record.known_end = offset
-        if packet.flags & FIN and side_record.fin_offset == NO_OFFSET:
-            side_record.fin_offset = fin = offset + packet.wire_length
-            side_record.fin_ack = packet.sent_ack
-            if side_record.known_end < fin < side_record.next_offset + MAX_WINDOW:
-                side_record.known_end = fin
-            if fin == side_record.next_offset and side not in self._out_of_order.queues and not side_record.ended:
-                self._table.end(side)
+        if packet.flags & FIN:
+            is_in_order = side not in self._out_of_order.queues
+            self._table.note_fin(side, offset + packet.wire_length, packet.sent_ack, is_in_order)
 
     def _take_payload(self, packet: Segment, side: int, offset: int) -> None:
         """Sort the bytes of one segment into accepted, buffered, late and repeated."""

@@ -1,0 +1,64 @@
+"""The fast case of a segment and the slow path are one judgement: all tables are equal without the fast case."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from combined_cases import CHANGES, LOSSES, conversation, write
+from dissection import dissect
+from mutated_captures import PCAPS, tables
+from torture import MAKERS
+
+from mqpcap.capture import captures
+from mqpcap.protocols import protocols
+from mqpcap.tcp import reassembly
+from mqpcap.tcp.flow_table import FlowTable
+
+SENT = [(True, b"".join(MAKERS["blipmq"][1](k) for k in range(first, first + 2))) for first in range(0, 24, 2)]
+PORT = protocols()["blipmq"].ports[0]
+
+
+def slow_table() -> FlowTable:
+    table = FlowTable()
+    table.only_slow = True
+    return table
+
+
+def differences(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """By table, the rows that only one of both ways gives."""
+    (capture,) = captures([str(path)]).captures
+    fast = tables(dissect(capture))
+    with monkeypatch.context() as patched:
+        patched.setattr(reassembly, "FlowTable", slow_table)
+        slow = tables(dissect(capture))
+    return {name: (fast[name] - slow[name], slow[name] - fast[name]) for name in fast if fast[name] != slow[name]}
+
+
+@pytest.mark.parametrize("path", sorted(PCAPS.glob("*/*.pcap")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_all_packets_of_a_capture_through_the_slow_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert differences(path, monkeypatch) == {}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_captures_through_the_slow_path(
+    change: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = Random(f"{change} {loss}")
+    for second in (*dice.sample([*LOSSES], 1), "nothing lost"):
+        packets = CHANGES[change](LOSSES[loss](conversation(SENT), dice), dice)
+        write(tmp_path / "changed.pcap", LOSSES[second](packets, dice), PORT)
+
+        assert differences(tmp_path / "changed.pcap", monkeypatch) == {}, second
+
+
+@pytest.mark.parametrize("lost_index", [None, 0])
+def test_copies_of_a_second_tap_are_counted_to_the_last_one(lost_index: int | None, tmp_path: Path) -> None:
+    """Also the last ones, which stand one byte before what the other side has acknowledged: the FIN."""
+    packets = [packet for k, packet in enumerate(conversation(SENT)) if k != lost_index]
+    write(tmp_path / "taps.pcap", CHANGES["a second tap later"](packets, Random(1)), PORT)
+    (capture,) = captures([str(tmp_path / "taps.pcap")]).captures
+    (row,) = dissect(capture).table("connections").to_pylist()
+
+    sent = [sum(packet.from_client == side for packet in packets) for side in (True, False)]
+    assert [row["duplicate_packets_c2s"], row["duplicate_packets_s2c"]] == sent
