@@ -22,6 +22,7 @@ from truths import Export, export, pairs
 
 from mqpcap.correlate.exchanges import Exchanges
 from mqpcap.protocols import protocols
+from mqpcap.schema.protocol import other_direction
 from mqpcap.schema.requests import CorrelationRule, RequestGroup, RequestKind, RequestRule, RequestTables, State
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -323,7 +324,7 @@ def conversation(rule: CorrelationRule, dice: random.Random) -> Talk:
         name, ask = dice.choice(asks)
         number += 1
         tie = {"count": number, "same": 7, "pool": dice.randrange(4), "cycle": number % 12}[ids]
-        way = 3 if rule.one_way is not None and dice.random() < 0.2 else 0
+        way = 3 if rule.one_way is not None and rule.side == "c2s" and dice.random() < 0.2 else 0
         request = say("c2s", name, clock, dice.randrange(20, 90), tie=tie, way=way)
         quiet = ask.answer == "ignored" or (way == 3 and not one_way_answered)
         talk.answer_of[request] = None
@@ -396,9 +397,21 @@ def presented(talk: Talk, rule: CorrelationRule, connection: int = 1) -> list[Ro
         row = {"first_ack": acknowledged, "last_ack": acknowledged} | row
         own = {f"f.{name}": row["tie"] for name in rule.tie}
         if rule.one_way is not None:
-            own[f"f.{rule.one_way[0]}"] = row["way"]
-        made.append(row | own | {"connection": connection})
+            own[f"f.{rule.one_way[0]}"] = rule.one_way[1] + (row["way"] != 3)
+        side = other_direction(row["direction"]) if rule.side == "s2c" else row["direction"]
+        made.append(row | own | {"connection": connection, "direction": side})
     return made
+
+
+def presented_end(end: End, rule: CorrelationRule) -> End:
+    """The end of the connection; of a rule of the server the sides are exchanged."""
+    if rule.side == "c2s":
+        return end
+    requests, replies = end.replies_missing_at, end.requests_missing_at
+    return replace(
+        end, requests_missing_at=requests, replies_missing_at=replies, orderly=False,
+        requests_extent=end.replies_extent, replies_extent=end.requests_extent,
+    )  # fmt: skip
 
 
 RULES: dict[str, CorrelationRule] = {}
@@ -409,9 +422,10 @@ for _name, _protocol in sorted(protocols().items()):
             if all(ask.answer == "maybe" for ask in _rule.asks.values()) and _rule.otherwise is None:
                 continue
             _key = _name if not _rule.asks or len(_rule.asks) > 1 else f"{_name} {next(iter(_rule.asks))}"
-            RULES[_key] = replace(_rule, deliveries=None, columns=())
+            _key += " of the server" * (_rule.side == "s2c")
+            RULES[_key] = replace(_rule, deliveries=None, columns=(), queues=())
 TRIES = multiplied(60)
-FEW_FOUND = {"kokaq": 0.7}
+FEW_FOUND = {"kokaq": 0.7, "mqtt": 0.3, "mqtt of the server": 0.3}
 """Share of the whole pairs of damaged conversations that is found at least; 0.5 where nothing else is said."""
 Said = list[tuple[int | None, int | None, State]]
 
@@ -420,7 +434,9 @@ def run(talk: Talk, rule: CorrelationRule, parts: list[list[Row]] | None = None)
     """What the engine says, in rows of the talk."""
     types = dict.fromkeys(rule.needed, pa.int64())
     place = {(row["direction"], row["stream_offset"]): i for i, row in enumerate(talk.rows)}
-    found = correlated(rule, parts or [presented(talk, rule)], {1: talk.end}, types, {1: talk.started})
+    end = presented_end(talk.end, rule)
+    found = correlated(rule, parts or [presented(talk, rule)], {1: end}, types, {1: talk.started})
+    assert {e["request_direction"] for e in found["exchanges"]} <= {rule.side}
     return [
         (place.get(("c2s", e["request_offset"])), place.get(("s2c", e["reply_offset"])), State[e["state"].upper()])
         for e in found["exchanges"]

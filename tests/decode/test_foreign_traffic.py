@@ -1,4 +1,4 @@
-"""Twenty-seven protocols that are not ours: nobody takes them, but for the port alone and on that port."""
+"""Twenty-six protocols that are not ours: nobody takes them, but for the port alone and on that port."""
 
 from pathlib import Path
 

@@ -26,8 +26,8 @@ def test_a_field_is_of_every_protocol_that_has_it() -> None:
     assert places("flymq.topic") == {("flymq", ("topic",))}
     assert places("topic") == {("messages", ("destination",))}  # what each calls its topic
     assert {("flymq", ("key",))} == places("key")
-    assert {table for table, _ in places("body")} == {"fq", "kokaq", "blipmq"}
-    assert places("body") == {place for name in ("fq", "kokaq", "blipmq") for place in places(f"{name}.body")}
+    assert {table for table, _ in places("body")} == {"fq", "kokaq", "blipmq", "mqtt"}
+    assert places("body") == {place for name in ("fq", "kokaq", "blipmq", "mqtt") for place in places(f"{name}.body")}
 
 
 def test_fields_inside_of_lists_are_reached_by_their_path() -> None:

@@ -22,7 +22,7 @@ from mqpcap.capture import captures
 from mqpcap.decode.decoded_messages import Decoded
 from mqpcap.pipeline import Options, Pipeline
 from mqpcap.protocols import protocols
-from mqpcap.schema.fields import Length, smallest
+from mqpcap.schema.fields import Length, VarUint, smallest
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import ANY, MessageQueue
 
@@ -106,9 +106,11 @@ def damaged(protocol: MessageQueue, frame: Frame, steps: list[tuple[str, int, in
     for field in header.fields_desc if header is not None and true_length else ():
         if isinstance(field, Length):
             head = sum(smallest(f) for f in header.fields_desc)
+            if isinstance(field.kind, VarUint):
+                head = offset + next((i + 1 for i, byte in enumerate(data[offset : offset + 4]) if byte < 128), 4)
             length = len(data) - head + field.less
             if length >= 0 and len(data) >= head:
-                data[offset : offset + 4] = length.to_bytes(4, "big")
+                data[:head] = field.put(bytes(data[:head]), offset, length - field.less)
             break
         offset += smallest(field)
     return bytes(data)

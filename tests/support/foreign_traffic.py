@@ -243,18 +243,6 @@ def amqp(dice: Random) -> Said:
     return said + _asked(dice, ask, lambda n: frame(1, struct.pack(">HHQB", 60, 80, n + 1, 0)))
 
 
-def mqtt(dice: Random) -> Said:
-    """MQTT 3.1.1: type and flags, a length of one byte here."""
-    topic = _word(dice)
-    said: Said = [(True, b"\x10\x10\0\4MQTT\4\2\0\x3c\0\4abcd"), (False, b"\x20\2\0\0")]
-
-    def ask(number: int) -> bytes:
-        body = struct.pack(">H", len(topic)) + topic + struct.pack(">H", number + 1) + _word(dice)
-        return b"\x32" + bytes([len(body)]) + body
-
-    return said + _asked(dice, ask, lambda n: b"\x40\2" + struct.pack(">H", n + 1))
-
-
 def stomp(dice: Random) -> Said:
     said: Said = [(True, b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"), (False, b"CONNECTED\nversion:1.2\n\n\0")]
     return said + _asked(
@@ -404,7 +392,7 @@ def telemetry(dice: Random) -> Said:
 PROTOCOLS: dict[str, Callable[[Random], Said]] = {
     maker.__name__: maker
     for maker in (
-        modbus, bittorrent, thrift, mongodb, zookeeper, dns, numbers, kafka, redis, postgresql, mysql, amqp, mqtt,
+        modbus, bittorrent, thrift, mongodb, zookeeper, dns, numbers, kafka, redis, postgresql, mysql, amqp,
         stomp, ldap, smb, tpkt, cassandra, memcached, http2, ssh, tls, syslog, fix, nats, rtmp_like, telemetry,
     )
 }  # fmt: skip

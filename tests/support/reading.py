@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scapy.config import conf
 from scapy.packet import Raw
 
@@ -85,7 +86,12 @@ def observe(
     assert not raw.flaw.any()
     shared = shared or SharedFacts()
     client = np.full(1, direction == "c2s")
-    protocol.evidence.observe(Observation(raw, n, [connection], n, client, one * op, one * ts_ns, shared.add_fact))
+
+    def fits(suffix: str) -> NDArray[np.bool_]:
+        return np.array([flaws(protocol, f"{layout}{suffix}", [frame])[0] is Flaw.NONE])
+
+    about = one * op, one * ts_ns, shared.add_fact, fits
+    protocol.evidence.observe(Observation(raw, n, [connection], n, client, *about))
 
 
 def end_of(protocol: MessageQueue, layout: str, stream: bytes, ended: bool = True) -> list[tuple[int, int]]:
@@ -124,7 +130,7 @@ def _extra(packet: Message, direction: str, layout: str | None) -> str | None:
 
 def _columns(message: Message, found: dict[str, Any]) -> None:
     for field in message.fields_desc:
-        kind = field.kind if isinstance(field, fields.If) else field
+        kind = fields.bare(field)
         value = message.fields.get(field.name)
         if value is None:
             continue

@@ -27,6 +27,7 @@ from mqpcap.correlate.rules import request_groups
 from mqpcap.correlate.tcp_order import TcpOrder, match_messages
 from mqpcap.correlate.waiting_rows import BLOCK_COLUMNS, PENDING, Block, WaitingRows
 from mqpcap.records import dataclass
+from mqpcap.schema.protocol import other_direction
 from mqpcap.schema.requests import (
     CorrelationRule,
     Evidence,
@@ -104,8 +105,9 @@ class Exchanges:
             self.results.replay = self._replays[number] if self._replays else None
             self._note_unconfirmed(group, batch)
             codes = group.codes(batch.table)
-            rows = _relevant_rows(group, codes, batch.from_client)
-            block = self._block(batch, group, codes, rows)
+            from_client = batch.from_client if group.side == "c2s" else ~batch.from_client
+            rows = _relevant_rows(group, codes, from_client)
+            block = self._block(batch, group, codes, rows, from_client)
             index = np.full(len(batch), -1, np.int64)
             if batch.truncated.any():
                 index[batch.truncated & pc.is_null(batch.table["op"]).to_numpy()] = UNREAD
@@ -115,7 +117,7 @@ class Exchanges:
                 payload_keys = group.payload_keys(batch.table, self.prints)
             messages = Messages(
                 order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
-                group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, batch.from_client,
+                group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, from_client,
                 batch.truncated, batch.after_gap, batch.start_seen, _opens(batch, group.tables.habits), batch.first_ack,
                 batch.last_ack, batch.acked_from, block.first_row,
             )  # fmt: skip
@@ -134,10 +136,17 @@ class Exchanges:
                 return
             self.results.open_bytes += matcher.give_up_all()
 
-    def _block(self, batch: Batch, group: RequestGroup, codes: Int64Array, rows: NDArray[np.intp]) -> Block:
-        table = batch.table.select([*KEPT, *self._needed])
+    def _block(
+        self,
+        batch: Batch,
+        group: RequestGroup,
+        codes: Int64Array,
+        rows: NDArray[np.intp],
+        from_client: NDArray[np.bool_],
+    ) -> Block:
+        table = batch.table.select([*KEPT, "direction", *self._needed])
         table = table.append_column("ts_ns", pa.array(batch.ts_ns)).append_column("end_ns", pa.array(batch.end_ns))
-        flow, offset, from_client = batch.flow, batch.offset, batch.from_client
+        flow, offset = batch.flow, batch.offset
         if len(rows) < len(batch):
             codes, flow, offset = codes[rows], flow[rows], offset[rows]
             from_client, table = from_client[rows], table.take(pa.array(rows))
@@ -176,10 +185,12 @@ class Exchanges:
         )  # fmt: skip
         for i, (flow, *end) in enumerate(zip(*columns, strict=True)):
             contradicted = False
-            for matchers in self._matchers:
+            ended, _, requests, replies, requests_end, replies_end = end
+            end_of_client = ended, False, replies, requests, replies_end, requests_end
+            for group, matchers in zip(self.groups, self._matchers, strict=True):
                 if (matcher := matchers.pop(flow, None)) is not None:
                     self.results.open_bytes -= matcher.held_bytes
-                    contradicted |= matcher.close(*end)
+                    contradicted |= matcher.close(*(end if group.side == "c2s" else end_of_client))
             if flow in self._unconfirmed:
                 # All requests were handled, and nothing contradicted the assumed state.
                 all_acknowledged[i] &= whole_replies[i] and not contradicted
@@ -264,6 +275,10 @@ class Exchanges:
         def column(side: pa.Table | None, name: str) -> pa.Array:
             return pa.nulls(n, pa.int64()) if side is None else side[name]
 
+        directions = dictionary(message_rows["direction"])
+        sides = directions.dictionary.to_pylist()
+        asking = pa.array(sides if requests is not None else map(other_direction, sides), pa.string())
+        asked = pa.DictionaryArray.from_arrays(directions.indices, asking)
         requested, replied = column(requests, "ts_ns"), column(replies, "ts_ns")
         latency = server = pa.nulls(n, pa.int64())
         if pairs is not None:
@@ -274,7 +289,7 @@ class Exchanges:
             "op": message_rows["op"],
             "destination": message_rows["destination"],
             "client_name": message_rows["client_name"],
-            "request_direction": constant("c2s", n),
+            "request_direction": asked,
             "request_offset": column(requests, "offset"),
             "reply_offset": column(replies, "offset"),
             "request_ts": microseconds(requested),

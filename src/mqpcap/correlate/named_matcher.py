@@ -96,6 +96,9 @@ class NamedMatcher(TcpOrder):
         kind: cython.int = self.tables.kind[0][q.code]
         if kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
             return
+        if q.echo_key == _NO_KEY and kind == _OPTIONAL_REPLY and not q.truncated:
+            self.results.state(q.row, self.tables.silence[q.code])  # it names nothing that a reply could repeat
+            return
         if q.echo_key in (0, _NO_KEY):
             self.has_unnamed = True
             self.results.state(q.row, _UNKNOWN)

@@ -55,6 +55,8 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     one_way = [
         RequestKind.OPTIONAL_REPLY if k in (RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY) else k for k in kind
     ]
+    if rule.side == "s2c":  # a message of the server that needs no answer is not a request
+        one_way = [RequestKind.NOT_A_REQUEST] * count
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [accepts_others << count]
     zeros = [0] * count
     tables = RequestTables(
@@ -75,7 +77,7 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     # Partials, not lambdas: the state of a pipeline can be pickled.
     codes = partial(_codes, rule, indexes, count)
     echo_keys = partial(_repeated_keys, rule) if rule.repeats else partial(_echo_keys, rule.tie)
-    return RequestGroup(tables, codes, echo_keys, _without_ids)
+    return RequestGroup(tables, codes, echo_keys, _without_ids, side=rule.side)
 
 
 def _accepted(rule: CorrelationRule, ask: RequestRule | None, names: Sequence[str]) -> int:
@@ -91,7 +93,7 @@ def _codes(rule: CorrelationRule, indexes: Mapping[str, int], count: int, rows: 
     ops = dictionary(rows["op"])
     coded = np.array([*(indexes.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
     code = coded.take(codes_of(ops))
-    server = ~from_client(rows)
+    server = ~is_in(rows["direction"], rule.side)
     if rule.one_way is not None:
         column, value = rule.one_way
         code[~server & true_mask(pc.equal(rows[f"f.{column}"], value))] += count

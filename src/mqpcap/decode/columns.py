@@ -7,6 +7,7 @@ decodes wholly or not at all: with a flaw it has only the fields of its header.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -66,6 +67,12 @@ class Spans(ColumnBatch):
         buffer, offsets = gathered(self.buffer, self.start, self.end - self.start)
         ends = offsets.astype(np.int64)
         return replace(self, buffer=buffer, start=ends[:-1], end=ends[1:])
+
+
+@lru_cache
+def flaw_reader(protocol: MessageQueue) -> "ColumnReader":
+    """A reader that makes no columns: only flaws count."""
+    return ColumnReader(protocol, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, factorize
-from mqpcap.decode.columns import ColumnReader
+from mqpcap.decode.columns import ColumnReader, flaw_reader
 from mqpcap.decode.frames import Frames
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.shared_facts import SharedFacts
@@ -287,20 +287,31 @@ class EvidenceCollector:
         if not len(rows):
             return
         for raw in reader.raw(frames.taken(rows).spans()):
-            self._observe_batch(rule, frames, rows[: raw.n], raw)
+            self._observe_batch(reader.protocol, rule, frames, rows[: raw.n], raw)
             rows = rows[raw.n :]
 
-    def _observe_batch(self, rule: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw) -> None:
+    def _observe_batch(
+        self, protocol: MessageQueue, rule: EvidenceRule, frames: Frames, rows: NDArray[np.intp], raw: Raw
+    ) -> None:
         sound: Int64Array = np.flatnonzero(raw.flaw == Flaw.NONE)
         rows = rows[sound]
         flows, index = factorize(frames.flow[rows])
+        spans = frames.taken(rows).spans()
+
+        def fits(suffix: str) -> NDArray[np.bool_]:
+            index_by_name = {layout.name: i for i, layout in enumerate(protocol.layouts)}
+            layouts = np.array([index_by_name.get(f"{name}{suffix}", -1) for name in index_by_name], np.int32)
+            read = flaw_reader(protocol).records(replace(spans, layout=layouts[spans.layout]))
+            is_read: NDArray[np.bool_] = read.flaw == Flaw.NONE
+            return is_read
+
         client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int8)
         shared = self.shared.setdefault(frames.protocol, SharedFacts())
         evidences = [self.evidence_of(flow) for flow in flows.tolist()]
         rule.observe(
             Observation(
                 raw, sound, evidences, index, client[index] == frames.side[rows], frames.op[rows], frames.ts_ns[rows],
-                shared.add_fact,
+                shared.add_fact, fits,
             )
         )  # fmt: skip
         for flow, evidence in zip(flows.tolist(), evidences, strict=True):

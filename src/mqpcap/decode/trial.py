@@ -4,13 +4,12 @@ In: the bytes, and the layout of the claim. Out: `Trial`. Called by ``detection`
 connection that began before the capture if most of its bytes do not decode.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqpcap.decode.columns import ColumnReader
+from mqpcap.decode.columns import flaw_reader
 from mqpcap.decode.frames import FoundMessages, Frames
 from mqpcap.decode.message_buffer import ChunkPackets, PacketIndex
 from mqpcap.decode.scanning import Scanners
@@ -66,12 +65,6 @@ def _decodes(protocol: MessageQueue, frames: Frames) -> NDArray[np.bool_]:
     """Which messages decode; framing alone decides where layouts depend on what a connection shows later."""
     flaw = frames.flaw
     if protocol.evidence is None or protocol.evidence.select_layout is None:
-        flaw = _reader(protocol).records(frames.spans()).flaw
+        flaw = flaw_reader(protocol).records(frames.spans()).flaw
     decodes: NDArray[np.bool_] = flaw == Flaw.NONE
     return decodes
-
-
-@lru_cache
-def _reader(protocol: MessageQueue) -> ColumnReader:
-    """A reader that makes no columns: only flaws count."""
-    return ColumnReader(protocol, ())

@@ -837,7 +837,7 @@ class If(Kind):
         follows: bytes | None = None,
     ) -> None:
         self.kind = kind
-        default = (kind.default or None) if left is not None else None
+        default = (kind.default or None) if left is not None and not isinstance(kind, Nested) else None
         shared = {word: getattr(kind, word) for word in ("column", "secret", "body", "unit", "names", "words")}
         super().__init__(kind.name, default, **shared)
         self.when = when

@@ -265,7 +265,8 @@ class Observation:
     """Input of ``observe``: ``rows`` of ``raw``, all without a flaw, in capture order.
 
     connection_index (into ``evidence``), from_client (bool), op and ts_ns have an entry for each of ``rows``.
-    ``tell(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key.
+    ``add_fact(key, evidence, ts_ns, what)`` shares a fact with the protocol's other connections under a key.
+    ``fits(suffix)``: which of ``rows`` the layout reads whose name is the row's layout and this suffix.
     """
 
     raw: Raw
@@ -276,6 +277,7 @@ class Observation:
     op: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
     add_fact: Callable[[bytes, Evidence, int, Any], None]
+    fits: Callable[[str], NDArray[np.bool_]]
 
     def each(self, *names: str) -> Iterator[tuple[Evidence, Direction, int, int, tuple[Any, ...]]]:
         """Row by row, for evidence that is rare: evidence, direction, op, time, values of the named columns."""

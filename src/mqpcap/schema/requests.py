@@ -178,6 +178,7 @@ class RequestGroup:
     come.
     ``payload_keys``: the message that a request gives the server or a reply returns (> 0), or the queue that a request
     reads (< 0); 0 for neither.
+    ``side``: the side that asks.
     """
 
     tables: RequestTables
@@ -185,6 +186,7 @@ class RequestGroup:
     echo_keys: "Callable[[pa.Table, Fingerprints], Int64Array]"
     has_id: Callable[[pa.Table], NDArray[np.bool_]]
     payload_keys: "Callable[[pa.Table, Fingerprints], Int64Array] | None" = None
+    side: str = "c2s"
 
 
 Fingerprints = Callable[[pa.Array | pa.ChunkedArray], Int64Array]
@@ -259,6 +261,7 @@ class Acknowledgement:
 class CorrelationRule:
     """Declares which server messages answer which requests.
 
+    ``side``: the side that asks. A rule of the server is one of ``queues``; "client" and "server" are then exchanged.
     ``asks``: the client's operations that are requests, by name.
     ``otherwise``: for operations without a name, or not in ``asks``; None if they are no requests.
     ``errors``: server operations that answer any request.
@@ -293,6 +296,7 @@ class CorrelationRule:
     queues: "tuple[CorrelationRule, ...]" = ()
     by_name: bool = False
     habits: ServerHabits = ServerHabits()
+    side: Literal["c2s", "s2c"] = "c2s"
     deliveries: DeliveryRule | None = None
     answers: "Callable[[Any, Any], bool] | None" = None
 

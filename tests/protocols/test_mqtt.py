@@ -1,0 +1,347 @@
+"""MQTT: bytes typed from the standard, the recognition, and every packet that clients logged, in order."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reading import observe, row
+
+import mqpcap
+from mqpcap.protocols.mqtt import (
+    PROTOCOL,
+    Mqtt,
+    Mqtt5Ack,
+    Mqtt5Publish,
+    MqttConnect,
+    MqttPublish,
+    MqttSubscribe,
+    claims,
+    resolve,
+    select_layout,
+)
+from mqpcap.schema.flaws import Flaw
+from mqpcap.schema.protocol import Evidence, Opening, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+TRUTH = ROOT / "tests" / "truth" / "mqtt"
+NAMES = sorted(path.name.removesuffix(".truth.json") for path in TRUTH.glob("*.truth.json"))
+REFUSED = {("CONNECT", 4, 0x03), ("CONNECT", 5, 0x02), ("PUBLISH", None, None)}
+"""What the broker refused in refusals_keepalive: a reserved flag, a property that there is not, and QoS 3."""
+
+
+def read(layout: str, raw: str) -> tuple[dict[str, Any], Flaw]:
+    columns, flaw, _ = row(PROTOCOL, layout, bytes.fromhex(raw))
+    return columns, flaw
+
+
+# 3.1.1 has them as figures: 3.6 (CONNECT), 3.11 (PUBLISH a/b), 3.23 (SUBSCRIBE).
+@pytest.mark.parametrize(
+    ("layout", "raw", "columns"),
+    [
+        (
+            "c2s_3", "10 1a 0004 4d515454 04 ce 000a 0000 0001 77 0002 6f66 0001 75 0001 70",
+            {"protocol_level": 4, "bridge": 0, "connect_flags": 0xCE, "clean_start": 1, "will_qos": 1,
+             "will_retain": 0, "keep_alive": 10, "client_id": "", "will_topic": "w", "will_body": b"of",
+             "username": "u", "password": b"p"},
+        ),
+        (
+            "c2s_3", "10 11 0006 4d5149736470 83 02 003c 0003 6d6964",
+            {"protocol_level": 3, "bridge": 1, "connect_flags": 2, "clean_start": 1, "will_qos": 0, "will_retain": 0,
+             "keep_alive": 60, "client_id": "mid"},
+        ),
+        ("s2c_3", "20 02 01 00", {"session_present": 1, "reason_code": 0}),
+        ("s2c_5", "20 02 00 84", {"session_present": 0, "reason_code": 0x84}),
+        (
+            "c2s_3", "32 07 0003 612f62 000a",
+            {"dup": 0, "qos": 1, "retain": 0, "topic": "a/b", "packet_id": 10, "body": b""},
+        ),
+        (
+            "c2s_5", "3b 0d 0003 612f62 000a 03 23 0001 7879",
+            {"dup": 1, "qos": 1, "retain": 1, "topic": "a/b", "packet_id": 10, "body": b"xy",
+             "properties": [{"id": 35, "name": "topic_alias", "value": "1"}]},
+        ),
+        (
+            "c2s_3", "82 0e 000a 0003 612f62 01 0003 632f64 02",
+            {"packet_id": 10, "subscriptions": [{"filter": "a/b", "qos": 1}, {"filter": "c/d", "qos": 2}],
+             "first_filter": "a/b"},
+        ),
+        (
+            "c2s_5", "82 0a 000a 02 0b 07 0002 612f 2e",
+            {"packet_id": 10, "subscriptions": [{"filter": "a/", "qos": 2}], "first_filter": "a/",
+             "properties": [{"id": 11, "name": "subscription_identifier", "value": "7"}], "subscription_identifier": 7},
+        ),
+        ("s2c_3", "90 04 000a 00 80", {"packet_id": 10, "reason_codes": [0, 0x80]}),
+        ("c2s_3", "a2 07 000a 0003 612f62", {"packet_id": 10, "filters": ["a/b"], "first_filter": "a/b"}),
+        ("c2s_3", "62 02 0007", {"packet_id": 7}),
+        ("c2s_5", "40 02 0007", {"packet_id": 7}),
+        ("c2s_5", "40 03 0007 10", {"packet_id": 7, "reason_code": 16}),
+        ("c2s_5", "40 04 0007 10 00", {"packet_id": 7, "reason_code": 16, "properties": []}),
+        ("c2s_5", "e0 00", {}),
+        ("s2c_5", "e0 01 8e", {"reason_code": 0x8E}),
+        ("c2s_3", "c0 00", {}),
+        (
+            "s2c_5", "f0 13 18 11 15 0003 616263 16 0002 ffff 26 0001 6b 0000",
+            {"reason_code": 0x18, "properties": [
+                {"id": 21, "name": "authentication_method", "value": "abc"},
+                {"id": 22, "name": "authentication_data", "value": "***"},
+                {"id": 38, "name": "user_property", "value": "k="},
+            ]},
+        ),
+    ],
+)  # fmt: skip
+def test_packets_of_the_standard(layout: str, raw: str, columns: dict[str, Any]) -> None:
+    assert read(layout, raw) == (columns, Flaw.NONE)
+
+
+@pytest.mark.parametrize(
+    ("layout", "raw"),
+    [
+        ("c2s_3", "36 07 0003 612f62 000a"),  # QoS 3 (3.3.1.2)
+        ("c2s_3", "30 04 0002 ffff"),  # a topic that is no UTF-8 (1.5.4)
+        ("c2s_3", "40 01 00"),  # an id of one byte
+        ("c2s_3", "40 03 0007 10"),  # 3.1.1 has no reason
+        ("c2s_3", "80 0b 000a 0003 612f62 01 0001 61 00"),  # flags of SUBSCRIBE (3.8.1)
+        ("c2s_3", "82 02 000a"),  # no filter (3.8.3)
+        ("c2s_5", "e0 04 00 02 07 00"),  # there is no property 7
+        ("c2s_5", "e0 03 00 05 1f"),  # a property length that overruns
+        ("c2s_3", "10 0e 0004 4d515454 04 03 000a 0002 6161"),  # the reserved flag (3.1.2.3)
+        ("c2s_3", "10 0d 0004 4d515453 04 02 000a 0001 61"),  # MQTS
+    ],
+)
+def test_packets_that_the_standard_refuses(layout: str, raw: str) -> None:
+    assert read(layout, raw)[1] is Flaw.MALFORMED
+
+
+def test_scapy_builds_what_the_standard_says() -> None:
+    publish = Mqtt(qos=1) / MqttPublish(topic="a/b", packet_id=10)
+    aliased = Mqtt(qos=1) / Mqtt5Publish(
+        topic="a/b", packet_id=10, property_part={"property_items": [{"id": 35, "two_bytes": 1}]}, body="xy"
+    )
+    will = Mqtt() / MqttConnect(keep_alive=10, will_topic="w", will_body="of")
+    subscribe = Mqtt() / MqttSubscribe(packet_id=10, subscriptions=[{"filter": "a/b", "options": 1}])
+
+    assert bytes(Mqtt(packet_type=4) / Mqtt5Ack(packet_id=7)) == bytes.fromhex("40 02 0007")
+    assert bytes(publish).hex(" ") == "32 07 00 03 61 2f 62 00 0a"
+    assert bytes(aliased) == bytes.fromhex("32 0d 0003 612f62 000a 03 23 0001 7879")
+    assert bytes(will) == bytes.fromhex("10 13 0004 4d515454 04 04 000a 0000 0001 77 0002 6f66")
+    assert bytes(subscribe) == bytes.fromhex("82 08 000a 0003 612f62 01")
+
+
+# -- which version ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direction", "raw", "dialect"),
+    [
+        ("c2s", "10 0d 0004 4d515454 04 02 000a 0001 61", "3.1.1"),
+        ("c2s", "10 0e 0004 4d515454 05 02 000a 00 0001 61", "5.0"),
+        ("c2s", "10 0f 0006 4d5149736470 03 02 000a 0001 61", "3.1"),
+        ("s2c", "20 03 00 00 00", "5.0"),  # longer than two bytes
+        ("c2s", "40 03 0007 10", "5.0"),
+        ("s2c", "90 04 0007 00 02", "unknown"),  # QoS 0 and 2 granted, or no properties and QoS 2
+        ("s2c", "90 08 0007 04 1f 0001 61 02", "5.0"),
+        ("s2c", "90 03 0007 02", "3.1.1"),
+        ("c2s", "82 08 0007 00 0002 612f 01", "5.0"),
+        ("c2s", "82 07 0007 0002 612f 01", "3.1.1"),
+        ("c2s", "30 08 0003 612f62 00 7879", "unknown"),  # a body that begins with a zero, or no properties
+        ("c2s", "30 07 0003 612f62 7879", "3.1.1"),  # no 120 bytes of properties follow
+        ("c2s", "c0 00", "unknown"),
+    ],
+)
+def test_the_first_packet_that_only_one_version_allows_decides(direction: str, raw: str, dialect: str) -> None:
+    connection = Evidence(1, "", 1883, 0, layouts=["c2s", "s2c"])
+    data = bytes.fromhex(raw)
+
+    observe(PROTOCOL, connection, direction, direction, data, data[0] >> 4)
+
+    assert resolve(connection).dialect == dialect
+    suffix = {"unknown": "", "5.0": "_5"}.get(dialect, "_3")
+    assert select_layout(connection, direction) == f"{direction}{suffix}"
+
+
+def test_a_client_without_a_name_gets_the_name_that_the_server_assigns() -> None:
+    connection = Evidence(1, "", 1883, 0, layouts=["c2s", "s2c"])
+
+    observe(PROTOCOL, connection, "c2s", "c2s", bytes.fromhex("10 0d 0004 4d515454 05 02 000a 00 0000"), 1)
+    waits = not connection.is_final
+    observe(PROTOCOL, connection, "s2c", "s2c", bytes.fromhex("20 08 00 00 05 12 0002 4142"), 2)
+
+    assert waits and connection.is_final
+    assert resolve(connection).client_name == "AB"
+
+
+# -- recognition ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "verdict"),
+    [
+        ("10 0d 0004 4d515454 04", Verdict.YES),
+        ("10 8d01 0006 4d5149736470 03", Verdict.YES),
+        ("10", Verdict.WAIT),
+        ("10 0d 0004 4d51", Verdict.WAIT),
+        ("10 0d 0004 4d515453", Verdict.NO),
+        ("af 01 03 00 00000000", Verdict.NO),
+    ],
+)
+def test_a_connect_decides(raw: str, verdict: Verdict) -> None:
+    opening = Opening(bytes.fromhex(raw), b"", True, True, False, False, False, False, lambda *_: None)
+
+    assert claims(opening).verdict is verdict
+
+
+# -- captures ---------------------------------------------------------------------------------------------
+
+
+@cache
+def captured(name: str) -> tuple[dict[tuple[int, str], list[dict[str, Any]]], list[dict[str, Any]]]:
+    """The rows of each client port and direction in stream order, and all rows of messages."""
+    recording = mqpcap.open(ROOT / "pcaps" / "mqtt" / f"{name}.pcap")
+    port = {x["connection_id"]: x["client_port"] for x in recording["connections"].to_pylist()}
+    key = lambda x: (x["connection_id"], x["direction"], x["stream_offset"])  # noqa: E731
+    messages = sorted(recording["messages"].to_pylist(), key=key)
+    fields = {key(x): x for x in recording["mqtt"].to_pylist()} if messages else {}
+    rows: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for message in messages:
+        rows.setdefault((port[message["connection_id"]], message["direction"]), []).append(
+            fields[key(message)] | message
+        )
+    return rows, messages
+
+
+def expected(event: dict[str, Any]) -> dict[str, Any]:
+    """What a packet's row must say, by what the client's parser said of it."""
+    said = {k: event[k] for k in SAME if k in event} | {"op": event["name"], "frame_len": event["bytes"]}
+    if said.get("reason_codes") == []:
+        said["reason_codes"] = None  # an UNSUBACK of 3.1.1 has none
+    said |= {k: int(event[k]) for k in ("dup", "retain", "will_retain") if k in event}
+    if "protocol_level" in event:
+        said |= {"protocol_level": event["protocol_level"] & 0x7F, "bridge": event["protocol_level"] >> 7}
+    if "subscriptions" in event:
+        said["subscriptions"] = [{"filter": topic, "qos": options & 3} for topic, options in event["subscriptions"]]
+    if "properties" in event:
+        said["properties"] = [{"id": n, "name": name, "value": text(x)} for n, name, x in event["properties"]]
+    for name in ("body", "will_body"):
+        if name in event:
+            said[name] = event[name]["len"], event[name]["sha256"]
+    return said
+
+
+SAME = ("packet_id", "qos", "topic", "client_id", "username", "keep_alive", "will_topic", "will_qos", "reason_code",
+        "reason_codes", "filters", "session_present")  # fmt: skip
+
+
+def text(value: object) -> object:
+    return "=".join(value) if isinstance(value, list) else None if isinstance(value, dict) else str(value)
+
+
+def said(fields: dict[str, Any], names: Iterator[str]) -> dict[str, Any]:
+    """The same of a row; binary properties are in the truth by their hash alone."""
+    found = {name: fields[name] for name in names}
+    for name in {"body", "will_body"} & found.keys():
+        found[name] = len(found[name]), hashlib.sha256(found[name]).hexdigest()
+    if found.get("properties") is not None:
+        found["properties"] = [x | {"value": None} if x["id"] in (9, 22) else x for x in found["properties"]]
+    return found
+
+
+@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith(("js", "ws"))])
+def test_every_packet_that_the_clients_logged_is_a_row_in_order(name: str) -> None:
+    rows, _ = captured(name)
+    truth = json.loads((TRUTH / f"{name}.truth.json").read_text())
+
+    for connection in truth["connections"]:
+        for direction in ("c2s", "s2c"):
+            events = [e for e in connection["events"] if e["dir"] == direction and "name" in e]
+            found = rows.get((connection["client_port"], direction), [])
+            assert [e["name"] for e in events] == [x["op"] for x in found if x["flaw"] != "truncated"][: len(events)]
+            for event, fields in zip(events, found, strict=False):
+                if fields["flaw"] is None:
+                    assert said(fields, iter(expected(event))) == expected(event)
+                else:
+                    refused = fields["op"], event.get("protocol_level"), event.get("connect_flags")
+                    assert name == "refusals_keepalive" and refused in REFUSED
+
+
+@pytest.mark.parametrize("name", [x for x in NAMES if x.startswith("js")])
+def test_every_packet_of_mqtt_js_is_a_row(name: str) -> None:
+    """Its log has no CONNECT."""
+    rows, _ = captured(name)
+    events = json.loads((TRUTH / f"{name}.truth.json").read_text())["events"]
+    logged = [
+        (e["dir"], e["packet"]["cmd"].upper(), e["packet"].get("messageId") or None) for e in events if "packet" in e
+    ]
+    found = [(d, x["op"], x["packet_id"]) for (_, d), of_side in rows.items() for x in of_side if x["op"] != "CONNECT"]
+
+    assert sorted(map(str, logged)) == sorted(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("name", "dialects"),
+    [("v31_paho", {"3.1"}), ("js_ping", {"3.1.1"}), ("v5_paho", {"5.0"}), ("bridge_v311", {"3.1.1", "5.0"})],
+)
+def test_the_dialect_is_the_version_of_the_connect(name: str, dialects: set[str]) -> None:
+    assert {x["dialect"] for x in captured(name)[1]} == dialects
+
+
+# -- exchanges --------------------------------------------------------------------------------------------
+
+ANSWERS = {"PUBLISH": ("PUBACK", "PUBREC"), "PUBREL": ("PUBCOMP",), "SUBSCRIBE": ("SUBACK",),
+           "UNSUBSCRIBE": ("UNSUBACK",)}  # fmt: skip
+
+
+def logged_pairs(events: list[dict[str, Any]]) -> dict[tuple[str, int], int | None]:
+    """By side and index of a request the index of its reply on the other side: the next one with its id."""
+    counts = {"c2s": 0, "s2c": 0}
+    waiting: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+    pairs: dict[tuple[str, int], int | None] = {}
+    for event in events:
+        side, name, packet_id = event["dir"], event["name"], event.get("packet_id")
+        index, counts[side] = counts[side], counts[side] + 1
+        if name in ANSWERS and packet_id is not None:
+            waiting.setdefault((side, name, packet_id), []).append((side, index))
+            pairs[side, index] = None
+        for asked in (request for request, replies in ANSWERS.items() if name in replies):
+            requests = waiting.get(("s2c" if side == "c2s" else "c2s", asked, packet_id or 0))
+            if requests:
+                pairs[requests.pop(0)] = index
+    return pairs
+
+
+@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith(("js", "ws", "refusals"))])
+def test_exchanges_of_both_sides_are_those_that_the_clients_saw(name: str) -> None:
+    """Both sides use the same ids at once."""
+    rows, _ = captured(name)
+    recording = mqpcap.open(ROOT / "pcaps" / "mqtt" / f"{name}.pcap")
+    exchanges = {
+        (x["connection_id"], x["request_direction"], x["request_offset"]): x["reply_offset"]
+        for x in recording["exchanges"].to_pylist()
+    }
+    pair_count = 0
+
+    for connection in json.loads((TRUTH / f"{name}.truth.json").read_text())["connections"]:
+        sides = {d: rows.get((connection["client_port"], d), []) for d in ("c2s", "s2c")}
+        events = [e for e in connection["events"] if "name" in e]
+        for (side, index), reply in logged_pairs(events).items():
+            request = sides[side][index]
+            found = exchanges[request["connection_id"], side, request["stream_offset"]]
+            other = sides["s2c" if side == "c2s" else "c2s"]
+            assert found == (None if reply is None else other[reply]["stream_offset"])
+            pair_count += reply is not None
+    assert pair_count
+
+
+def test_what_a_broker_never_answers_is_unanswered_and_no_flaw() -> None:
+    """FlyMQ answers neither a PUBLISH nor an UNSUBSCRIBE."""
+    recording = mqpcap.open(ROOT / "pcaps" / "mqtt" / "flymq_mqtt_bridge.pcap")
+    states = {x["op"]: set() for x in recording["exchanges"].to_pylist()}  # type: dict[str, set[str]]
+    for x in recording["exchanges"].to_pylist():
+        states[x["op"]].add(x["state"])
+
+    assert states["UNSUBSCRIBE"] == {"unanswered"}
+    assert states["PUBLISH"] == {"unanswered", "not_expected"}
+    assert {x["flaw"] for x in recording["messages"].to_pylist()} == {None}
