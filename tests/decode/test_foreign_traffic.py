@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from examples import multiplied
-from foreign_traffic import PROTOCOLS, conversations, segments
+from foreign_traffic import PROTOCOLS, conversations, counted_rpc, segments
 from torture import MAKERS, Segment, broken_laws, pcap, read, read_bytes
 
 from mqpcap.capture import windows
@@ -72,3 +72,10 @@ def test_late_starts_of_supported_protocols_are_taken(
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
     again = read(path)
     assert (again.messages, again.connections, again.problems) == (result.messages, result.connections, result.problems)
+
+
+def test_an_rpc_with_the_header_of_blipmq_is_not_taken_on_its_port() -> None:
+    """u32 length, u8 kind 1 to 5, u64 id: as BlipMQ, but what follows is not."""
+    result = read_bytes(pcap([x for seed in range(60) for x in segments(counted_rpc(seed), 40000 + seed, False)], 5555))
+
+    assert [c["protocol"] for c in result.connections if c["protocol"]] == []

@@ -553,7 +553,7 @@ def test_the_daemon_alone_is_enough() -> None:
     assert verdict(b"", LNAME_FLAT, c2s_start=False, c2s_ended=True) is Verdict.YES
 
 
-def test_without_a_start_both_orientations_fit_so_that_the_port_decides() -> None:
+def test_without_a_start_what_only_a_client_or_the_daemon_sends_decides() -> None:
     midway: dict[str, Any] = {
         "c2s_start": False,
         "s2c_start": False,
@@ -561,7 +561,7 @@ def test_without_a_start_both_orientations_fit_so_that_the_port_decides() -> Non
     }
 
     assert verdict(b"xyz" + GETLNAME_FLAT, b"xyz" + LNAME_FLAT, **midway) is Verdict.YES
-    assert verdict(b"xyz" + LNAME_FLAT, b"xyz" + GETLNAME_FLAT, **midway) is Verdict.YES
+    assert verdict(b"xyz" + LNAME_FLAT, b"xyz" + GETLNAME_FLAT, **midway) is Verdict.NO
 
 
 _FRAMES = [

@@ -389,6 +389,21 @@ def telemetry(dice: Random) -> Said:
     return [(True, struct.pack(">IB", size + 1, kind) + counter) for counter in counters]
 
 
+def counted_rpc(seed: int) -> Said:
+    """An RPC with the header of BlipMQ: length, a kind of 1 to 5, an id that replies repeat; then any bytes."""
+    dice = Random(seed)
+
+    def frame(kind: int, number: int) -> bytes:
+        body = dice.randbytes(dice.choice((0, 2, 4, 8, 12, 40)))
+        return struct.pack(">IBQ", 9 + len(body), kind, number) + body
+
+    first, said = dice.choice((1, dice.randrange(1 << 40))), []
+    for number in range(first, first + dice.choice((1, 2, 8, 20))):
+        kind = dice.randint(1, 5)
+        said += [(True, frame(kind, number)), (False, frame(dice.choice((kind, 5)), number))]
+    return said
+
+
 PROTOCOLS: dict[str, Callable[[Random], Said]] = {
     maker.__name__: maker
     for maker in (

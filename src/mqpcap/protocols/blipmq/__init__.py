@@ -326,19 +326,21 @@ def claims(opening: Opening) -> Claim:
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
     if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
         return _HELLO
-    answered = (
-        (server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8))
-        or (server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0")
-    ) and server[5:13] == client[5:13]
-    if both and len(client) >= HEADER_BYTES and answered:
+    # Only a HELLO is accepted as the first frame.
+    accepted = hello and server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8)
+    refused = server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0"
+    may_answer = server[4:5] in (b"\x05"[:hello], b"\x06") and server[5:13] == client[5:13]
+    if both and len(client) >= HEADER_BYTES and may_answer and (accepted or refused):
         return Claim(Verdict.YES, "c2s", "s2c")
-    if opening.c2s_start and hello:
-        return Claim(Verdict.LIKELY, "c2s", "s2c")
+    # The first frame is answered whatever it is, and under its id.
+    is_unanswered = len(server) >= (ACK_BYTES if may_answer else HEADER_BYTES)
+    if both and not opening.decode_as and len(client) >= HEADER_BYTES and is_unanswered:
+        return Claim(Verdict.NO)
+    if opening.c2s_start and hello:  # of a version that the server refuses, or of another protocol
+        return Claim(Verdict.LIKELY, "c2s", "s2c") if opening.s2c_ended else Claim(Verdict.WAIT)
     plausible = client[:1] in (b"\0", b"\1", b"") and server[:1] in (b"\0", b"\1", b"")
     if both and not plausible:
         return Claim(Verdict.NO)
-    if both and not opening.decode_as and len(client) >= HEADER_BYTES and len(server) >= ACK_BYTES:
-        return Claim(Verdict.NO)  # the first frame is answered whatever it is, and under its id
     return _late_claim(opening)
 
 
@@ -360,7 +362,7 @@ def _late_claim(opening: Opening) -> Claim:
         return Claim(Verdict.NO if ended else Verdict.WAIT)
     if not (opening.c2s_start or opening.s2c_start):
         client_proved, server_proved = client_side.client, server_side.client
-        if client_proved == server_proved and verdict is Verdict.YES and not opening.on_port:
+        if client_proved == server_proved and verdict is Verdict.YES:
             client_proved, server_proved = (
                 server_side.server and not client_side.server,
                 client_side.server and not server_side.server,

@@ -18,6 +18,7 @@ message malformed. With --bodies, a truncated ``msg`` is null inside ``document`
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -404,6 +405,16 @@ class _SideEvidence:
     generation: str = ""
     first_message: bytes = b""
 
+    @property
+    def is_client(self) -> bool:
+        """Whether the message is one that only clients send; the reply to getlname repeats its header."""
+        return not self.is_server and _FROM_CLIENT.search(self.first_message) is not None
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the message is the reply to getlname."""
+        return _LNAME.search(self.first_message, 0, 64) is not None
+
 
 def _generation(data: bytes) -> str | None:
     """The generation by a message's first bytes; "" for too few bytes, None if they are not msgq.
@@ -446,11 +457,17 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
 
 
 _GENERATIONS = ("flat", "split", "json")
+_FROM_CLIENT = re.compile(rb"type.{1,6}(getlname|(un)?subscribe)", re.DOTALL)
+_LNAME = re.compile(rb"(Skan\x05|\{\")lname")
 
 
 def claims(opening: Opening) -> Claim:
     """The magic after plausible lengths, or a JSON header with a type."""
     client, server = _side_evidence(opening, "c2s"), _side_evidence(opening, "s2c")
+    if not (opening.c2s_start or opening.s2c_start) and (
+        server.is_client > client.is_client or client.is_server > server.is_server
+    ):
+        return Claim(Verdict.NO)  # whatever the ports are
     sure = (Verdict.LIKELY, Verdict.YES)
     oriented = opening.c2s_start or opening.s2c_start
     if opening.c2s_start and client.verdict is Verdict.NO and opening.c2s and not opening.on_port:
