@@ -12,37 +12,33 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mqpcap import protocols
-    from mqpcap.api import (
-        ask,
-        diff,
-        explain,
-        export,
-        extract,
-        fields,
-        follow,
-        info,
-        lake,
-        live_stats,
-        messages,
-        report,
-        show,
-        stats,
-        trace,
-    )
+    from mqpcap.api.comparison import diff
+    from mqpcap.api.conversations import follow, trace
+    from mqpcap.api.counts import live_stats, stats
+    from mqpcap.api.explanations import explain
+    from mqpcap.api.messages import messages, show
+    from mqpcap.api.packets import extract
+    from mqpcap.api.quality import info, report
+    from mqpcap.api.tables import ask, export, lake
     from mqpcap.joining import join
     from mqpcap.progress_bar import ProgressBar
+    from mqpcap.query.field_catalogue import fields
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
 
 __version__ = "0.1.0"
-_CALLS = (
-    "ask", "diff", "explain", "export", "extract", "fields", "follow", "info", "lake", "live_stats", "messages",
-    "report", "show", "stats", "trace",
-)  # fmt: skip
 _MODULES = {
-    "api": _CALLS,
+    "api.comparison": ("diff",),
+    "api.conversations": ("follow", "trace"),
+    "api.counts": ("live_stats", "stats"),
+    "api.explanations": ("explain",),
+    "api.messages": ("messages", "show"),
+    "api.packets": ("extract",),
+    "api.quality": ("info", "report"),
+    "api.tables": ("ask", "export", "lake"),
     "joining": ("join",),
     "progress_bar": ("ProgressBar",),
+    "query.field_catalogue": ("fields",),
     "recording": ("Recording", "open", "read"),
     "sample_captures": ("samples",),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
@@ -323,6 +324,42 @@ class Outcome:
         for pair in messages["flaw"].value_counts().to_pylist():
             if pair["values"] is not None:
                 self.flaws[pair["values"]] += pair["counts"]
+
+
+def no_progress(read_bytes: int) -> None:
+    """No progress is shown."""
+
+
+class Inputs:
+    """The captures of one call, the messages that are selected (None for all), and what happened."""
+
+    progress: Meter
+    """Complete once ``captures`` was asked for."""
+
+    def __init__(self, outcome: Outcome, wanted: "Query | None", progress: Meter = no_progress) -> None:
+        self.outcome, self.wanted, self.progress = outcome, wanted, progress
+
+    @property
+    def name(self) -> str:
+        """The inputs, as they were given."""
+        raise NotImplementedError
+
+    @cached_property
+    def captures(self) -> "Sequence[Capture]":
+        """The captures, found when they are first needed: words are checked before."""
+        return self.find()
+
+    def find(self) -> "Sequence[Capture]":
+        """The captures in the inputs."""
+        raise NotImplementedError
+
+    def check(self, has_result: bool) -> None:
+        """Raises an error if an input could not be read; has_result: False where there is nothing without it."""
+        raise NotImplementedError
+
+    def finish(self, *report_notes: str) -> None:
+        """All was read: the notes are complete."""
+        self.outcome.notes[:0] = report_notes
 
 
 def find_captures(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":

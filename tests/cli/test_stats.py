@@ -18,7 +18,7 @@ from torture import ACK, SYN, Segment, pcap
 
 import mqpcap
 from mqpcap.capture import captures
-from mqpcap.cli.rows import write
+from mqpcap.cli.console import put_rows
 from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.statistics import reports
 from mqpcap.statistics.groups import OTHER
@@ -390,7 +390,7 @@ def test_a_wrong_filter_is_exit_2() -> None:
 def test_percentiles_from_a_histogram_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     exact = {"latency_p50_ns": 1_000_000, "latency_max_ns": 2_000_000, "latency_exact": None}
 
-    write(LATENCY, [exact, exact | {"latency_exact": False}], "text")
+    put_rows(LATENCY, [exact, exact | {"latency_exact": False}], "text")
 
     _, one, two = capsys.readouterr().out.splitlines()
     assert one.split() == ["-", "1.000", "-", "-", "2.000"]

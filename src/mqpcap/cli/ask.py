@@ -1,14 +1,17 @@
 """``mqpcap ask``: sixteen ready questions in SQL, answered from the tables of an export."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import print_note, put, wrapped
+from mqpcap.cli.console import print_note, put, put_rows, wrapped
 from mqpcap.cli.options import Parsed, form_options, utc_option
-from mqpcap.cli.rows import Form, write
 from mqpcap.wording import misuse_of
+
+if TYPE_CHECKING:
+    from mqpcap.statistics.row_lines import Form
 
 
 def _parameter(word: str) -> tuple[str, str]:
@@ -31,7 +34,7 @@ def ask(
     directory: str | None,
     settings: tuple[tuple[str, str], ...],
     sql: bool,
-    form: Form | None,
+    form: "Form | None",
     utc: bool,
 ) -> None:
     """Answer a question about the tables of an export.
@@ -54,12 +57,11 @@ def ask(
         if directory is None:
             raise click.UsageError("name the directory of an export, or a capture, too")
         queries.check(question, dict(settings))
-    from mqpcap.api import ask as asked
-    from mqpcap.statistics.report_columns import table_columns
+    from mqpcap.api.tables import ask as asked
 
     notes: list[str] = []
     answer = asked(question, directory, notes=notes, **dict(settings))
-    write(table_columns(answer.schema), answer.to_pylist(), form or "text", utc, is_folded=True)
+    put_rows(answer.columns, answer.rows, form or "text", utc, is_folded=True)
     sys.stdout.flush()
     for note in notes:
         print_note(f"note: {note}")

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from mqpcap.listing.message_lines import Style
+    from mqpcap.statistics.report_columns import Cells, Column
+    from mqpcap.statistics.row_lines import Form
 
 PARAGRAPH_WIDTH = 100
 
@@ -30,6 +32,21 @@ def put(line: str) -> None:
 def put_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def put_rows(
+    columns: "Sequence[Column]", rows: "Sequence[Cells]", form: "Form", utc: bool = False, header: bool = True,
+    is_folded: bool = False,
+) -> None:  # fmt: skip
+    """Write rows to stdout; on a terminal, and between tabs, values have no control characters."""
+    from mqpcap.statistics.row_lines import text_lines, value_lines
+
+    width = width_of(sys.stdout)
+    if form == "text":
+        put_lines(text_lines(columns, rows, utc, width, is_folded, coloured(sys.stdout)))
+    else:
+        escaped = shown if form == "tsv" or width is not None else str
+        sys.stdout.writelines(value_lines(columns, rows, form, header, escaped))
 
 
 def put_paragraph(head: str, text: str, indent: int) -> None:

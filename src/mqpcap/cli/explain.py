@@ -1,7 +1,6 @@
 """``mqpcap explain``: one message, field by field."""
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +13,7 @@ from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome
 
 if TYPE_CHECKING:
-    from mqpcap.listing.explained_messages import ExplainedMessage, GivenBytes, PacketName, PairingName, StreamPlace
-    from mqpcap.listing.pairing_replay import PairingReplay
+    from mqpcap.listing.explained_messages import PacketName
     from mqpcap.schema.protocol import Direction
 
 
@@ -56,20 +54,19 @@ def explain(
     last request that it may answer, each decision its evidence. The section Pairing of the source's README has the
     rules.
     """
-    from mqpcap.listing.explained_messages import ExplainedMessage, GivenBytes, PairingName, what_is_explained
+    from mqpcap.api.explanations import explain as explained
+    from mqpcap.listing.explained_messages import ExplainedMessage
     from mqpcap.tables.json_lines import json_text
 
     outcome = Outcome(choices)
-    results: Sequence[ExplainedMessage | PairingReplay]
-    subject = what_is_explained(
-        capture is not None, packet, pairing, connection, direction, offset, hex_text, protocol, dialect
-    )
-    if isinstance(subject, GivenBytes):
-        results = [_of_bytes(subject, outcome)]
-    elif isinstance(subject, PairingName):
-        results = _replays(str(capture), subject, outcome)
-    else:
-        results = _captured(str(capture), subject, outcome)
+    words = {"connection": connection, "hex": hex_text, "protocol": protocol, "dialect": dialect, "pairing": pairing}
+    try:
+        with reading([] if capture is None else [capture], outcome) as inputs:
+            answer = explained(inputs, packet, direction=direction, offset=offset, **words)  # type: ignore[call-overload]  # of either form
+        results = answer if isinstance(answer, list) else [answer]
+    except LookupError as error:
+        outcome.unreadable.append((str(capture), str(error)))
+        results = []
     if as_json:
         put_lines(json_text(result.as_json()) for result in results)
     else:
@@ -78,34 +75,3 @@ def explain(
             lines = result.lines(style, readings) if isinstance(result, ExplainedMessage) else result.lines()
             put_lines(wrapped(line, sys.stdout) for line in lines)  # what is coloured is decided already
     finish(outcome)
-
-
-def _of_bytes(given: "GivenBytes", outcome: Outcome) -> "ExplainedMessage":
-    from mqpcap.listing.explained_messages import explain_bytes
-
-    message = explain_bytes(given, outcome.choices)
-    if message.result.best is None or not message.result.best.fits:
-        outcome.flaws["malformed"] += 1
-    return message
-
-
-def _replays(name: str, subject: "PairingName", outcome: Outcome) -> "Sequence[PairingReplay]":
-    from mqpcap.listing.pairing_replay import replay_pairing
-
-    try:
-        with reading((name,), outcome) as (captures, meter):
-            replay = replay_pairing(captures, subject.connection, subject.packet, outcome, meter)
-    except LookupError as error:
-        outcome.unreadable.append((name, str(error)))
-        return []
-    return [] if replay is None else [replay]
-
-
-def _captured(name: str, place: "PacketName | StreamPlace", outcome: Outcome) -> "Sequence[ExplainedMessage]":
-    from mqpcap.listing.explained_messages import explain_captured
-
-    with reading((name,), outcome) as (captures, meter):
-        messages, misses = explain_captured(captures, place, outcome, meter)
-    if captures and not messages:
-        outcome.unreadable.append((name, misses[0]))
-    return messages

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import metered
 from mqpcap.cli.live import EndOfInput, check_sources, input_options, listening
 from mqpcap.cli.options import Parsed, byte_count, common_without_bodies, filter_options, utc_option
-from mqpcap.cli.reading import finish, found, print_remark, print_summary
-from mqpcap.errors import OutputError
-from mqpcap.reading import Choices, Outcome, size_bytes
+from mqpcap.cli.reading import finish, print_remark, print_summary, reading
+from mqpcap.reading import Choices, Outcome
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
@@ -72,9 +70,8 @@ def extract(
     passwords included; with --anonymise only ports, times, lengths, numbers and words of the protocol do. Inputs are
     read twice.
     """
+    from mqpcap.api.packets import extract as extracted
     from mqpcap.listing.anonymisation import Anonymisation
-    from mqpcap.listing.connection_search import read_again
-    from mqpcap.listing.extraction import find_packets, write_extract, write_packets
 
     check_sources(inputs, interface, bpf)
     if (interface is None) != (ring is None):
@@ -84,25 +81,12 @@ def extract(
         if whole_connections or split is not None or anonymise or wanted is not None:
             raise click.UsageError("--ring keeps all packets; -f selects them")
         _listen(interface, bpf, out_path, ring, outcome)
-    captures = found(inputs, outcome)
-    read_again(captures)
-    if out_path != "-" and os.path.lexists(out_path):
-        raise OutputError(f"{out_path} exists; extract replaces no file")
-    if split is not None and out_path == "-":
-        raise click.UsageError("--split writes a directory, not stdout")
     if not anonymise and (key_file is not None or (bodies_as, names_as) != ("hash", "hash")):
         raise click.UsageError("--key-file, --bodies-as and --names-as go with --anonymise")
     how = Anonymisation(_key(key_file, outcome), bodies_as, names_as) if anonymise else None
-    with metered(2 * size_bytes(captures), choices.quiet) as meter:
-        parts = find_packets(captures, wanted, whole_connections, outcome, meter)
-        if parts is None:
-            finish(outcome)
-        if out_path == "-":
-            summary = write_packets(parts, sys.stdout.buffer, outcome, meter, how)
-        else:
-            summary = write_extract(parts, out_path, split, outcome, meter, how)
-    if how is not None:
-        outcome.notes.append(how.words())
+    out = sys.stdout.buffer if out_path == "-" else out_path
+    with reading(inputs, outcome, wanted, passes=2) as opened:
+        summary = extracted(opened, out, connections=whole_connections, anonymise=how, split=split)
     for line in summary.lines(out_path):
         print_summary(outcome, line)
     finish(outcome)

@@ -18,11 +18,11 @@ def fields(name: str | None, as_json: bool) -> None:
     Names of messages, exchanges and protocols are those of -Y, --fields and --by; a field of a protocol also goes
     without its protocol: key for flymq.key. The meanings are in the Parquet files, too, as comments of columns.
     """
-    from mqpcap import api
+    from mqpcap.query import field_catalogue
     from mqpcap.tables.json_lines import json_object, json_text
 
     with misuse_of():
-        rows = api.fields(name)
+        rows = field_catalogue.fields(name)
     if as_json:
         put(json_text([json_object(field.as_json()) for field in rows]))
         return

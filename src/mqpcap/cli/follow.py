@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import line_style, metered, put, put_lines, width_of, wrapped
+from mqpcap.cli.console import line_style, put_lines, put_rows, width_of, wrapped
 from mqpcap.cli.options import (
     PACKET,
     common,
@@ -18,15 +19,13 @@ from mqpcap.cli.options import (
 )
 from mqpcap.cli.reading import finish, reading
 from mqpcap.errors import MisuseError
-from mqpcap.reading import Choices, Meter, Outcome, first_packet_ns, size_bytes
+from mqpcap.reading import Choices, Outcome, first_packet_ns
 
 if TYPE_CHECKING:
-    from mqpcap.capture import Capture
-    from mqpcap.listing.connection_search import SelectedConnection
     from mqpcap.listing.explained_messages import PacketName
-    from mqpcap.listing.field_lines import FieldLines
     from mqpcap.listing.line_times import TimeForm
     from mqpcap.query import Query
+    from mqpcap.schema.protocol import Direction
 
 
 @command(
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 @filter_options
 @common
 def follow(
-    capture: str, name: str | None, raw: str | None, message: str | None, packet: "PacketName | None", as_json: bool,
-    field_names: tuple[str, ...], header: bool, as_csv: bool, time_form: "TimeForm", utc: bool, wanted: "Query | None",
-    choices: Choices,
+    capture: str, name: str | None, raw: "Direction | None", message: str | None, packet: "PacketName | None",
+    as_json: bool, field_names: tuple[str, ...], header: bool, as_csv: bool, time_form: "TimeForm", utc: bool,
+    wanted: "Query | None", choices: Choices,
 ) -> None:  # fmt: skip
     """Show one connection as a conversation of two sides.
 
@@ -61,57 +60,58 @@ def follow(
     the times between. ID is the message_id or correlation_id of a publish, or the key of a delivery. A delivery to the
     same subscription or connection is marked as again; to another one it is fan-out.
     """
-    from mqpcap.listing.connection_search import connection_query, find_connection
+    from mqpcap.api.conversations import follow as followed
+    from mqpcap.listing.connection_search import connection_query
+    from mqpcap.listing.field_lines import json_line
     from mqpcap.listing.line_times import is_utc, line_times
     from mqpcap.listing.tracing import ONE_MESSAGE
 
     if raw is not None and (as_json or as_csv or field_names):
         raise click.UsageError("--raw writes bytes; it goes with none of --json, --csv and --fields")
+    utc = is_utc(time_form, utc)
+    outcome = Outcome(choices)
     if message is not None or packet is not None:
-        if raw or field_names or as_csv or name or wanted is not None or (message is not None and packet):
+        if raw or field_names or as_csv or name or wanted is not None:
             raise MisuseError(ONE_MESSAGE)
-        _trace(capture, message or packet, as_json, line_times(time_form, utc, None), is_utc(time_form, utc), choices)
+        _trace(capture, message, packet, as_json, line_times(time_form, utc, None), utc, outcome)
     fields = field_lines(field_names, header, as_csv, as_json)
     if name is not None:
         by_name = connection_query(name, "NAME")
         wanted = by_name if wanted is None else by_name & wanted
-    outcome = Outcome(choices)
     if wanted is None:
         if raw is not None or as_json or fields:
             raise click.UsageError("name the connection, as c7")
-        _list_connections(capture, is_utc(time_form, utc), outcome)
+        _list_connections(capture, utc, outcome)
         finish(outcome)
-    with reading((capture,), outcome) as (captures, meter):
-        match = find_connection(captures, wanted, outcome, meter)
-    if match is None:
-        finish(outcome)
-    recording, connection = match
-    outcome.notes.clear()  # those of the second reading are the same
-    with metered(size_bytes([recording]), choices.quiet or sys.stdout.isatty()) as meter:
-        if raw is not None:
-            _write_raw(recording, connection, raw, outcome, meter)
-        elif fields or as_json:
-            _write_values(recording, connection, fields, outcome, meter)
-        else:
-            times = line_times(time_form, utc, first_packet_ns([recording]) if time_form == "r" else None)
-            _converse(recording, connection, is_utc(time_form, utc), times, outcome, meter)
+    with reading((capture,), outcome, wanted, passes=2) as inputs:
+        talk = followed(inputs)
+        with inputs.meter.paused() if sys.stdout.isatty() else nullcontext():
+            if raw is not None:
+                sys.stdout.buffer.writelines(talk.raw(raw))
+                sys.stdout.buffer.flush()
+            elif fields or as_json:
+                sys.stdout.write(fields.heading if fields else "")
+                sys.stdout.writelines(map(fields or json_line, talk.messages))
+            else:
+                times = line_times(time_form, utc, first_packet_ns([talk.capture]) if time_form == "r" else None)
+                filed = outcome.file_count > 1
+                style = line_style("auto", width_of(sys.stdout), utc=utc, filed=filed, times=times)
+                put_lines(wrapped(line, sys.stdout) for line in talk.lines(style))
     finish(outcome)
 
 
 def _trace(
-    path: str, name: "str | PacketName | None", as_json: bool, times: "Callable[[int], str] | None", utc: bool,
-    choices: Choices,
+    path: str, message: str | None, packet: "PacketName | None", as_json: bool, times: "Callable[[int], str] | None",
+    utc: bool, outcome: Outcome,
 ) -> NoReturn:  # fmt: skip
     """Write the traces of a message, and end."""
+    from mqpcap.api.conversations import trace as traced
     from mqpcap.errors import MqpcapError
-    from mqpcap.listing.tracing import trace_messages
     from mqpcap.tables.json_lines import json_text
 
-    assert name is not None
-    outcome = Outcome(choices)
     try:
-        with reading((path,), outcome, passes=2) as (captures, meter):
-            traces = trace_messages(captures, name, outcome, meter)
+        with reading((path,), outcome, passes=2) as inputs:
+            traces = traced(inputs, message, at=packet)
     except LookupError as error:
         raise MqpcapError(str(error)) from None
     style = line_style("auto", width_of(sys.stdout), utc=utc, filed=outcome.file_count > 1, times=times)
@@ -126,13 +126,14 @@ def _trace(
 
 def _list_connections(path: str, utc: bool, outcome: Outcome) -> None:
     """A line for each connection."""
-    from mqpcap.cli.rows import write
     from mqpcap.listing.connection_search import ConnectionSearch
     from mqpcap.query import EVERYTHING
     from mqpcap.statistics.report_columns import Column
 
-    with reading((path,), outcome) as (captures, meter):
-        connections = [x for capture in captures for x in ConnectionSearch(capture, EVERYTHING).run(outcome, meter)]
+    with reading((path,), outcome) as inputs:
+        captures = inputs.captures
+        searches = [ConnectionSearch(capture, EVERYTHING) for capture in captures]
+        connections = [x for search in searches for x in search.run(outcome, inputs.progress)]
     columns = (
         Column("connection", "connection", "plain"), Column("client", "client", "plain"),
         Column("server", "server", "plain"), Column("protocol", "protocol"),
@@ -146,46 +147,4 @@ def _list_connections(path: str, utc: bool, outcome: Outcome) -> None:
             "capture": x.row["capture"] if len(captures) > 1 else None,
         } for x in connections
     ]  # fmt: skip
-    write(columns, rows, "text", utc)
-
-
-def _write_raw(
-    capture: "Capture", connection: "SelectedConnection", direction: str, outcome: Outcome, meter: Meter
-) -> None:
-    """Write the bytes of a side."""
-    from mqpcap.listing.side_bytes import side_bytes
-
-    sys.stdout.buffer.writelines(side_bytes(capture, connection, direction, outcome, meter))
-    sys.stdout.buffer.flush()
-
-
-def _write_values(
-    capture: "Capture", connection: "SelectedConnection", fields: "FieldLines | None", outcome: Outcome, meter: Meter
-) -> None:
-    """Write the messages as the values of fields, or as JSON."""
-    from mqpcap.listing.field_lines import json_line
-    from mqpcap.listing.filters import Filter
-    from mqpcap.listing.time_merge import merge
-
-    text = fields or json_line
-    sys.stdout.write(fields.heading if fields else "")
-    only = Filter(connection.query(), left_out=["ts"])
-    merge([capture], only, outcome, lambda rows: sys.stdout.writelines(map(text, rows)), meter)
-
-
-def _converse(
-    capture: "Capture", connection: "SelectedConnection", utc: bool, times: "Callable[[int], str] | None",
-    outcome: Outcome, meter: Meter,
-) -> None:  # fmt: skip
-    """Write the messages as a conversation."""
-    from mqpcap.listing.conversation import Conversation
-    from mqpcap.listing.filters import Filter
-    from mqpcap.listing.time_merge import merge
-
-    style = line_style("auto", width_of(sys.stdout), utc=utc, filed=outcome.file_count > 1, times=times)
-    talk = Conversation(connection, style)
-    for line in talk.head():
-        put(wrapped(line, sys.stdout))
-    only = Filter(connection.query())
-    merge([capture], only, outcome, lambda rows: put_lines(talk.lines(rows)), meter)
-    put_lines(talk.last_lines())
+    put_rows(columns, rows, "text", utc)

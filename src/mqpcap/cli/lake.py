@@ -8,9 +8,8 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import print_note, put
+from mqpcap.cli.console import print_note, put, put_rows
 from mqpcap.cli.options import utc_option
-from mqpcap.cli.rows import write
 from mqpcap.errors import MqpcapError
 from mqpcap.statistics.report_columns import Column
 from mqpcap.wording import clock, extra_line, plural, size
@@ -85,6 +84,6 @@ def _tell(contents: "LakeContents", utc: bool) -> None:
         ]
         state = f"open, state {size(x.state_bytes)}" if x.is_open else "complete"
         recordings.append(asdict(x) | {"first": times[0], "last": times[1], "state": state})
-    write(RECORDINGS, recordings, "text", is_folded=True)
+    put_rows(RECORDINGS, recordings, "text", is_folded=True)
     put("" if recordings else "no recordings")
-    write(TABLES, [asdict(table) | {"size": size(table.size_bytes)} for table in contents.tables], "text")
+    put_rows(TABLES, [asdict(table) | {"size": size(table.size_bytes)} for table in contents.tables], "text")

@@ -1,20 +1,21 @@
-"""Notes about the inputs of a command, printed at its end, and its exit code."""
+"""Inputs of a command for the call of its name, notes about them, printed at its end, and its exit code."""
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mqpcap.cli.console import BarMeter, metered, print_note
 from mqpcap.cli.other_words import input_hints
-from mqpcap.reading import Outcome, find_captures, size_bytes
+from mqpcap.reading import Inputs, Outcome, find_captures, size_bytes
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from mqpcap.capture import Capture
+    from mqpcap.query import Query
 
 NOT_COMPILED = "the byte loops are not compiled: about 8 times slower; an install with a C compiler compiles them"
 MAX_NOTES = 20
@@ -61,12 +62,43 @@ def found(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     return find_captures(inputs, outcome)
 
 
+class CommandInputs(Inputs):
+    """The inputs of a command: what is wrong with them is said at its end."""
+
+    def __init__(
+        self, names: Sequence[str], outcome: Outcome, wanted: "Query | None", passes: int, stack: ExitStack
+    ) -> None:
+        super().__init__(outcome, wanted)
+        self._names, self._passes, self._stack = names, passes, stack
+        self.meter = BarMeter(None, 0)
+
+    @property
+    def name(self) -> str:
+        """The inputs, as they were given."""
+        return ", ".join(self._names)
+
+    def find(self) -> "Sequence[Capture]":
+        """The captures in the inputs; their bar is drawn from now on."""
+        captures = found(self._names, self.outcome)
+        if self._passes:
+            total_bytes = self._passes * size_bytes(captures)
+            self.progress = self.meter = self._stack.enter_context(metered(total_bytes, self.outcome.choices.quiet))
+        return captures
+
+    def check(self, has_result: bool) -> None:
+        """Ends the command where nothing could be read."""
+        if not has_result:
+            self._stack.close()
+            finish(self.outcome)
+
+
 @contextmanager
-def reading(inputs: Sequence[str], outcome: Outcome, passes: int = 1) -> "Iterator[tuple[list[Capture], BarMeter]]":
-    """The captures in the inputs, and a meter of the bytes that are read of them; each is read ``passes`` times."""
-    captures = found(inputs, outcome)
-    with metered(passes * size_bytes(captures), outcome.choices.quiet) as meter:
-        yield captures, meter
+def reading(
+    names: Sequence[str], outcome: Outcome, wanted: "Query | None" = None, passes: int = 1
+) -> "Iterator[CommandInputs]":
+    """The inputs of a call; each capture is read ``passes`` times; 0: without a bar."""
+    with ExitStack() as stack:
+        yield CommandInputs(names, outcome, wanted, passes, stack)
 
 
 def tell_of_speed(outcome: Outcome) -> None:

@@ -24,29 +24,12 @@ def report(capture: str, out_path: str, choices: Choices) -> None:
     consumers by topic, errors, the slowest requests. The file needs no network and no script, and fits light and
     dark. FILE is new, or an earlier report; anything else there is refused.
     """
-    from mqpcap.statistics.report_page import Page, check_target, encoded, write_page
-
-    if out_path != "-":
-        check_target(out_path)
-    _drawn()
-    outcome = Outcome(choices)
-    with reading([capture], outcome) as (captures, meter):
-        page = Page(capture, outcome)
-        for recording in captures:
-            page.take(recording, meter)
-    if not page.qualities:
-        finish(outcome)
-    if out_path == "-":
-        sys.stdout.buffer.writelines(encoded(page.parts()))
-        sys.stdout.buffer.flush()
-    else:
-        print_summary(outcome, f"{out_path}: {size(write_page(out_path, page.parts()))}")
-    finish(outcome)
-
-
-def _drawn() -> None:
-    """Raises OutputError before any work where nothing can be drawn."""
     allow_pandas()  # matplotlib imports dateutil
-    from mqpcap.statistics.charts import check_drawing
+    from mqpcap.api.quality import report as reported
 
-    check_drawing()
+    outcome = Outcome(choices)
+    with reading([capture], outcome) as inputs:
+        size_bytes = reported(inputs, sys.stdout.buffer if out_path == "-" else out_path)
+    if out_path != "-":
+        print_summary(outcome, f"{out_path}: {size(size_bytes)}")
+    finish(outcome)

@@ -2,15 +2,15 @@
 
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import one_of
-from mqpcap.cli.console import width_of
+from mqpcap.cli.console import put_rows, width_of
 from mqpcap.cli.live import EndOfInput, Renewal, check_sources, input_options, open_captures, summary
 from mqpcap.cli.options import (
     PERIOD,
@@ -24,15 +24,15 @@ from mqpcap.cli.options import (
     utc_option,
 )  # fmt: skip
 from mqpcap.cli.reading import finish, print_summary, reading
-from mqpcap.cli.rows import Form, chosen_columns, write
 from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Outcome
-from mqpcap.statistics.report_columns import BY, Cells, with_files
-from mqpcap.wording import misuse_of, plural
+from mqpcap.statistics.report_columns import BY, chosen_columns, with_files
+from mqpcap.wording import misuse_of
 
 if TYPE_CHECKING:
     from mqpcap.query import Query
     from mqpcap.statistics.reports import StatsReport
+    from mqpcap.statistics.row_lines import Form
     from mqpcap.statistics.stats_question import StatsQuestion
 
 METRICS = ("count", "bytes", "errors", "latency", "p50", "p95", "p99", "max")
@@ -74,15 +74,13 @@ BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has a
 def stats(
     inputs: tuple[str, ...], interface: str | None, bpf: str | None, every_s: int | None,
     key_names: str | None, metric: str | None, interval: str | None, sort: str | None,
-    reverse: bool, having: str | None, top: int | None, slowest: int | None, is_list: bool, form: Form | None,
+    reverse: bool, having: str | None, top: int | None, slowest: int | None, is_list: bool, form: "Form | None",
     field_names: tuple[str, ...], header: bool, utc: bool, must_match: bool, wanted: "Query | None", choices: Choices,
     **asking: bool,
 ) -> None:  # fmt: skip
     """Count messages, bytes, errors and latencies of captures. Percentiles with ~ are less than 1% off."""
+    from mqpcap.api.counts import Count
     from mqpcap.capture import InputWait
-    from mqpcap.statistics.chosen_rows import checked, chosen
-    from mqpcap.statistics.counters import count_captures
-    from mqpcap.statistics.stats_question import StatsQuestion, checked_top
 
     several = [name for name, is_asked in {**asking, "slowest": slowest is not None}.items() if is_asked]
     if len(several) > 1:
@@ -90,44 +88,42 @@ def stats(
     if is_list and several != ["deliveries"]:
         raise MisuseError("--list goes with --deliveries")
     name = "delivery_list" if is_list else several[0] if several else None
-    asked, top = StatsQuestion.of_words(name, key_names, metric, interval, wanted is not None), checked_top(top)
-    report = _report(asked, slowest or 0, form, utc)
+    report_of = partial(_report, form=form, utc=utc)
+    count = Count(name, key_names, metric, interval, having, sort, reverse, top, wanted is not None, slowest, report_of)
     with misuse_of("--fields"):
-        chosen_columns(report.columns, field_names)
-    checked(report.columns, having, sort)
+        chosen_columns(count.columns, field_names)
     check_sources(inputs, interface, bpf)
     if every_s is not None and (interface is None or interval is not None):
         raise click.UsageError("--every goes with -i, without --interval")
     outcome = Outcome(choices, needs_match=must_match)
     form = form or ("tsv" if field_names else "text")
 
-    def write_rows() -> Sequence[Cells]:
-        rows = chosen(report.columns, report.rows(), having, sort, reverse)
-        columns = chosen_columns(report.columns, field_names)  # making rows may add a column of bars
-        write(with_files(columns, outcome.file_count), rows[:top], form, utc, header)
-        return rows
+    def write_rows() -> None:
+        answer = count.answer()
+        columns = chosen_columns(answer.columns, field_names)
+        put_rows(with_files(columns, outcome.file_count), answer.rows, form, utc, header)
 
     if interface is None:
-        with reading(inputs, outcome) as (captures, meter):
-            count_captures(captures, outcome, report.counters, meter, wanted)
+        with reading(inputs, outcome, wanted) as opened:
+            count.read(opened)
     else:
         end = EndOfInput(signal.SIGINT, signal.SIGTERM)
         renewal = Renewal(every_s, form, write_rows)
         with end, open_captures((), interface, bpf, False, end, outcome) as listened:
             listened[0].wait = InputWait(renewal.tick, end.is_over)
-            count_captures(listened, outcome, report.counters, _ignore, wanted, renewal.tick)
+            with reading((), outcome, wanted) as opened:
+                opened.captures = listened
+                count.read(opened, renewal.tick)
         renewal.finish()
-    rows = write_rows()
+    write_rows()
     if interface is not None:
         sys.stdout.flush()
         print_summary(outcome, summary(outcome, listened))
-    notes = [] if rows or wanted is not None else ["nothing to count; info says what there is"]
-    notes += [plural(len(rows) - top, "more row")] if top is not None and len(rows) > top else []
-    outcome.notes[:0] = [*notes, *report.notes()]
+    opened.finish(*count.notes())
     finish(outcome)
 
 
-def _report(asked: "StatsQuestion", slowest: int, form: Form | None, utc: bool) -> "StatsReport":
+def _report(asked: "StatsQuestion", slowest_count: int, form: "Form | None", utc: bool) -> "StatsReport":
     """A report by its name, or groups without one; on a terminal those over time have bars."""
     from mqpcap.statistics.bars import bars
 
@@ -137,8 +133,4 @@ def _report(asked: "StatsQuestion", slowest: int, form: Form | None, utc: bool) 
         metrics = asked.metrics or METRICS[:1]  # more leave bars no room
         report = bars(asked.key_names or (), metrics, asked.interval_ns, utc, width, is_ascii)
         return report if asked.metrics else replace(report, more_notes=(BARS_NOTE,))
-    return asked.report(slowest)
-
-
-def _ignore(read_bytes: int) -> None:
-    """No progress is shown."""
+    return asked.report(slowest_count)

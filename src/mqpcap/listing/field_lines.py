@@ -35,7 +35,11 @@ def message_object(row: MessageRow) -> dict[str, Json]:
 
     Values that filters and ``--fields`` know by another name have that name, too.
     """
-    columns: dict[str, Json] = {name: value for name, value in row.message.items() if value is not None}  # type: ignore[misc]  # numbers and text
+    columns: dict[str, Json] = {
+        name: value  # type: ignore[misc]  # numbers and text
+        for name, value in row.message.items()
+        if value is not None and name != "ts"
+    }
     for name in EXACT:
         columns[name] = str(columns[name])
     columns["ts"] = json_time(row.message["ts_ns"])  # type: ignore[arg-type]  # of MESSAGES

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
 from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.statistics.report_columns import Column
+from mqpcap.statistics.row_lines import text_lines
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER, TLS_FACTS
@@ -32,6 +35,15 @@ from mqpcap.tcp.wrappings import foreign, link_type_name, unread
 from mqpcap.wording import clock, counted, endpoint, plural, shown, size
 
 FILES_SHOWN = 12
+CONNECTIONS_SHOWN = 20
+CLIENT_NAME_SHOWN = 40
+"""Characters of a client's name in the list of connections."""
+LISTED = (
+    Column("connection", "connection", "plain"), Column("client", "client", "plain"),
+    Column("server", "server", "plain"), Column("speaks", "speaks", "plain"), Column("client_name", "as", "plain"),
+    Column("messages", "messages", "number"), Column("errors", "errors", "number"),
+    Column("community_id", "community id", "plain", is_spare=True),
+)  # fmt: skip
 REMARKS_SHOWN = 20
 """Comments, and names, that lines have."""
 
@@ -302,8 +314,8 @@ class Report:
         yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
         yield len(self.notes), "see the notes"
 
-    def lines(self, utc: bool = True, is_coloured: bool = False) -> Iterator[str]:
-        """The report for people: files with the verdict, numbers, comments and names.
+    def lines(self, utc: bool = True, is_coloured: bool = False, width: int | None = None) -> Iterator[str]:
+        """The report for people: files with the verdict, numbers, comments and names, connections.
 
         >>> import mqpcap
         >>> [line for line in mqpcap.info("pcaps/blipmq/qos1.pcap")[0].lines() if "connections" in line]
@@ -319,6 +331,18 @@ class Report:
         for name, words in self.facts(utc):
             yield f"  {name:<13} {shown(words)}"
         yield from self._remark_lines()
+        yield from self._connection_lines(width)
+
+    def _connection_lines(self, width: int | None) -> Iterator[str]:
+        """A line for each of the first connections, columns aligned."""
+        rows = [
+            {**row, "client_name": row["client_name"] and shown(str(row["client_name"])[:CLIENT_NAME_SHOWN])}
+            for row in islice(self.listed.values(), CONNECTIONS_SHOWN)
+        ]
+        yield from (f"  {line}" for line in text_lines(LISTED, rows, room=None if width is None else width - 2))
+        more_count = self.connections.total() - CONNECTIONS_SHOWN
+        if more_count > 0:
+            yield f"  and {more_count:,} more; --json has them"
 
     def _remark_lines(self) -> Iterator[str]:
         all_remarks = [file_remarks for _, file_remarks in self.remarks]

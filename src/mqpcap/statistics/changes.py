@@ -6,8 +6,9 @@ median and faster by the percentile, or the reverse. A group has more messages i
 and ``MORE_LEAST`` more; fewer is the reverse.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mqpcap.background import Background
@@ -16,9 +17,12 @@ from mqpcap.query import MatchTally, Query
 from mqpcap.reading import Meter, Outcome
 from mqpcap.statistics.capture_quality import Report, report_of
 from mqpcap.statistics.counters import Counters, selected_counts
+from mqpcap.statistics.report_columns import Cells, Column, cell
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group
+from mqpcap.statistics.row_lines import text_lines
 from mqpcap.statistics.timeline import Total
 from mqpcap.tables.json_lines import Json, json_object
+from mqpcap.wording import plural, shown
 
 UNTRUSTED_MISSING_PERCENT = 1.0
 """If this share of a capture is missing, its differences may come from that."""
@@ -38,6 +42,17 @@ MEASURED = ("more", "fewer", "slower", "faster")
 """Kinds of change with an amount."""
 Judgement = Literal["different", "alike", "too few to judge", "not to be trusted"]
 SECTIONS = (*KINDS, "too few to judge", "not to be trusted", "alike")
+UNTRUSTED = "not to be trusted"
+UNCHANGED = ("alike", UNTRUSTED)
+"""Sections whose rows --all writes."""
+KEYS = (
+    Column("part", "what", "plain"), Column("protocol", "protocol"), Column("group", "name"),
+    Column("name", "client name"),
+)  # fmt: skip
+_GROUPS = {"operation": "op", "client": "client_ip"}
+"""The key that names a group, where it is not the part's name."""
+COUNTS = (Column("messages", "messages", "number"), Column("errors", "errors", "number"))
+LATENCIES = tuple(Column(f"latency_{x}_ns", f"{x} ms", "ms", is_spare=x != "p95") for x in ("p50", "p95", "p99"))
 ChangeRow = Mapping[str, Any]
 """A group: its key by name, ``messages``, ``errors``, ``answered``, and percentiles as ``latency_p95_ns``."""
 
@@ -216,6 +231,14 @@ class Comparison:
                     sections[name].append((part, change))
         return {name: groups for name, groups in sections.items() if groups}
 
+    def lines(self, every: bool = False, width: int | None = None, has_bold: bool = False) -> Iterator[str]:
+        """The comparison for people; ``every``: also the rows of sections that did not change."""
+        for side in self.sides:
+            yield f"{side.letter}  {shown(side.name)}: {_size(side.total)}"
+            yield from (f"   {shown(doubt)}" for doubt in side.doubts)
+        for name, groups in self.sections().items():
+            yield from _section_lines(name, groups, every or name not in UNCHANGED, width, has_bold)
+
     def as_json(self, every: bool = False) -> Mapping[str, Json]:
         """The object that ``diff --json`` writes; ``every``: also groups that did not change."""
         result: dict[str, Json] = {
@@ -252,3 +275,37 @@ def _change_as_json(change: Change) -> Mapping[str, Json]:
             left_out = (*change.key, "latency_exact")
             result[side] = json_object({name: value for name, value in row.items() if name not in left_out})
     return result
+
+
+def _size(total: Total) -> str:
+    if total.first_ns is None or total.last_ns is None:
+        return "no messages"
+    return f"{plural(total.messages, 'message')} in {(total.last_ns - total.first_ns) / 1e9:,.3f} s"
+
+
+def _section_lines(
+    name: str, groups: Sequence[tuple[str, Change]], has_rows: bool, width: int | None, has_bold: bool
+) -> Iterator[str]:
+    """How many operations, topics and clients are in a section, then a row for each."""
+    counts = Counter(part[:-1] for part, _ in groups)
+    is_doubtful = name != UNTRUSTED and any(change.judgement == UNTRUSTED for _, change in groups)
+    title = f"{name} ({UNTRUSTED})" if is_doubtful else name
+    yield ""
+    yield f"{title}: " + ", ".join(plural(count, part) for part, count in counts.items())
+    values = (*COUNTS, *(LATENCIES if "operation" in counts else ()))
+    keys = [key for key in KEYS if key.name != "name" or any(change.key.get("name") for _, change in groups)]
+    has_two = any(change.a and change.b for _, change in groups)
+    columns = [*keys, *(replace(column, kind="plain") for column in values)] if has_two else [*keys, *values]
+    if has_rows:
+        rows = [_cells(part[:-1], change, values, has_two) for part, change in groups]
+        yield from text_lines(columns, rows, room=width, has_bold=has_bold)
+
+
+def _cells(part: str, change: Change, columns: Sequence[Column], has_two: bool) -> Cells:
+    """A group and the values of both sides, once where they are the same; or those of the only side."""
+    sides = [row for row in (change.a, change.b) if row is not None]
+    cells = {**change.key, "part": part, "group": change.key[_GROUPS.get(part, part)]}
+    for column in columns if part == "operation" else COUNTS:  # latencies of others depend on their mix of operations
+        texts = dict.fromkeys(cell(column, row[column.name], utc=True) for row in sides)
+        cells[column.name] = " -> ".join(texts) if has_two else sides[0][column.name]
+    return cells

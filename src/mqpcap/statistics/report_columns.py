@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from mqpcap.errors import QueryError
 from mqpcap.records import dataclass
 from mqpcap.wording import clock, shown
 
@@ -57,6 +58,15 @@ def _table_column(field: "pa.Field", is_spare: bool) -> Column:
         return Column(name, title, "plain", is_spare)
     is_number = any(test(field.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     return Column(name, title, "us" if name.endswith("_us") else "number" if is_number else "text", is_spare)
+
+
+def chosen_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    """The columns of some names, in the order of the names, all columns without names; raises QueryError."""
+    by_name = {column.name: column for column in columns}
+    for name in names:
+        if name not in by_name:
+            raise QueryError(f"there is no column {name!r}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in names] or list(columns)
 
 
 def with_files(columns: Sequence[Column], file_count: int) -> list[Column]:

@@ -5,18 +5,18 @@ take several lines. Texts are cut, never numbers. Keys and spare columns are lef
 them, or lines below each row have their values. Elsewhere only text of more than MAX_CELL characters is cut.
 """
 
-import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+from unicodedata import category, east_asian_width
 
-from mqpcap.cli.console import coloured, width_of
-from mqpcap.errors import QueryError
+import pyarrow as pa
+
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns
+from mqpcap.tables.value_lines import LineForm, value_line
 from mqpcap.wording import shown
-
-if TYPE_CHECKING:
-    from mqpcap.tables.value_lines import LineForm
 
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
@@ -32,32 +32,14 @@ ONCE = ("protocol", "server", "client", "client_ip", "name")
 Form = Literal["text", "csv", "tsv", "json"]
 
 
-def chosen_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    """The columns of some names, in the order of the names, all columns without names; raises QueryError."""
-    by_name = {column.name: column for column in columns}
-    for name in names:
-        if name not in by_name:
-            raise QueryError(f"there is no column {name!r}; there are {', '.join(by_name)}")
-    return [by_name[name] for name in names] or list(columns)
-
-
-def write(
-    columns: Sequence[Column], rows: Sequence[Cells], form: Form, utc: bool = False, header: bool = True,
-    is_folded: bool = False,
-) -> None:  # fmt: skip
-    """Write the rows to stdout. header: tab-separated values have a line of names; is_folded: see `text_lines`."""
-    if form == "text":
-        lines = text_lines(columns, rows, utc, width_of(sys.stdout), is_folded)
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-    else:
-        sys.stdout.writelines(_value_lines(columns, rows, form, header))
-
-
-def _value_lines(columns: Sequence[Column], rows: Sequence[Cells], form: "LineForm", header: bool) -> Iterator[str]:
-    """Those with tabs and on a terminal have no control characters."""
-    from mqpcap.tables.value_lines import value_line
-
-    escaped = shown if form == "tsv" or sys.stdout.isatty() else str
+def value_lines(
+    columns: Sequence[Column],
+    rows: Sequence[Cells],
+    form: LineForm,
+    header: bool,
+    escaped: Callable[[str], str] = shown,
+) -> Iterator[str]:
+    """The rows as lines for tools, after a line of names where that is asked for; CSV always has one."""
     names = [column.name for column in columns]
     if form != "json" and (header or form == "csv"):
         yield value_line((), names, form, escaped)
@@ -71,8 +53,9 @@ def text_lines(
     utc: bool = False,
     room: int | None = None,
     is_folded: bool = False,
+    has_bold: bool = False,
 ) -> Iterator[str]:
-    """The titles and the rows, columns aligned; ``room``: how wide a line may be.
+    """The titles and the rows, columns aligned; ``room``: how wide a line may be. has_bold: titles are in bold.
 
     is_folded: values of columns without room are on lines below their row, with their titles; keys are left out.
     """
@@ -104,7 +87,7 @@ def text_lines(
     widths = widths if room is None else fit_width(left, widths, room, titles=titles)
     for i, line in enumerate([*heads, *zip(*bodies, strict=True)]):
         words = GAP.join(map(_aligned, line, widths, left)).rstrip()
-        yield f"\x1b[1m{words}\x1b[0m" if i < height and coloured(sys.stdout) else words
+        yield f"\x1b[1m{words}\x1b[0m" if i < height and has_bold else words
         if i >= height and folded:
             yield from _folded(folded, rows[i - height], utc, room or 100)
     if missing := [column.title for column in left_out if column not in folded]:
@@ -186,9 +169,7 @@ def cell_width(text: str) -> int:
     """How many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
 
 
 def _aligned(text: str, width: int, column: Column) -> str:
@@ -200,3 +181,51 @@ def _aligned(text: str, width: int, column: Column) -> str:
         text = f"…{text}" if is_path else f"{text}…"
     pad = " " * (width - cell_width(text))
     return text + pad if column.kind in ("text", "clock", "packet", "plain", "file") else pad + text
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Answer:
+    """The rows of a report. What a table of pyarrow has (``to_pandas()``, ``column_names``, ...) an answer has, too."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Cells]
+    is_folded: bool = False
+    arrow: pa.Table | None = None
+    """The rows as a table where there is one already."""
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The rows as a table; a column without a value has the type of its kind."""
+        if self.arrow is not None:
+            return self.arrow
+        arrays = {}
+        for column in self.columns:
+            array = pa.array([row.get(column.name) for row in self.rows])
+            if pa.types.is_null(array.type):
+                array = array.cast(pa.int64() if column.kind in ("number", "ms", "clock", "packet") else pa.string())
+            arrays[column.name] = array
+        return pa.table(arrays)
+
+    def lines(self, utc: bool = True, width: int | None = None) -> Iterator[str]:
+        """The lines that the command prints; width: of a terminal."""
+        return text_lines(self.columns, self.rows, utc, width, self.is_folded)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("columns", "rows", "arrow"):
+            raise AttributeError(name)
+        return getattr(self.table, name)
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.table == (other.table if isinstance(other, Answer) else other))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.table[key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)

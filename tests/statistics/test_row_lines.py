@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import lines_on_terminal
 
-from mqpcap.cli.rows import (
+from mqpcap.cli.console import put_rows
+from mqpcap.statistics.bars import sparkline
+from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
+from mqpcap.statistics.row_lines import (
     LEAST_CELL,
     cell_width,
     fit_width,
     text_lines,
-    write,
 )
-from mqpcap.statistics.bars import sparkline
-from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
 
 
 def test_one_long_name_does_not_pull_a_table_apart() -> None:
@@ -149,7 +149,7 @@ def test_flags_are_for_machines_and_files_are_named_if_several_were_read() -> No
 def test_machines_get_whole_values_and_nothing_for_none(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     long = 'x,"' * 100
 
-    write([OP, COUNT], [{"op": long, "count": None}, {"op": "a", "count": 2}], form)  # type: ignore[arg-type]
+    put_rows([OP, COUNT], [{"op": long, "count": None}, {"op": "a", "count": 2}], form)  # type: ignore[arg-type]
 
     said = capsys.readouterr().out
     if form == "json":
