@@ -86,7 +86,7 @@ class Count:
         )  # fmt: skip
 
     def answer(self) -> Answer:
-        """The rows of what was counted."""
+        """The rows of the captures that were read."""
         rows = chosen(self.columns, self._report.rows(), self._having, self._sort, self._reverse)
         self._row_count = len(rows)
         return Answer(self.columns, rows[: self._top])

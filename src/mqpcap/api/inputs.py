@@ -59,7 +59,7 @@ def inputs_of(
     progress: Callable[[int], None] = no_progress,
     notes: list[str] | None = None,
 ) -> Inputs:
-    """The inputs of a call, its options checked. Those of a command are complete."""
+    """The inputs of a call, its options checked. The inputs of a command are complete."""
     if isinstance(source, Inputs):
         return source
     return _CallInputs(source, Outcome(checked_choices(**options)), progress, notes)

@@ -76,7 +76,7 @@ def export(
     inputs = selected(path, filter, options, progress, notes)
     inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
     summary = export_captures(inputs.captures, Path(out), inputs.outcome, inputs.progress, allow_missing=False)
-    inputs.finish()  # an input that could not be read is an error after the others are published
+    inputs.finish()  # an unreadable input is an error after the readable inputs are published
     if summary is None:
         raise CaptureError(f"{inputs.captures[0].files[0]}: no packets to export")
     return summary

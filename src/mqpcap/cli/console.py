@@ -86,11 +86,11 @@ def width_of(stream: object) -> int | None:
     return shutil.get_terminal_size().columns if isatty and isatty() else None
 
 
-def line_style(color: str, width: int | None, **more: Any) -> "Style":
-    """How lines of messages look on stdout; ``more``: see there."""
+def line_style(color: str, width: int | None, **settings: Any) -> "Style":
+    """How lines of messages look on stdout; ``settings``: see there."""
     from mqpcap.listing.message_lines import Paint, Style
 
-    return Style(paint=Paint(coloured(sys.stdout, color)), width=width, **more)
+    return Style(paint=Paint(coloured(sys.stdout, color)), width=width, **settings)
 
 
 def wrapped(line: str, stream: object, indent: int = 2) -> str:

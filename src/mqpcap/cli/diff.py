@@ -63,12 +63,9 @@ def diff(
     if before_path == after_path == "-":
         raise click.UsageError("only one of A and B can be standard input")
     outcome = Outcome(choices)
-    with (
-        reading([before_path], outcome, wanted, passes=2) as before,
-        reading([after_path], outcome, wanted, 0) as after,
-    ):
-        after.progress = lambda read_bytes: before.progress(read_bytes)  # one bar for both
-        comparison = compared(before, after)
+    with reading([before_path], outcome, wanted, 2) as a_inputs, reading([after_path], outcome, wanted, 0) as b_inputs:
+        b_inputs.progress = lambda read_bytes: a_inputs.progress(read_bytes)  # one bar for both
+        comparison = compared(a_inputs, b_inputs)
     if as_json:
         put(json_text(comparison.as_json(every)))
     else:

@@ -84,9 +84,9 @@ def extract(
     if not anonymise and (key_file is not None or (bodies_as, names_as) != ("hash", "hash")):
         raise click.UsageError("--key-file, --bodies-as and --names-as go with --anonymise")
     how = Anonymisation(_key(key_file, outcome), bodies_as, names_as) if anonymise else None
-    out = sys.stdout.buffer if out_path == "-" else out_path
+    target = sys.stdout.buffer if out_path == "-" else out_path
     with reading(inputs, outcome, wanted, passes=2) as opened:
-        summary = extracted(opened, out, connections=whole_connections, anonymise=how, split=split)
+        summary = extracted(opened, target, connections=whole_connections, anonymise=how, split=split)
     for line in summary.lines(out_path):
         print_summary(outcome, line)
     finish(outcome)

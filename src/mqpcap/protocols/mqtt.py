@@ -101,7 +101,7 @@ MAX_REMAINING_LENGTH = 268_435_455
 
 
 class Mqtt(Message):
-    """The fixed header (2.1): the type and its flags, and the length of what follows."""
+    """The fixed header (2.1): the type and its flags, and the length of the bytes after it."""
 
     name = "MQTT"
     fields_desc = [
