@@ -10,7 +10,7 @@ from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, 
 
 import mqpcap
 from mqpcap.capture import windows
-from mqpcap.decode.proxy_header import MAX_HEADERS, ProxyHeader, may_begin_header, proxy_header
+from mqpcap.decode.proxy_header import MAX_HEADERS, ProxyHeader, consent_length, may_begin_header, proxy_header
 
 SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
 V1 = b"PROXY TCP4 203.0.113.9 198.51.100.20 51234 5555\r\n"
@@ -206,3 +206,86 @@ def test_headers_in_a_row_are_bounded() -> None:
     header = proxy_header(V1 * 100)
 
     assert header is not None and header.length == MAX_HEADERS * len(V1)
+
+
+# -- requests to a proxy -------------------------------------------------------------------------------------
+
+GREETING, CHOICE, LOGIN, LOGGED_IN = b"\5\2\0\2", b"\5\2", b"\1\5alice\6secret", b"\1\0"
+ASKED = ip_address("198.51.100.20").packed + struct.pack(">H", 5555)
+BOUND = b"\5\0\0\1" + ip_address("192.0.2.1").packed + b"\x9c\x40"
+HTTP = b"CONNECT broker.example:5555 HTTP/1.1\r\nHost: broker.example:5555\r\nProxy-Authorization: Basic YTpi\r\n\r\n"
+REQUESTS = {
+    "SOCKS 4": ([b"\4\1\x15\xb3" + ASKED[:4] + b"alice\0"], [b"\0\x5a" + bytes(6)], "198.51.100.20"),
+    "SOCKS 4a": ([b"\4\1\x15\xb3\0\0\0\1\0broker.example\0"], [b"\0\x5a" + bytes(6)], "broker.example"),
+    "SOCKS 5": ([b"\5\1\0", b"\5\1\0\1" + ASKED], [b"\5\0", BOUND], "198.51.100.20"),
+    "SOCKS 5 with a name": ([b"\5\1\0", b"\5\1\0\3\x0ebroker.example\x15\xb3"], [b"\5\0", BOUND], "broker.example"),
+    "SOCKS 5 with a login": ([GREETING, LOGIN, b"\5\1\0\1" + ASKED], [CHOICE, LOGGED_IN, BOUND], "198.51.100.20"),
+    "SOCKS 5 to IPv6": (
+        [b"\5\1\0", b"\5\1\0\4" + ip_address("2001:db8::1").packed + b"\x15\xb3"], [b"\5\0", BOUND], "2001:db8::1",
+    ),
+    "HTTP CONNECT": ([HTTP], [b"HTTP/1.1 200 Connection established\r\nVia: squid\r\n\r\n"], "broker.example"),
+}  # fmt: skip
+
+
+def through_proxy(asked: list[bytes], answered: list[bytes], messages: bytes, replies: bytes) -> list[Segment]:
+    """A connection with its SYNs: request and consent in turn, then messages and replies."""
+    segments = [Segment(seq=1000, flags=SYN), Segment(seq=5000, ack=1001, flags=SYN | ACK, from_server=True)]
+    seq, ack = 1001, 5001
+    for ours, theirs in zip([*asked, messages], [*answered, replies], strict=True):
+        segments.append(Segment(ours, seq, ack))
+        seq += len(ours)
+        segments.append(Segment(theirs, ack, seq, from_server=True))
+        ack += len(theirs)
+    return segments
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_after_a_request_to_a_proxy_are_read_as_without_it(protocol: str, name: str) -> None:
+    asked, answered, server = REQUESTS[name]
+    messages = b"".join(MAKERS[protocol][1](i) for i in range(4))
+    shift = sum(map(len, asked))
+    for port in (MAKERS[protocol][0], 1080):
+        plain = read_bytes(pcap(through_proxy([], [], messages, b""), port))
+        result = read_bytes(pcap(through_proxy(asked, answered, messages, b""), port))
+
+        (row,) = result.connections
+        assert broken_laws(result) == []
+        assert (row["protocol"], row["proxied_ip"], row["proxied_port"]) == (protocol, server, 5555)
+        assert rows(result, shift) == rows(plain)
+        problems = {(p["reason"], p["direction"], p["stream_offset"], p["length"]) for p in result.problems}
+        assert problems == {
+            ("proxy protocol", "c2s", 0, shift), ("proxy protocol", "s2c", 0, sum(map(len, answered))),
+        }  # fmt: skip
+
+
+def test_replies_through_a_proxy_are_paired(tmp_path: Path) -> None:
+    request = bytes.fromhex("af0103010000000c0006") + b"orders" + bytes.fromhex("00000003")
+    reply = bytes.fromhex("af0103010000000101")
+    path = tmp_path / "a.pcap"
+    for asked, answered, _ in REQUESTS.values():
+        path.write_bytes(pcap(through_proxy(asked, answered, request * 2, reply * 2), 1080))
+
+        assert mqpcap.read(path, "exchanges")["state"].to_pylist() == ["answered", "answered"]
+
+
+@pytest.mark.parametrize("answer", [b"\5\0\5\5\0\1" + bytes(6), b"\5\xff", b"hello"])
+def test_a_refused_request_names_no_server(answer: bytes) -> None:
+    asked = b"\5\1\0\5\1\0\1" + ASKED
+
+    result = read_bytes(pcap(through_proxy([asked], [answer], b"", b""), 1080))
+
+    assert broken_laws(result) == []
+    assert [(c["protocol"], c["proxied_ip"]) for c in result.connections] == [(None, None)]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_cut_anywhere_is_waited_for(name: str) -> None:
+    asked, answered, server = REQUESTS[name]
+    data, consent = b"".join(asked), b"".join(answered)
+
+    assert all(may_begin_header(data[:size]) and proxy_header(data[:size]) is None for size in range(1, len(data)))
+    header = proxy_header(data + b"data")
+    assert header is not None and header[:3] == (len(data), server, 5555)
+    assert consent_length(header.request, consent + b"data") == len(consent)
+    assert all(consent_length(header.request, consent[:size]) == -1 for size in range(len(consent)))

@@ -406,6 +406,8 @@ class _MessageColumns:
         if offset > m.server_read:
             if m.server_read == _NO_OFFSET:
                 m.server_read = min(offset, self.acked_from[k]) if self.acked_from[k] != _NO_OFFSET else offset
+            elif m.server_read == 0 and self.start_seen[k] and not self.after_gap[k]:
+                m.server_read = offset  # a header of the stream in front
             if offset > m.server_read:
                 m._server_hole(offset, ack, self.ts_ns[k])
         if end > m.server_read:

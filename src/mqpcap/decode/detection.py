@@ -20,7 +20,7 @@ import numpy as np
 
 from mqpcap.decode import foreign_protocols
 from mqpcap.decode.message_buffer import LENGTH, OFFSET, ORDER, TS_NS
-from mqpcap.decode.proxy_header import ProxyHeader, may_begin_header, proxy_header
+from mqpcap.decode.proxy_header import ProxyHeader, consent_length, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
 from mqpcap.decode.trial import MANY_MESSAGES, read_on_trial
@@ -76,7 +76,7 @@ class Detection(NamedTuple):
     foreign_protocol: str | None = None
     """The foreign protocol of an unclaimed connection, None if it is not known."""
     proxied: ProxyHeader | None = None
-    """The PROXY header in front of the client's stream."""
+    """The header, or the request to a proxy, in front of the client's stream."""
 
 
 _NOT_CACHED = Detection(None, Claim(Verdict.NO), 0, None)
@@ -170,16 +170,28 @@ def _openings(origin: "FlowOrigin", sides: Iterable[_SideOpening], begins: Seque
 
     ``begins``: whether each side has the first byte of its stream.
     """
-    side_a, side_b = (
-        side.without_header()
-        if begins[i] and not (origin.a_is_client and i == 1) and side.data[:1] in _HEADER_STARTS
-        else side
-        for i, side in enumerate(sides)
-    )
+    side_a, side_b = plain_a, plain_b = tuple(sides)
+    if begins[0] and plain_a.data[:1] in _HEADER_STARTS:
+        side_a, side_b = _granted(plain_a.without_header(), plain_a, plain_b)
+    if begins[1] and not origin.a_is_client and plain_b.data[:1] in _HEADER_STARTS:
+        side_b, side_a = _granted(plain_b.without_header(), plain_b, side_a)
     return side_a, side_b
 
 
-_HEADER_STARTS = frozenset((b"P", b"\r"))
+def _granted(client: _SideOpening, plain: _SideOpening, server: _SideOpening) -> Openings:
+    """The openings of client and server; those after a request to a proxy and its consent, unless it was refused."""
+    if client.proxied is None or not client.proxied.request:
+        return client, server
+    length = consent_length(client.proxied.request, server.data)
+    if length > 0:
+        proxied = client.proxied._replace(consent_length=length)
+        return replace(client, proxied=proxied), replace(server, data=server.data[length:], start=True)
+    if length < 0 and not server.ended:
+        return replace(client, is_header_cut=True), server
+    return (plain if server.data else client), server
+
+
+_HEADER_STARTS = frozenset((b"P", b"\r", b"C", b"\x04", b"\x05"))
 
 
 @dataclass(slots=True)

@@ -212,22 +212,23 @@ class Framer:
                     server, first_packet[0] if first_packet is not None else pending.ts_ns if pending else 0
                 )
         if detection.proxied is not None:
-            packet = pending.sides[detection.client].first_packet if pending is not None else first_packet
-            self._pass_proxy_header(connection, detection.proxied, packet or (0, 0, 0))
+            lengths = detection.proxied.length, detection.proxied.consent_length
+            for number, length in zip((detection.client, 1 - detection.client), lengths, strict=True):
+                packet = pending.sides[number].first_packet if pending is not None else first_packet
+                if length:
+                    self._pass_proxy_header(connection.sides[number], length, packet or (0, 0, 0))
+            connection.proxied = detection.proxied
         if pending is not None:
             self.detector.release(pending)
             layouts = self._scanners.scanners_by_index(connection.protocol)
             for chunk in joined(pending.chunks):
                 connection.sides[chunk.side].take_buffered(chunk, layouts, self.output)
 
-    def _pass_proxy_header(self, connection: ConnectionState, header: ProxyHeader, packet: Packet) -> None:
-        """Emit the header as undecoded bytes; the messages of the client begin after it."""
-        side = connection.sides[connection.client]
-        side.framed_to, connection.proxied = header.length, header
+    def _pass_proxy_header(self, side: Side, length: int, packet: Packet) -> None:
+        """Emit a header as undecoded bytes; the messages of the side begin after it."""
+        side.framed_to = length
         ts_ns, number, _ = packet
-        self.output.problems.append(
-            Problem(side.flow, side.index, 0, header.length, "undecoded", REASON, ts_ns, number)
-        )
+        self.output.problems.append(Problem(side.flow, side.index, 0, length, "undecoded", REASON, ts_ns, number))
 
     def _begin(
         self, connection: ConnectionState, origin: FlowOrigin, detection: Detection, server: ServerProtocol
@@ -236,10 +237,11 @@ class Framer:
         assert detection.protocol is not None
         began = [detection.claim.c2s or "", detection.claim.s2c or ""]
         connection.evidence = Evidence(origin.connection_id, server[1], server[2], origin.first_ts_ns, layouts=began)
-        layouts, is_proxied = self._scanners.scanners_for(detection.protocol), detection.proxied is not None
+        layouts, proxied = self._scanners.scanners_for(detection.protocol), detection.proxied
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                side.begin(layouts[layout].layout_index, is_proxied and number == connection.client)
+                is_after_header = proxied is not None and (number == connection.client or proxied.consent_length > 0)
+                side.begin(layouts[layout].layout_index, is_after_header)
             else:
                 side.give_up("bad_framing")

@@ -1,10 +1,12 @@
-"""Reads the PROXY protocol header that a load balancer puts in front of a client's stream.
+"""Reads what stands in front of a client's stream: the PROXY header of a load balancer, or a request to a proxy.
 
 ``detection`` skips the header, whatever protocol follows; ``framing`` makes its bytes a row of ``problems`` and its
 source address two columns of ``connections``.
 
 Source: HAProxy's proxy-protocol.txt, sections 2.1 (version 1, one line of text) and 2.2 (version 2, binary). Its TLVs
-(TLS, AWS, GCP) are skipped. Unix addresses, LOCAL and UNKNOWN name no client.
+(TLS, AWS, GCP) are skipped. Unix addresses, LOCAL and UNKNOWN name no client. Requests are those of SOCKS 4 and 4a,
+SOCKS 5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). They name the server, and the proxy's consent stands in
+front of its stream.
 """
 
 import re
@@ -28,12 +30,28 @@ _FAMILIES = {0x00: 0, 0x11: 12, 0x12: 12, 0x21: 36, 0x22: 36, 0x31: 216, 0x32: 2
 """Bytes of the addresses by family and transport (2.2)."""
 
 
+MAX_REQUEST_BYTES = 8 << 10
+"""Longest request to a proxy, and longest consent: those of HTTP, with their fields."""
+_CONNECT = re.compile(rb"CONNECT \[?([^\s\]]+)\]?:(\d{1,5}) HTTP/1\.[01]\r\n(?:[ -~\t]+\r\n)*\r\n")
+_CONSENTS = {
+    b"C": re.compile(rb"HTTP/1\.[01] 2\d\d[^\r\n]*\r\n(?:[ -~\t]+\r\n)*\r\n"),
+    b"\x04": re.compile(rb"\0\x5a.{6}", re.DOTALL),
+    b"\x05": re.compile(rb"\x05(?:\0|\x02\x01\0)\x05\0\0(?:\x01.{4}|\x04.{16})..", re.DOTALL),
+}
+"""By the first byte of a request: the bytes that grant it."""
+
+
 class ProxyHeader(NamedTuple):
-    """A whole header: its length in bytes, and the client that it names (None, None for no client)."""
+    """A whole header: its length in bytes, and the client that it names (None, None for no client).
+
+    ``request``: the first byte of a request to a proxy, which names the server; ``consent_length``: of its consent.
+    """
 
     length: int
     ip: str | None
     port: int | None
+    request: bytes = b""
+    consent_length: int = 0
 
 
 def may_begin_header(data: bytes) -> bool:
@@ -45,6 +63,8 @@ def may_begin_header(data: bytes) -> bool:
     if data[:1] == b"P":
         size = len(_LINE_START)
         return data[:size] == _LINE_START[: len(data)] and len(data) < MAX_LINE_BYTES and b"\n" not in data
+    if data[:1] in _CONSENTS:
+        return len(data) < MAX_REQUEST_BYTES and _may_begin_request(data)
     size = len(_SIGNATURE)
     return bool(data) and data[:size] == _SIGNATURE[: len(data)] and len(data) < _end_of_version_2(data)
 
@@ -71,7 +91,72 @@ def proxy_header(data: bytes) -> ProxyHeader | None:
 def _single_header(data: bytes) -> ProxyHeader | None:
     if data.startswith(_LINE_START):
         return _line(data[:MAX_LINE_BYTES])
+    if data[:1] in _CONSENTS:
+        return _request(data[:MAX_REQUEST_BYTES])
     return _version_2(data) if data.startswith(_SIGNATURE) else None
+
+
+def consent_length(request: bytes, data: bytes) -> int:
+    """The length of the consent that a server's stream begins with; 0 if it has none, -1 if more bytes may show it."""
+    consent = _CONSENTS[request].match(data[:MAX_REQUEST_BYTES])
+    if consent is not None:
+        return consent.end()
+    begin = {b"C": b"HTTP/1.", b"\x04": b"\0\x5a", b"\x05": b"\x05"}[request]
+    return -1 if begin[: len(data)] == data[: len(begin)] and len(data) < MAX_REQUEST_BYTES else 0
+
+
+def _may_begin_request(data: bytes) -> bool:
+    if data[:1] == b"C":
+        return b"CONNECT "[: len(data)] == data[:8] and b"\r\n\r\n" not in data
+    if data[:1] == b"\x04":
+        return data[1:2] in (b"", b"\x01") and len(data) < 8 + 2 * 256
+    request = data[_end_of_greeting(data) :]
+    return data[1:2] != b"\0" and len(request) < 7 + 255 and b"\x05\x01\0"[: len(request)] == request[:3]
+
+
+def _end_of_greeting(data: bytes) -> int:
+    """The offset of the request of SOCKS 5, after the methods and the login of RFC 1929."""
+    end = 2 + int.from_bytes(data[1:2], "big")
+    if data[end : end + 1] == b"\x01":
+        end += 2 + int.from_bytes(data[end + 1 : end + 2], "big")
+        end += 1 + int.from_bytes(data[end : end + 1], "big")
+    return end
+
+
+def _request(data: bytes) -> ProxyHeader | None:
+    """A request to connect, of HTTP or SOCKS."""
+    if data[:1] != b"C":
+        return _socks_4(data) if data[:1] == b"\x04" else _socks_5(data)
+    line = _CONNECT.match(data)
+    return None if line is None else ProxyHeader(line.end(), _name(line[1]), int(line[2]), b"C")
+
+
+def _name(text: bytes) -> str:
+    return text.decode("ascii", "replace")
+
+
+def _socks_4(data: bytes) -> ProxyHeader | None:
+    """The request of version 4: a user follows; of 4a a name, where the address is 0.0.0.x."""
+    port, host, end = int.from_bytes(data[2:4], "big"), data[4:8], data.find(b"\0", 8, 8 + 256) + 1
+    if data[1:2] != b"\x01" or not end:
+        return None
+    if host[:3] != bytes(3):
+        return ProxyHeader(end, _text(host), port, b"\x04")
+    name_end = data.find(b"\0", end, end + 256)
+    return None if name_end < 0 else ProxyHeader(name_end + 1, _name(data[end:name_end]), port, b"\x04")
+
+
+def _socks_5(data: bytes) -> ProxyHeader | None:
+    start = _end_of_greeting(data)
+    kind, host_start = data[start + 3 : start + 4], start + 4
+    size = {b"\x01": 4, b"\x04": 16}.get(kind, 0)
+    if kind == b"\x03":
+        size, host_start = int.from_bytes(data[host_start : host_start + 1], "big"), host_start + 1
+    host, end = data[host_start : host_start + size], host_start + size + 2
+    if data[start : start + 3] != b"\x05\x01\0" or not size or len(data) < end:
+        return None
+    port = int.from_bytes(data[end - 2 : end], "big")
+    return ProxyHeader(end, _name(host) if kind == b"\x03" else _text(host), port, b"\x05")
 
 
 def _line(data: bytes) -> ProxyHeader | None:

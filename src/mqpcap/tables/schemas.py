@@ -203,8 +203,12 @@ CONNECTIONS = pa.schema(
             "evidence for the protocol; null without one",
             values=("content", "port", "decode_as", "peer"),
         ),
-        column("proxied_ip", pa.string(), "address of the original client, from a PROXY protocol header"),
-        column("proxied_port", pa.int32(), "port of the original client"),
+        column(
+            "proxied_ip",
+            pa.string(),
+            "address of the original client in a PROXY header, or of the server in a request to a proxy",
+        ),
+        column("proxied_port", pa.int32(), "port beside proxied_ip"),
         column("syn_seen", pa.bool_(), "whether a SYN was captured"),
         column("end_state", pa.string(), "how it ended", values=END_STATES),
         *(

@@ -407,7 +407,7 @@ class _SideEvidence:
 
     @property
     def is_client(self) -> bool:
-        """Whether the message is one that only clients send; the reply to getlname repeats its header."""
+        """Whether only clients send such a message; the reply to getlname repeats its header."""
         return not self.is_server and _FROM_CLIENT.search(self.first_message) is not None
 
     @property
