@@ -71,7 +71,7 @@ class ReadingProgress:
     def stalled_sides(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for missing bytes, and since when (ns): the other side is ahead."""
         since_ns = self._assembler.stalled_sides()
-        for side, ns in (*self._framer.undecided.items(), *self._opener.waiting_since().items()):
+        for side, ns in (*self._framer.undecided.items(), *self._opener.waiting_since.items()):
             since_ns[side] = min(ns, since_ns.get(side, ns))
         return since_ns
 

@@ -14,7 +14,8 @@ CLIENT_HELLO, SERVER_HELLO, NEW_TICKET, END_OF_EARLY_DATA, ENCRYPTED_EXTENSIONS 
 FINISHED, KEY_UPDATE = 20, 24
 _READ = frozenset((CLIENT_HELLO, SERVER_HELLO, NEW_TICKET, ENCRYPTED_EXTENSIONS))
 _SERVER_NAME, _ALPN, _ENCRYPT_FIRST, _TICKET, _EARLY_DATA, _VERSIONS = 0, 16, 22, 35, 42, 43
-_RETRY_RANDOM = hashlib.sha256(b"HelloRetryRequest").digest()  # RFC 8446, 4.1.3
+RETRY_RANDOM = hashlib.sha256(b"HelloRetryRequest").digest()
+"""The random of a HelloRetryRequest (RFC 8446, 4.1.3)."""
 MAX_MESSAGE_BYTES = 64 << 10
 """A longer message is passed over: certificates, mostly, whose content is not read."""
 MAX_SHORT_BYTES = 256
@@ -28,20 +29,15 @@ class Hello:
     ``cipher``: the server's choice. ``ticket``: hash of the ticket that a client offers.
     """
 
-    random: bytes
-    session_id: bytes
-    version: int
-    cipher: int
-    server_name: str | None
-    alpn: str | None
-    encrypts_first: bool
-    ticket: bytes | None
-    has_early_data: bool
-
-    @property
-    def is_retry(self) -> bool:
-        """Whether it is a HelloRetryRequest."""
-        return self.random == _RETRY_RANDOM
+    random: bytes = b""
+    session_id: bytes = b""
+    version: int = 0
+    cipher: int = 0
+    server_name: str | None = None
+    alpn: str | None = None
+    encrypts_first: bool = False
+    ticket: bytes = b""
+    has_early_data: bool = False
 
 
 class HandshakeReader:
@@ -69,8 +65,8 @@ class HandshakeReader:
         del data[:begin]
 
 
-def hello(kind: int, body: bytes) -> Hello | None:
-    """The facts of a ClientHello or ServerHello, None if it is none."""
+def hello(kind: int, body: bytes) -> Hello:
+    """The facts of a ClientHello or ServerHello; an empty one if it is none."""
     id_end = 35 + int.from_bytes(body[34:35])
     cipher = body[id_end : id_end + 2] if kind == SERVER_HELLO else b""
     begin = id_end + 3
@@ -78,7 +74,7 @@ def hello(kind: int, body: bytes) -> Hello | None:
         begin = id_end + 2 + int.from_bytes(body[id_end : id_end + 2])
         begin += 1 + int.from_bytes(body[begin : begin + 1])
     if body[:1] != b"\3" or begin > len(body):
-        return None
+        return Hello()
     extensions = _extensions(body[begin:])
     chosen, version = extensions.get(_VERSIONS, b""), int.from_bytes(body[:2])
     if kind == SERVER_HELLO and len(chosen) == 2:
@@ -89,15 +85,14 @@ def hello(kind: int, body: bytes) -> Hello | None:
         body[2:34], body[35:id_end], version, int.from_bytes(cipher),
         # RFC 6066, 3: a list, whose first entry is a host name.
         (_text(name[5 : 5 + int.from_bytes(name[3:5])]) or None) if name[2:3] == b"\0" else None,
-        _alpn(extensions), _ENCRYPT_FIRST in extensions, hashlib.sha256(ticket).digest() if ticket else None,
+        _alpn(extensions), _ENCRYPT_FIRST in extensions, hashlib.sha256(ticket).digest() if ticket else b"",
         _EARLY_DATA in extensions,
     )  # fmt: skip
 
 
 def encrypted_extensions(body: bytes) -> tuple[str | None, bool]:
     """The choices in a server's EncryptedExtensions: the protocol of ALPN, and whether it takes early data."""
-    extensions = _extensions(body)
-    return _alpn(extensions), _EARLY_DATA in extensions
+    return _alpn(extensions := _extensions(body)), _EARLY_DATA in extensions
 
 
 def ticket_hash(body: bytes) -> bytes:

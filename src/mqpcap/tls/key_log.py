@@ -8,6 +8,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import chain
 
 from mqpcap.errors import CaptureError
 from mqpcap.tls.record_ciphers import require_library
@@ -15,13 +16,12 @@ from mqpcap.tls.record_ciphers import require_library
 MASTER = "CLIENT_RANDOM"
 TRAFFIC = 2
 """The generation of keys that application data begins with: later ones follow by key updates."""
-LABELS = (
-    ("CLIENT_EARLY_TRAFFIC_SECRET", ""),
-    ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"),
-    ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
+LABELS = tuple(
+    (f"CLIENT_{name}", f"SERVER_{name}")
+    for name in ("EARLY_TRAFFIC_SECRET", "HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
 )
 """The labels of TLS 1.3, by generation of keys and side (client, server)."""
-_LABEL = "|".join((MASTER, *(label for labels in LABELS for label in labels if label))).encode()
+_LABEL = "|".join((MASTER, *chain(*LABELS))).encode()
 _LINE = re.compile(rb"\s*(%b)\s+([0-9a-fA-F]{64})\s+([0-9a-fA-F]{96}|[0-9a-fA-F]{64})\s*$" % _LABEL)
 MAX_SESSIONS = 1 << 18
 """Sessions whose secrets are kept; beyond it the oldest are forgotten."""
@@ -31,8 +31,6 @@ MAX_ALL_LATE_TRIALS = 1 << 20
 """Pairs of a key and a sequence number that are tried in a run for connections whose hellos were not captured."""
 MAX_LINE_BYTES = 1024
 """A longer line of a key log holds no secret; it is read in parts."""
-
-Secrets = dict[str, bytes]
 
 
 class KeyLog:
@@ -47,11 +45,10 @@ class KeyLog:
     def __init__(self, path: str | None = None, grows: bool = False) -> None:
         self.path, self.grows = path, grows
         self.resumable: OrderedDict[bytes, bytes] = OrderedDict()
-        self._sessions: OrderedDict[bytes, Secrets] = OrderedDict()  # a dict looks for its first key
+        self._sessions: OrderedDict[bytes, dict[str, bytes]] = OrderedDict()  # a dict looks for its first key
         self.late_trials = MAX_ALL_LATE_TRIALS
         self.has_traffic = False
-        self.forgotten_count = 0
-        self._size_bytes = self._read_bytes = 0
+        self.forgotten_count = self._size_bytes = self._read_bytes = 0
         self.refresh()
 
     @classmethod
@@ -62,12 +59,6 @@ class KeyLog:
 
     def __repr__(self) -> str:
         return f"KeyLog({self.path!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeyLog) and (self.path, self.grows) == (other.path, other.grows)
-
-    def __hash__(self) -> int:
-        return hash(self.path)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled without secrets: whoever loads it reads the file."""
@@ -109,7 +100,7 @@ class KeyLog:
                 self.forgotten_count += 1
                 sessions.popitem(last=False)
 
-    def secrets(self, random: bytes) -> Secrets:
+    def secrets(self, random: bytes) -> dict[str, bytes]:
         """The secrets of the session with a client random; empty if there are none."""
         return self._sessions.get(random, {})
 

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -29,10 +30,8 @@ Opened = tuple[int, bytes] | None
 
 def require_library() -> None:
     """Raises CaptureError if the library is not installed."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise CaptureError(f"a key log needs the library cryptography: {extra_line('tls')}") from None
+    if find_spec("cryptography") is None:
+        raise CaptureError(f"a key log needs the library cryptography: {extra_line('tls')}")
 
 
 class RecordCipher:
@@ -107,9 +106,10 @@ class CbcCipher(RecordCipher):
     """CBC with HMAC of TLS 1.0 to 1.2 (RFC 5246, 6.2.3.2), MAC then encrypt or encrypt then MAC (RFC 7366)."""
 
     def __init__(self, suite: Suite, mac_first: bool, mac_key: bytes, key: bytes, iv: bytes) -> None:
-        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-        self._algorithm, self._mac, self._mac_key, self._iv = AES(key), suite.mac, mac_key, iv
+        self._decryptor: Callable[[Any], Any] = lambda iv: Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor()
+        self._mac, self._mac_key, self._iv = suite.mac, mac_key, iv
         self._mac_first, self._tail_len = mac_first, 0 if mac_first else len(mac_key)
         # From TLS 1.1 on the record begins with its IV; before, it is the last block of the record before.
         self.head_len = HEADER_BYTES + (0 if iv else BLOCK_BYTES)
@@ -117,9 +117,6 @@ class CbcCipher(RecordCipher):
 
     def open(self, seq: int, record: memoryview, previous: memoryview) -> Opened:
         """See `RecordCipher`."""
-        from cryptography.hazmat.primitives.ciphers import Cipher
-        from cryptography.hazmat.primitives.ciphers.modes import CBC
-
         body, begin = record[HEADER_BYTES : len(record) - self._tail_len], self.head_len - HEADER_BYTES
         last_block = previous[: len(previous) - self._tail_len][-BLOCK_BYTES:]
         iv = body[:begin] if begin else memoryview(self._iv) if seq == 0 else last_block
@@ -127,7 +124,7 @@ class CbcCipher(RecordCipher):
             return None
         if not self._mac_first and not self._is_genuine(seq, record, body, record[-self._tail_len :]):
             return None
-        decryptor = Cipher(self._algorithm, CBC(iv)).decryptor()
+        decryptor = self._decryptor(iv)
         padded = decryptor.update(body[begin:]) + decryptor.finalize()
         size = len(padded) - 1 - padded[-1]
         if size < 0 or padded[size:] != padded[-1:] * (padded[-1] + 1):

@@ -12,17 +12,10 @@ from mqpcap.records import dataclass
 from mqpcap.tls import handshake
 from mqpcap.tls.handshake import Hello
 from mqpcap.tls.key_log import LABELS, MASTER, TRAFFIC, KeyLog
-from mqpcap.tls.record_ciphers import (
-    TLS_1_0,
-    TLS_1_3,
-    VERSION_NAMES,
-    RecordCipher,
-    cipher_of_master,
-    tls_1_3_cipher,
-)
+from mqpcap.tls.record_ciphers import TLS_1_0, TLS_1_3, VERSION_NAMES, RecordCipher, cipher_of_master, tls_1_3_cipher
 from mqpcap.tls.suites import Suite, suite, suite_name
 
-EARLY, HANDSHAKE = 0, 1
+EARLY, HANDSHAKE, _NOTHING = 0, 1, memoryview(b"")
 MAX_TRIED_MASTERS = 1 << 12
 """Master secrets that are tried for a resumed session whose first handshake was not captured."""
 MAX_LATE_SESSIONS = 1 << 10
@@ -32,9 +25,7 @@ MAX_LATE_TRIALS = 1 << 15
 LATE_RECORDS = 1 << 12
 """Records that the other side of such a connection may have sent before the first that was captured."""
 _LATE_SUITES = 0x1302, 0x1301, 0x1303
-MAX_LATE_CIPHERS = 4
-"""Ciphers of a session: a side, and a suite whose secrets have the size of the session's."""
-_NOTHING = memoryview(b"")
+"""The size of a session's secrets is that of the first, or of the others: four ciphers of two sides at most."""
 
 
 class State(IntEnum):
@@ -63,22 +54,19 @@ class Session:
 
     ``client``: the side of the client. ``is_late``: its hellos were not captured, so all sessions of the key log are
     tried. ``offers_early``: the client sent early data. ``takes_early``: the server takes it, None if not known yet.
+    ``suite``: None until the keys are known.
     """
 
     def __init__(self, keys: KeyLog | None, is_late: bool = False) -> None:
-        self._keys = keys
         self.state = State.CLOSED if keys is None else State.HELD
-        self.why_closed = ""
-        self.facts = TlsFacts()
-        self.client = -1
-        self.client_hello: Hello | None = None
-        self.server_hello: Hello | None = None
+        self.why_closed, self.facts, self.client = "", TlsFacts(), -1
+        self.client_hello, self.server_hello = Hello(), Hello()
         self.is_late, self.has_retry, self.offers_early = is_late, False, False
         self.takes_early: bool | None = None
-        self._suite: Suite | None = None
+        self.suite: Suite | None = None
+        self._keys, self._late_trials = KeyLog() if keys is None else keys, MAX_LATE_TRIALS
         self._root = b""
         """The client random of the line in the key log; a resumed session has that of an earlier session."""
-        self._late_trials = MAX_LATE_TRIALS
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys."""
@@ -86,7 +74,7 @@ class Session:
 
     def use_keys(self, keys: KeyLog | None) -> None:
         """Go on with a key log, after the state was loaded."""
-        self._keys = keys
+        self._keys = KeyLog() if keys is None else keys
         if keys is None and self.state is State.HELD:
             self.close("tls_no_key")
 
@@ -100,26 +88,29 @@ class Session:
             self.facts.alpn, self.takes_early = handshake.encrypted_extensions(body)
         elif side != self.client and kind == handshake.FINISHED:
             self.takes_early = self.takes_early is not False
-        elif kind == handshake.NEW_TICKET and self._root and not self.is_1_3 and self._keys is not None:
+        elif kind == handshake.NEW_TICKET and self._root and not self.is_1_3:
             self._keys.remember(handshake.ticket_hash(body), self._root)
 
-    def _note_hello(self, side: int, kind: int, hello: Hello | None) -> None:
-        if hello is None or hello.is_retry:
-            self.has_retry |= hello is not None
-        elif kind == handshake.CLIENT_HELLO:
-            self.client, self.client_hello = side, hello
+    def _note_hello(self, side: int, kind: int, hello: Hello) -> None:
+        facts, self.has_retry = self.facts, self.has_retry or hello.random == handshake.RETRY_RANDOM
+        if kind == handshake.CLIENT_HELLO and hello.random:
+            self.client, self.client_hello, facts.server_name = side, hello, hello.server_name
             self.offers_early |= hello.has_early_data
-            self.facts.server_name = hello.server_name
-        elif self.server_hello is None:
+        elif hello.random not in (b"", handshake.RETRY_RANDOM) and not self.server_hello.random:
             self.client, self.server_hello = 1 - side, hello
-            self.facts.version = VERSION_NAMES.get(hello.version, f"0x{hello.version:04X}")
-            self.facts.cipher, self.facts.alpn = suite_name(hello.cipher), hello.alpn
+            facts.version = VERSION_NAMES.get(hello.version, f"0x{hello.version:04X}")
+            facts.cipher, facts.alpn = suite_name(hello.cipher), hello.alpn
         self.find_keys()
+
+    @property
+    def has_hellos(self) -> bool:
+        """Whether both hellos were captured."""
+        return bool(self.client_hello.random and self.server_hello.random)
 
     @property
     def is_1_3(self) -> bool:
         """Whether the version is TLS 1.3; False while it is not known."""
-        return self.is_late or (self.server_hello is not None and self.server_hello.version == TLS_1_3)
+        return self.is_late or self.server_hello.version == TLS_1_3
 
     def awaits_answer_to_early_data(self, side: int) -> bool:
         """Whether the server has not said yet if it takes the early data that a side may have sent."""
@@ -127,97 +118,82 @@ class Session:
 
     def close(self, why: str = "") -> None:
         """No record can be opened: the connection is read as if there was no key log."""
-        if not why:
-            has_hellos = self.client_hello is not None and self.server_hello is not None
-            why = "tls_no_hello" if not has_hellos else "tls_wrong_keys" if self._root else "tls_no_key"
-        self.state, self.why_closed = State.CLOSED, self.why_closed or why
+        found = "tls_no_hello" if not self.has_hellos else "tls_wrong_keys" if self._root else "tls_no_key"
+        self.state, self.why_closed = State.CLOSED, self.why_closed or why or found
 
     # -- keys ----------------------------------------------------------------------------------------------
 
     def find_keys(self) -> None:
         """Look for the keys once both hellos were read; they may come later in a key log that grows."""
         keys, client, server = self._keys, self.client_hello, self.server_hello
-        if self.state is not State.HELD or keys is None or client is None or server is None or self._suite is not None:
+        if self.state is not State.HELD or not self.has_hellos or self.suite is not None:
             return
         chosen = suite(server.cipher)
         if chosen is None or not TLS_1_0 <= server.version <= TLS_1_3:
             self.close("tls_cipher")
             return
-        randoms = [client.random]
+        randoms, needed = [client.random], {*LABELS[HANDSHAKE], *LABELS[TRAFFIC]} if self.is_1_3 else {MASTER}
         if not self.is_1_3:
             randoms += [keys.resumable.get(name, b"") for name in (client.ticket, server.session_id) if name]
-        needed = {*LABELS[HANDSHAKE], *LABELS[TRAFFIC]} if self.is_1_3 else {MASTER}
-        for is_last in (False, True):
-            self._root = next((random for random in randoms if needed <= keys.secrets(random).keys()), b"")
-            if self._root or is_last or not keys.refresh():
-                break
+        if not any(needed <= keys.secrets(random).keys() for random in randoms):
+            keys.refresh()
+        self._root = next((random for random in randoms if needed <= keys.secrets(random).keys()), b"")
         is_resumed = server.session_id and (server.session_id == client.session_id or client.ticket)
         if self._root or (is_resumed and not self.is_1_3):  # without a line of its own all master secrets are tried
-            self._suite = chosen
+            self.suite = chosen
         elif not keys.grows:
             self.close("tls_no_key")
         if self._root and server.session_id and not self.is_1_3:
             keys.remember(server.session_id, self._root)
 
-    def first_cipher(self, side: int, record: memoryview) -> tuple[int, RecordCipher | None]:
-        """The generation and cipher that a side begins with; -1 and None if they are not known yet."""
-        keys, client, server = self._keys, self.client_hello, self.server_hello
-        if self._suite is None or keys is None:
-            return -1, None
-        if not self._root and client is not None and server is not None:
-            for self._root in islice(keys.randoms(MASTER), MAX_TRIED_MASTERS):
+    def loaded_cipher(self, side: int, generation: int, record: memoryview) -> tuple[int, RecordCipher | None]:
+        """A generation and its cipher; of -1 those that a side begins with, None if they are not known yet."""
+        if generation >= 0:
+            return generation, self.cipher(side, generation)
+        if not self._root and self.suite is not None:
+            for random in islice(self._keys.randoms(MASTER), MAX_TRIED_MASTERS):
+                self._root = random
                 cipher = self.cipher(side, TRAFFIC)
                 if cipher is not None and cipher.open(0, record, _NOTHING) is not None:
-                    keys.remember(server.session_id, self._root)
+                    self._keys.remember(self.server_hello.session_id, self._root)
                     return TRAFFIC, cipher
             self._root = b""
             self.close("tls_no_key")
-        generation = TRAFFIC if self.is_late or not self.is_1_3 else HANDSHAKE
-        if generation == HANDSHAKE and side == self.client and self.offers_early and not self.has_retry:
-            generation = EARLY if LABELS[EARLY][0] in keys.secrets(self._root) else HANDSHAKE
-        cipher = self.cipher(side, generation)
-        return (generation, cipher) if cipher is not None else (-1, None)
+        first = EARLY if side == self.client and self.offers_early and not self.has_retry else HANDSHAKE
+        for generation in range(first if self.is_1_3 and not self.is_late else TRAFFIC, TRAFFIC + 1):
+            if (cipher := self.cipher(side, generation)) is not None:
+                return generation, cipher
+        return -1, None
 
     def cipher(self, side: int, generation: int) -> RecordCipher | None:
         """The cipher of a side and generation; None without keys."""
-        chosen, client, server, is_server = self._suite, self.client_hello, self.server_hello, side != self.client
-        secrets = {} if self._keys is None else self._keys.secrets(self._root)
-        if chosen is None:
+        server, is_server = self.server_hello, side != self.client
+        label = LABELS[min(generation, TRAFFIC)][is_server] if self.is_1_3 else MASTER
+        secret = self._keys.secrets(self._root).get(label)
+        if self.suite is None or secret is None:
             return None
-        if self.is_1_3:
-            secret = secrets.get(LABELS[min(generation, TRAFFIC)][is_server], b"")
-            cipher: RecordCipher | None = None
-            if len(secret) == (48 if chosen.prf == "sha384" else 32):
-                cipher = tls_1_3_cipher(chosen, secret)
-            for _ in range(generation - TRAFFIC):
-                cipher = cipher.updated() if cipher is not None else None
-            return cipher
-        if MASTER not in secrets or client is None or server is None:
-            return None
-        randoms = server.random + client.random
-        return cipher_of_master(chosen, server.version, server.encrypts_first, secrets[MASTER], randoms, is_server)
+        if not self.is_1_3:
+            randoms = server.random + self.client_hello.random
+            return cipher_of_master(self.suite, server.version, server.encrypts_first, secret, randoms, is_server)
+        cipher: RecordCipher | None = tls_1_3_cipher(self.suite, secret)
+        for _ in range(generation - TRAFFIC):
+            cipher = cipher and cipher.updated()
+        return cipher
 
     def open_late(self, side: int, record: memoryview) -> int:
         """The sequence number of a record of TLS 1.3 whose session is found by trial; -1 if no key opens it."""
-        keys, client, before = self._keys, self.client_hello, (self.client, self.is_late, self._suite, self._root)
-        if keys is None:
-            return -1
-        randoms = [*islice(keys.randoms(LABELS[TRAFFIC][0]), MAX_LATE_SESSIONS)] if client is None else [client.random]
-        count = min(self._late_trials // 2, keys.late_trials) // max(len(randoms) * MAX_LATE_CIPHERS, 1)
+        keys, client, before = self._keys, self.client_hello, (self.client, self.is_late, self.suite, self._root)
+        randoms = [client.random] if client.random else [*islice(keys.randoms(LABELS[TRAFFIC][0]), MAX_LATE_SESSIONS)]
+        count = min(self._late_trials // 2, keys.late_trials) // max(len(randoms) * 4, 1)
         self.is_late = True
         for self._root, code, self.client in product(randoms, _LATE_SUITES, (0, 1)):
-            self._suite = suite(code)
-            cipher = self.cipher(side, TRAFFIC)
-            for seq in range(count if cipher is not None else 0):
+            self.suite = suite(code)
+            cipher, size = self.cipher(side, TRAFFIC), len(keys.secrets(self._root).get(LABELS[TRAFFIC][0], b""))
+            for seq in range(count if cipher is not None and size == 48 - 16 * (code != 0x1302) else 0):
                 self._late_trials -= 1
                 keys.late_trials -= 1
                 if cipher is not None and cipher.open(seq, record, _NOTHING) is not None:
                     self.facts.version, self.facts.cipher = VERSION_NAMES[TLS_1_3], suite_name(code)
                     return seq
-        self.client, self.is_late, self._suite, self._root = before
+        self.client, self.is_late, self.suite, self._root = before
         return -1
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether a side may ask for ciphers."""
-        return self._suite is not None

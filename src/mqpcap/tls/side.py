@@ -11,16 +11,15 @@ reader must not conclude from them where a message ends.
 """
 
 import re
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from mqpcap.arrays import Int64Array
-from mqpcap.tcp.chunks import LENGTH, NUMBER, OFFSET, PIECE_ROWS, TS_NS
+from mqpcap.tcp.chunks import LENGTH, NUMBER, OFFSET, TS_NS
+from mqpcap.tcp.derived_streams import NO_LIMIT, DerivedSide, Record
 from mqpcap.tls import handshake
 from mqpcap.tls.key_log import TRAFFIC
 from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher
@@ -35,10 +34,11 @@ MAX_PLACES = 1 << 11
 """Records of earlier windows whose place in both streams is remembered."""
 MAX_PROXY_BYTES = 4 << 10
 """Bytes of a first packet that are searched for a hello after a PROXY header."""
-_INFINITE = 1 << 62
 _HEADER = re.compile(rb"[\x14-\x18]\x03[\0-\x04][\0-\x48][\0-\xff]", re.DOTALL)
 _HELLO = re.compile(rb"\x16\x03[\0-\x04][\0-\x48].[\x01\x02]", re.DOTALL)
 PROXY_BYTES = b"P\r"
+Found = tuple[int, RecordCipher | None, int] | None
+"""Generation, cipher and sequence number of a record; None if no key opens it."""
 
 
 class Run(NamedTuple):
@@ -63,90 +63,26 @@ class LostRange(NamedTuple):
     packet: int
 
 
-class Record(NamedTuple):
-    """Plaintext at an offset, and in the ciphertext the places of its first byte, and of its record's begin and end.
-
-    ``is_estimated``: the offset follows a gap of unknown length.
-    """
-
-    offset: int
-    length: int
-    content_at: int
-    start: int
-    end: int
-    is_estimated: bool = False
-    content: bytes = b""
-
-    def after(self, offset: int) -> "Record":
-        """The part from an offset on, whose begin the reader knows."""
-        n = max(offset - self.offset, 0)
-        place = self.offset + n, self.length - n, self.content_at + n, self.start, self.end
-        return Record(*place, content=self.content[n:])
-
-
 class _Loss(NamedTuple):
     """Bytes up to ``end`` are lost; those from ``low`` to ``high`` may be content, and are if it is exact."""
 
-    end: int = _INFINITE
+    end: int = NO_LIMIT
     low: int = 0
-    high: int = _INFINITE
+    high: int = NO_LIMIT
     is_exact: bool = True
     reason: str = ""
 
 
-class Places:
-    """Offsets in both streams: ciphertext, and the plaintext before it, at ends of records and around gaps."""
-
-    def __init__(self, at: int) -> None:
-        self._ends, self._plain_ends = array("q", (at,)), array("q", (at,))
-        self._gaps = [(at, at)]
-        """The begin of the stream, and of each gap."""
-
-    def add(self, end: int, plain_end: int, is_gap_next: bool = False) -> None:
-        """Note the end of a record; of one before a gap for as long as the side lives."""
-        if is_gap_next:
-            self._gaps.append((end, plain_end))
-        self._ends.append(end)
-        self._plain_ends.append(plain_end)
-
-    def trim(self) -> None:
-        """Forget the ends of old records."""
-        del self._ends[:-MAX_PLACES], self._plain_ends[:-MAX_PLACES]
-
-    def cap(self, plain_at: int) -> None:
-        """No later place has more plaintext before it."""
-        self._plain_ends = array("q", (min(plain_end, plain_at) for plain_end in self._plain_ends))
-        self._gaps = [(at, min(plain_end, plain_at)) for at, plain_end in self._gaps]
-
-    def completed(self, offset: int) -> int:
-        """The plaintext of the records that end before an offset of ciphertext."""
-        i = bisect_right(self._ends, offset) - 1
-        return self._plain_ends[i] if i >= 0 else offset - self._ends[0] + self._plain_ends[0]
-
-    def plain_offset(self, offset: int) -> int:
-        """The place in the plaintext stream of a byte of ciphertext, of a lost one its own."""
-        j = bisect_right(self._ends, offset)
-        before = self._gaps[max(bisect_right(self._gaps, (offset, _INFINITE)) - 1, 0)]
-        at, plain_at = max(before, (self._ends[j - 1], self._plain_ends[j - 1])) if j else before
-        cap = self._plain_ends[j] if j < len(self._ends) else _INFINITE
-        return min(plain_at + offset - at, max(cap, plain_at))
-
-
-class TlsSide:
-    """A side; ``at``: ciphertext before this offset is done, and ``plain_at`` is its plaintext offset.
-
-    Towards the reader: ``records`` are those that it did not consume; it gets them once the side reaches
-    ``resume_at``. ``is_over``: it knows that the side ended. ``is_ahead``: records acknowledge what is not read of the
-    other side. ``is_cut``: too many bytes are kept.
-    """
+class TlsSide(DerivedSide):
+    """A side; ``at``: ciphertext before this offset is done, and ``made_to`` is its plaintext offset."""
 
     def __init__(self, session: Session, index: int) -> None:
-        self.session, self.index, self.at, self.plain_at = session, index, 0, 0
-        self.runs, self.records, self.lost = list[Run](), list[Record](), list[LostRange]()
-        self.packets = np.zeros((len(PIECE_ROWS), 0), np.int64)
-        self.places = Places(0)
-        self.start_known = self.has_end = self.ended = self.is_over = self.is_ahead = self.is_cut = False
-        self.resume_at = self.overhead_bytes = 0
+        super().__init__()
+        self.session, self.index, self.at = session, index, 0
+        self.runs, self.lost = list[Run](), list[LostRange]()
+        self._places = [(0, 0, True)]
+        """Offsets in both streams, at the ends of records and of lost bytes; True if a gap, or the stream, begins."""
+        self.has_end, self.overhead_bytes = False, 0
         self._is_placed = self._begun = self._has_changed = self._is_estimated = False
         self._handshake = handshake.HandshakeReader()
         self._cipher: RecordCipher | None = None
@@ -158,7 +94,7 @@ class TlsSide:
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys, between two windows."""
-        return self.__dict__ | {"_cipher": None}
+        return super().__getstate__() | {"_cipher": None}
 
     # -- input and output ----------------------------------------------------------------------------------
 
@@ -167,24 +103,17 @@ class TlsSide:
         """Bytes that wait for keys or for the end of a record."""
         return sum(run.end - max(run.offset, self.at) for run in self.runs if run.end > self.at)
 
-    @property
-    def plain_from(self) -> int:
-        """The plaintext offset of the next record."""
-        return self.records[0].offset if self.records else self.plain_at
-
     def add(self, offset: int, data: memoryview, pieces: Int64Array, gap_before: int, is_end: bool) -> None:
         """Add bytes; those before the first, and before its gap, were given out in clear."""
         if not self._is_placed:
-            self.at = self.plain_at = offset - gap_before
-            self.places, self._is_placed, self._begun = Places(self.at), True, self.session.is_late
+            self.at = self.made_to = offset - gap_before
+            self._is_placed, self._begun = True, self.session.is_late
+            self._places = [(self.at, self.at, True)]
             if self.session.is_late:
                 self._search_from_here("tls: began before the capture")
-        run = Run(offset, offset + len(data), data)
-        if self.runs and self.runs[-1].end == offset:
-            joined = self.runs.pop()
-            run = Run(joined.offset, run.end, b"".join((joined.data, data)))
-        self.runs.append(run)
-        self.packets = np.concatenate((self.packets, pieces), axis=1)
+        end, joined = offset + len(data), self.runs.pop() if self.runs and self.runs[-1].end == offset else None
+        self.runs.append(Run(joined.offset, end, b"".join((joined.data, data))) if joined else Run(offset, end, data))
+        self.pieces = np.concatenate((self.pieces, pieces), axis=1)
         self.has_end = is_end
 
     def advance(self, is_final: bool) -> bool:
@@ -208,11 +137,11 @@ class TlsSide:
     def pass_in_clear(self) -> None:
         """Give out all bytes as they came: no key opens them."""
         for run in self.runs:
-            for offset, length in self.packets[:2].T.tolist():
+            for offset, length in self.pieces[:2].T.tolist():
                 if run.offset <= offset < run.end:
                     content = bytes(run.data[offset - run.offset :][:length])
                     self.records.append(Record(offset, length, offset, offset, offset + length, content=content))
-            self.at = self.plain_at = run.end
+            self.at = self.made_to = run.end
         self.runs, self.ended = [], self.has_end
 
     def keep(self, is_held: bool) -> None:
@@ -223,48 +152,52 @@ class TlsSide:
             for run in self.runs
             if is_held or run.end >= self.at
         ]
-        if not is_held and self.plain_at >= self.resume_at:
-            kept_from = self.records[0].start if self.records else self.at
-            self.packets = self.packets[:, self.packets[OFFSET] + self.packets[LENGTH] > kept_from]
-        self.places.trim()
+        if not is_held:
+            self.trim(self.at)
+        self._places[:-MAX_PLACES] = [place for place in self._places[:-MAX_PLACES] if place[2]]
 
     def take_lost(self) -> list[LostRange]:
         """The lost ranges; while the side searches, what was lost may turn out to be no data."""
-        if self._since is not None and not self.ended:
-            return []
-        lost, self.lost = self.lost, []
+        is_final = self._since is None or self.ended
+        lost, self.lost = (self.lost, []) if is_final else ([], self.lost)
         return lost
 
     @property
     def known_to(self) -> int:
         """Acknowledgements up to this offset have a place in the plaintext: whole records, and a part of the next."""
         run = next((run for run in self.runs if run.offset <= self.at < run.end), None)
-        head = bytes(run.data[self.at - run.offset :][:HEADER_BYTES]) if run is not None else b""
-        is_record = len(head) == HEADER_BYTES and self._loss is None and is_plausible(head)
-        return self.at + (record_size(head) - 1 if is_record else 0)
+        head = _HEADER.match(run.data, self.at - run.offset) if run is not None and self._loss is None else None
+        return self.at + (record_size(head[0]) - 1 if head is not None else 0)
 
     def acknowledged(self, offset: int) -> int:
         """The plaintext that is acknowledged with the ciphertext before an offset: that of whole records."""
-        if offset <= self.at:
-            return self.places.completed(offset)
-        return self.plain_at + (0 if offset <= self.known_to else offset - self.at)
+        if offset > self.at:
+            return self.made_to + (0 if offset <= self.known_to else offset - self.at)
+        begin, plain_at, _ = self._places[max(bisect_right(self._places, (offset, NO_LIMIT)) - 1, 0)]
+        return plain_at + min(offset - begin, 0)
+
+    def plain_offset(self, offset: int) -> int:
+        """The place in the plaintext stream of a byte of ciphertext, of a lost one its own."""
+        i = bisect_right(self._places, (offset, NO_LIMIT))
+        begin, plain_at, _ = self._places[max(i - 1, 0)]
+        return min(plain_at + offset - begin, self._places[i][1] if 0 < i < len(self._places) else NO_LIMIT)
 
     # -- records -------------------------------------------------------------------------------------------
 
     def _step(self, data: memoryview, base: int, is_final: bool) -> bool | None:
         """Pass a record or lost bytes of a run; False if it is not complete, None if keys are missing."""
         start, loss = self.at - base, self._loss
-        head = bytes(data[start : start + HEADER_BYTES])
+        head = _HEADER.match(data, start)
         if not self._begun:
             self._pass_plain(data, base)
         elif self._since is not None:
-            return self._search(data, base, self.session.has_keys or is_final)
+            return self._search(data, base, self.session.suite is not None or is_final)
         elif loss is not None:
             self._lose(min(loss.end, base + len(data)))
             self._loss = None if loss.end == self.at else loss
-        elif not is_plausible(head):
+        elif head is None and start + HEADER_BYTES <= len(data):
             self._search_from_here("tls: not a record")
-        elif (end := start + record_size(head)) > len(data):
+        elif head is None or (end := start + record_size(head[0])) > len(data):
             return False
         else:
             return self._take(data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start], is_final)
@@ -287,63 +220,56 @@ class TlsSide:
         """Open a protected record; None if its keys, or what it means, is not known yet."""
         session, is_opened = self.session, self.session.state is State.OPENED
         cipher = self._loaded_cipher(record)
-        if (session.awaits_answer_to_early_data(self.index) and not is_final) or (cipher is None and not is_opened):
+        opened = cipher and cipher.open(self._seq, record, previous)
+        if (session.awaits_answer_to_early_data(self.index) and not is_final) or (not opened and not is_opened):
             return None
-        opened = cipher.open(self._seq, record, previous) if cipher is not None else None
-        if opened is None or cipher is None:
-            if is_opened:
-                self._search_from_here("tls: does not open" if cipher is not None else "tls")
-            return True if is_opened else None
+        if not opened or not cipher:
+            self._search_from_here("tls: does not open" if cipher else "tls")
+            return True
         session.state = State.OPENED
-        self._nonce_shift = cipher.nonce(record) - self._seq
-        self._seq += 1
+        self._nonce_shift, self._seq = cipher.nonce(record) - self._seq, self._seq + 1
         kind, content = opened
         for message, body in self._handshake.messages(content) if kind == HANDSHAKE_RECORD and session.is_1_3 else ():
             session.note(self.index, message, body)
             is_next = message in (handshake.FINISHED, handshake.END_OF_EARLY_DATA) and self._generation < TRAFFIC
             if is_next or message == handshake.KEY_UPDATE:  # RFC 8446, 4.4.4 and 4.6.3
-                self._use(self._generation + 1, self._next_cipher(self._generation, cipher), 0)
+                self._cipher = self._next_cipher(self._generation, cipher)
+                self._generation, self._seq = self._generation + 1, 0
         is_data = kind == APPLICATION_DATA and (self._generation != EARLY or session.takes_early is not False)
         self._pass(len(record), cipher.head_len, content if is_data else b"")
         if kind == CHANGE_CIPHER_SPEC:
             self._search_from_here("tls: renegotiated")
-            self._trial_bytes = _INFINITE  # nothing more is tried
+            self._trial_bytes = NO_LIMIT  # nothing more is tried
         return True
 
     def _loaded_cipher(self, record: memoryview) -> RecordCipher | None:
         """The current cipher: the first, or after the state was loaded."""
-        if self._cipher is None and self._generation < 0:
-            self._generation, self._cipher = self.session.first_cipher(self.index, record)
-        elif self._cipher is None:
-            self._cipher = self.session.cipher(self.index, self._generation)
+        if self._cipher is None:
+            self._generation, self._cipher = self.session.loaded_cipher(self.index, self._generation, record)
         return self._cipher
 
     def _next_cipher(self, generation: int, cipher: RecordCipher) -> RecordCipher | None:
         return cipher.updated() if generation >= TRAFFIC else self.session.cipher(self.index, generation + 1)
 
-    def _use(self, generation: int, cipher: RecordCipher | None, seq: int) -> None:
-        self._generation, self._cipher, self._seq = generation, cipher, seq
-
     def _pass(self, size: int, head_len: int = 0, content: bytes = b"") -> None:
         """Pass a record, and give out its content."""
         if content:
-            place = self.plain_at, len(content), self.at + head_len, self.at, self.at + size
+            place = self.made_to, len(content), self.at + head_len, self.at, self.at + size
             self.records.append(Record(*place, self._is_estimated, content))
             self._is_estimated = False
         self.at += size
-        self.plain_at += len(content)
+        self.made_to += len(content)
         self.overhead_bytes += size - len(content)
-        self.places.add(self.at, self.plain_at)
+        self._places.append((self.at, self.made_to, False))
 
     def _pass_plain(self, data: memoryview, base: int) -> None:
         """Pass a packet before TLS begins, or its bytes in front of the hello."""
-        i = int(np.searchsorted(self.packets[OFFSET], self.at, "right")) - 1
-        payload = data[self.at - base : int(self.packets[OFFSET, i] + self.packets[LENGTH, i]) - base]
+        i = int(np.searchsorted(self.pieces[OFFSET], self.at, "right")) - 1
+        payload = data[self.at - base : int(self.pieces[OFFSET, i] + self.pieces[LENGTH, i]) - base]
         length = 0 if self.at == 0 and payload[0] == HANDSHAKE_RECORD else hello_at(payload)
         self._begun = length == 0
-        if length:
-            payload = payload[:length] if length > 0 else payload
-            self._pass(len(payload), 0, bytes(payload))
+        content = bytes(payload[:length] if length >= 0 else payload)
+        self._pass(len(content), 0, content)
 
     # -- what is missing -----------------------------------------------------------------------------------
 
@@ -371,7 +297,7 @@ class TlsSide:
 
     def _search_from_here(self, why: str) -> None:
         if self._since is None:
-            self._since, self._trial_bytes = (self.at, self.plain_at), 0
+            self._since, self._trial_bytes = (self.at, self.made_to), 0
         self._loss = _Loss(is_exact=False, reason=why)
         self._handshake = handshake.HandshakeReader()
 
@@ -386,13 +312,13 @@ class TlsSide:
             if last is not None and (last.at + last.length, last.reason) == (low, loss.reason):
                 self.lost[-1] = last._replace(length=last.length + length)
             elif length:
-                i = max(int(np.searchsorted(self.packets[OFFSET], low, "right")) - 1, 0)
-                ts_ns, number = self.packets[[TS_NS, NUMBER], i].tolist()
-                self.lost.append(LostRange(self.plain_at, length, loss.reason, low, ts_ns, number))
+                i = max(int(np.searchsorted(self.pieces[OFFSET], low, "right")) - 1, 0)
+                ts_ns, number = self.pieces[[TS_NS, NUMBER], i].tolist()
+                self.lost.append(LostRange(self.made_to, length, loss.reason, low, ts_ns, number))
         else:
-            self.places.add(self.at, self.plain_at, is_gap_next=True)
-        self.at, self.plain_at, self.resume_at = to, self.plain_at + length, 0
-        self.places.add(self.at, self.plain_at)
+            self._places.append((self.at, self.made_to, True))
+        self.at, self.made_to, self.resume_at = to, self.made_to + length, 0
+        self._places.append((self.at, self.made_to, False))
         self._is_estimated |= length > 0 and not loss.is_exact
 
     def _search(self, data: memoryview, base: int, has_keys: bool) -> bool | None:
@@ -408,7 +334,7 @@ class TlsSide:
             found = self._found(data[begin:end], data[max(begin - PREVIOUS_BYTES, 0) : begin], base + begin, has_keys)
             if found is not None:
                 self._lose(base + begin)
-                self._use(*found)
+                self._generation, self._cipher, self._seq = found
                 self._end_search()
                 return True
         if not has_keys:
@@ -416,9 +342,7 @@ class TlsSide:
         self._lose(base + lost_to)
         return False
 
-    def _found(
-        self, record: memoryview, previous: memoryview, begin: int, has_keys: bool
-    ) -> tuple[int, RecordCipher | None, int] | None:
+    def _found(self, record: memoryview, previous: memoryview, begin: int, has_keys: bool) -> Found:
         """The generation, cipher and sequence number that open a record, of those that may follow what is lost."""
         if not has_keys:
             seq = self.session.open_late(self.index, record) if record[0] == APPLICATION_DATA else -1
@@ -426,26 +350,19 @@ class TlsSide:
         current = self._loaded_cipher(record)
         if current is None or self._since is None:
             return None
-        late_count = LATE_RECORDS if self.session.is_late else 0
-        count = (begin - self._since[0]) // current.min_record_bytes + 2 + late_count
+        count = (begin - self._since[0]) // current.min_record_bytes + 2 + LATE_RECORDS * self.session.is_late
         numbered = current.nonce(record) - self._nonce_shift
-        for generation, cipher in self._later_ciphers(current):
-            first = self._seq if cipher is current else 0
+        generation, cipher, first = self._generation, self._cipher, self._seq
+        while cipher is not None and generation <= max(self._generation, TRAFFIC) + MAX_KEY_UPDATES:
             numbers = range(first, first + count)
-            for seq in chain((numbered,) if cipher is current and numbered in numbers else (), numbers):
+            for seq in chain((numbered,) if numbered in numbers else (), numbers):
                 self._trial_bytes += len(record)
                 if self._trial_bytes > MAX_TRIAL_BYTES:
                     return None
                 if cipher.open(seq, record, previous) is not None:
                     return generation, cipher, seq
+            generation, cipher, first = generation + 1, self._next_cipher(generation, cipher), 0
         return None
-
-    def _later_ciphers(self, cipher: RecordCipher | None) -> Iterator[tuple[int, RecordCipher]]:
-        """The current cipher, and those that may follow it, with their generations."""
-        for generation in range(self._generation, max(self._generation, TRAFFIC) + MAX_KEY_UPDATES + 1):
-            if cipher is not None:
-                yield generation, cipher
-                cipher = self._next_cipher(generation, cipher)
 
     def _end_search(self) -> None:
         """Go on with a record that opens. Lost bytes were of the handshake if no earlier record can have data."""
@@ -455,8 +372,8 @@ class TlsSide:
         if (self._generation, self._seq) <= (TRAFFIC, 0) and not has_early:
             self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
             self.lost = [lost for lost in self.lost if lost.at < begin]
-            self.plain_at, self._is_estimated = plain_at, False
-            self.places.cap(plain_at)
+            self.made_to, self._is_estimated = plain_at, False
+            self._places = [(end, min(plain_end, plain_at), is_gap) for end, plain_end, is_gap in self._places]
 
 
 def hello_at(data: memoryview) -> int:
@@ -467,11 +384,6 @@ def hello_at(data: memoryview) -> int:
     return 0 if _HELLO.match(data) else -1
 
 
-def is_plausible(head: bytes) -> bool:
-    """Whether bytes may begin a record; fewer than its header if no more were captured."""
-    return _HEADER.match(head + b"\x17\3\3\0\0"[len(head) :]) is not None
-
-
 def record_size(head: memoryview | bytes) -> int:
-    """The size of the record that a header begins; endless for a part of a header."""
-    return HEADER_BYTES + (head[3] << 8 | head[4]) if len(head) >= HEADER_BYTES else _INFINITE
+    """The size of the record that a header begins."""
+    return HEADER_BYTES + (head[3] << 8 | head[4])
