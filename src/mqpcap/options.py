@@ -9,6 +9,7 @@ from dataclasses import field
 from mqpcap.decode.detection import DecodeAs, ProvenServer
 from mqpcap.records import dataclass
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.output import Carried
 from mqpcap.tcp.exclusion import ConnectionTest
 from mqpcap.tcp.reassembly import MAX_BYTES
 from mqpcap.tls import KeyLog
@@ -37,6 +38,8 @@ class Options:
     """The tables of OPTIONAL_TABLES to make."""
     protocols: frozenset[str] | None = None
     """The protocols whose messages are decoded, None for all."""
+    carried: frozenset[Carried] = frozenset()
+    """Columns of messages that rows of ``exchanges`` have of both of their messages: see `output.end_rows`."""
 
     @property
     def row_policy(self) -> RowPolicy:

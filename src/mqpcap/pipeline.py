@@ -45,7 +45,7 @@ from mqpcap.selection import StageSelection
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.connections import ConnectionRows, EndedConnections
 from mqpcap.tables.messages import BatchConnections, fields_read, message_rows
-from mqpcap.tables.output import Emit, Output
+from mqpcap.tables.output import Emit, Output, carried_columns
 from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
@@ -235,8 +235,11 @@ class Pipeline:
         rows = tables.messages
         for make_columns in self.hooks.message_columns:
             rows = append_columns(rows, make_columns(program, frames, records))
-        self.emit(Output("messages", rows, protocol.name, tables.fields))
+        output = Output("messages", rows, protocol.name, tables.fields)
+        self.emit(output)
         if batch is not None:
+            carried = carried_columns(output, protocol, self.options.carried)
+            batch = replace(batch, table=append_columns(batch.table, carried)) if carried else batch
             batches.setdefault(protocol.name, []).append(batch)
 
     def _pair(

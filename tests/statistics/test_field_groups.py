@@ -71,15 +71,6 @@ def test_an_unknown_name_is_refused() -> None:
         Groups(["nope.nope"])
 
 
-def test_messages_beyond_the_bound_count_without_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mqpcap.statistics import groups
-
-    monkeypatch.setattr(groups, "MAX_PENDING_REPLIES", 10)
-    totals = _totals("pcaps/flymq/core.pcap", "state")
-
-    assert (totals["messages"], totals["bytes"]) == (60, 20_104)
-
-
 def test_a_reply_counts_in_the_topic_of_its_request(tmp_path: Path) -> None:
     """FlyMQ's replies to FETCH name no topic; ``-Y`` and intervals count them there, too."""
     calls = [*made_flymq.produce("orders", b"x" * 500, 0), *made_flymq.fetch("orders", 0, b"x" * 500)]

@@ -27,7 +27,7 @@ def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) ->
     tables = OPTIONAL_TABLES if errors else frozenset()
     counters = Counters(counter, without=() if errors else ("exchanges",))
     (capture,) = captures([str(PCAPS / name)]).captures
-    options = Options(policy=RowPolicy(columns=columns), optional_tables=tables)
+    options = Options(policy=RowPolicy(columns=columns), optional_tables=tables, carried=counters.carried)
     CapturePipeline(capture, options, counters.take).run()
     counters.end_of_capture()
     return counter.rows()
@@ -48,9 +48,11 @@ def test_the_columns_of_several_counters_are_enough(name: str) -> None:
         return Total(), Groups(("protocol", "op")), Groups(("protocol", "client", "name"))
 
     def told(columns: frozenset[str] | None) -> list[object]:
-        total, *groups = counters = made()
+        total, *groups = made()
+        counters = Counters(total, *groups)
         (capture,) = captures([str(PCAPS / name)]).captures
-        CapturePipeline(capture, Options(policy=RowPolicy(columns=columns)), Counters(*counters).take).run()
+        options = Options(policy=RowPolicy(columns=columns), carried=counters.carried)
+        CapturePipeline(capture, options, counters.take).run()
         return [total.messages, total.first_ns, total.last_ns, *(x.rows() for x in groups)]
 
     read = Counters(*made()).columns

@@ -11,7 +11,6 @@ import mqpcap
 from mqpcap.statistics import groups, lists
 from mqpcap.statistics.groups import OTHER
 from mqpcap.statistics.lists import ERROR_TEXT_LENGTH, DeliveriesByTopic, Errors, Slowest, Talkers
-from mqpcap.tables.output import Output
 
 
 @given(st.lists(st.lists(st.none() | st.integers(0, 6), max_size=6), max_size=5), st.integers(0, 5))
@@ -40,7 +39,8 @@ def error(offset: int, **more: object) -> dict[str, object]:
 
 def answered(offset: int, topic: str = "orders") -> dict[str, object]:
     of = {"op": "PRODUCE", "destination": topic, "request_offset": 0, "reply_offset": offset}
-    return of | {"status": "error", "error_code": 3}
+    place = {"reply_ts_ns": 10 + offset, "reply_packet": 1 + offset, "reply.messages.capture_file": "a.pcap"}
+    return of | place | {"status": "error", "error_code": 3, "reply.messages.error_text": "no such topic"}
 
 
 def test_texts_of_errors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +74,8 @@ def test_an_error_without_a_request_is_its_own_once_the_capture_ends() -> None:
     assert list(made.rows()) == [("flymq", "ERROR", None, "10.0.0.1", 3, "no such topic")]
 
 
-def test_errors_that_are_not_counted_count_with_a_request_that_is() -> None:
+def test_an_error_that_is_not_counted_counts_with_a_request_that_is() -> None:
     made = Errors()
-    made.take_unfiltered(Output("messages", rows_of("messages", error(0), error(40))))
     made.take_exchanges(rows_of("exchanges", answered(0)))
     made.end_of_capture()
 
@@ -84,7 +83,7 @@ def test_errors_that_are_not_counted_count_with_a_request_that_is() -> None:
 
 
 def test_of_too_many_that_wait_the_oldest_find_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "MAX_PENDING_REPLIES", 2)
+    monkeypatch.setattr(lists, "MAX_PENDING_ERRORS", 2)
     made = Errors()
     made.take_messages(rows_of("messages", error(0), error(1), error(2)))
 

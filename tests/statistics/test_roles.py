@@ -4,25 +4,26 @@ from pathlib import Path
 from typing import Any
 
 import made_flymq
-import pytest
+import pyarrow as pa
 from table_rows import rows_of
 
 import mqpcap
-from mqpcap.statistics import roles
-from mqpcap.statistics.roles import Consumers, Producers
-from mqpcap.tables.output import Output
+from mqpcap.statistics.roles import ITEM_COUNT, Consumers, Producers
 
 Row = dict[str, Any]
 ANN = {"client_name": "ann", "destination": "orders"}
 OF_ANN = ("flymq", "orders", "10.0.0.1:40000", "ann")
 FETCH = ANN | {"op": "FETCH"}
 REPLY = {"op": "FETCH", "direction": "s2c", "body_len": 30}
-ANSWERED = FETCH | {"request_offset": 0, "reply_offset": 0, "status": "ok"}
+ANSWERED = FETCH | {"request_offset": 0, "reply_offset": 0, "status": "ok"} | {
+    f"reply.messages.{name}": REPLY.get(name) for name in ("op", "destination", "client_name", "body_len")
+} | {f"reply.messages.{ITEM_COUNT}": 1}  # fmt: skip
 NOBODY = ("flymq", None, "10.0.0.1:40000", None)
 
 
-def messages(*rows: Row) -> Output:
-    return Output("messages", rows_of("messages", *rows), "flymq")
+def messages(*rows: Row) -> pa.Table:
+    rows_without = rows_of("messages", *rows)
+    return rows_without.append_column(ITEM_COUNT, pa.array([1] * len(rows), pa.int64()))
 
 
 def test_a_producer_sends_what_publishes() -> None:
@@ -43,7 +44,7 @@ def test_a_producer_sends_what_publishes() -> None:
 
 def test_a_consumer_gets_the_reply_to_its_request_which_says_the_topic() -> None:
     made = Consumers()
-    made.take_fields(messages(FETCH, REPLY, REPLY | {"body_len": None, "stream_offset": 50}))
+    made.take_messages(messages(FETCH, REPLY, REPLY | {"body_len": None, "stream_offset": 50}))
     made.take_exchanges(rows_of("exchanges", ANSWERED))
     made.end_of_capture()
 
@@ -52,38 +53,25 @@ def test_a_consumer_gets_the_reply_to_its_request_which_says_the_topic() -> None
     assert sums.get(NOBODY, {"received": 0})["received"] == 0
 
 
-def test_a_reply_without_a_request_is_its_own_once_the_capture_ends() -> None:
+def test_a_reply_without_a_request_is_its_own() -> None:
     made = Consumers()
-    made.take_fields(messages(REPLY))
-    assert made.sums.sums()[NOBODY]["received"] == 0
-
-    made.end_of_capture()
-
+    made.take_messages(messages(REPLY))
     assert made.sums.sums()[NOBODY] == {"asked": 0, "received": 1, "body_bytes": 30}
 
 
 def test_a_reply_that_is_not_counted_counts_with_a_request_that_is() -> None:
     made = Consumers()
-    made.take_unfiltered(messages(REPLY, REPLY | {"stream_offset": 50}))
-    made.take_exchanges(rows_of("exchanges", ANSWERED))
+    made.take_exchanges(rows_of("exchanges", ANSWERED).append_column("reply.selected", pa.array([False])))
     made.end_of_capture()
 
     assert made.sums.sums() == {OF_ANN: {"asked": 0, "received": 1, "body_bytes": 30}}
-
-
-def test_of_too_many_replies_the_oldest_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "MAX_PENDING_REPLIES", 2)
-    made = Consumers()
-    made.take_fields(messages(*(REPLY | {"stream_offset": i} for i in range(3))))
-
-    assert made.sums.sums()[NOBODY]["received"] == 1
 
 
 def test_what_a_server_pushes_is_received_and_not_asked_for() -> None:
     """BlipMQ delivers under the name of the publish."""
     pushed = {"protocol": "blipmq", "op": "PUBLISH", "destination": "orders", "body_len": 8}
     made = Consumers(("topic",))
-    made.take_fields(messages(pushed | {"direction": "s2c"}, pushed))
+    made.take_messages(messages(pushed | {"direction": "s2c"}, pushed))
     made.end_of_capture()
 
     assert made.sums.sums() == {("orders",): {"asked": 0, "received": 1, "body_bytes": 8}}

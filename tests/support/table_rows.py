@@ -20,9 +20,14 @@ _REPLY: dict[str, object] = {
 
 
 def rows_of(table: str, *rows: Mapping[str, object]) -> pa.Table:
-    """Rows of ``messages``, ``exchanges`` or another table; a message from the server comes from its end."""
+    """Rows of ``messages``, ``exchanges`` or another table; a message from the server comes from its end.
+
+    Exchanges carry what a row says of ``END.messages.COLUMN``.
+    """
     made = [ORDINARY | (_REPLY if row.get("direction") == "s2c" else {}) | dict(row) for row in rows]
-    return pa.table(
-        {field.name: pa.array([row.get(field.name) for row in made], field.type) for field in TABLES[table]},
-        schema=TABLES[table],
-    )
+    fields = [*TABLES[table]]
+    for name in dict.fromkeys(name for row in rows for name in row if ".messages." in name):
+        column = name.rpartition(".")[2]
+        own = TABLES["messages"]
+        fields.append(pa.field(name, own.field(column).type if column in own.names else pa.int64()))
+    return pa.table({x.name: pa.array([row.get(x.name) for row in made], x.type) for x in fields}, pa.schema(fields))

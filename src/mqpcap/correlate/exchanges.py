@@ -87,6 +87,8 @@ class Exchanges:
         """Connections that began before the capture and have not shown their state."""
         needs_pairs = rule.deliveries is not None and rule.deliveries.of_pairs
         self._needed = tuple(f"f.{name}" for name in rule.columns) if needs_pairs else ()
+        self._carried = "messages.", f"{protocol}."
+        """Beginnings of the names of columns that rows carry of both of their messages."""
 
     def watch(self, connection_id: int) -> list[Replay]:
         """Record how the messages of one connection are paired, a replay for each request group."""
@@ -144,7 +146,8 @@ class Exchanges:
         rows: NDArray[np.intp],
         from_client: NDArray[np.bool_],
     ) -> Block:
-        table = batch.table.select([*KEPT, "direction", *self._needed])
+        carried = (name for name in batch.table.column_names if name.startswith(self._carried))
+        table = batch.table.select([*KEPT, "direction", *self._needed, *carried])
         table = table.append_column("ts_ns", pa.array(batch.ts_ns)).append_column("end_ns", pa.array(batch.end_ns))
         flow, offset = batch.flow, batch.offset
         if len(rows) < len(batch):
@@ -309,6 +312,9 @@ class Exchanges:
             "request_packet": column(requests, "first_packet"),
             "reply_packet": column(replies, "first_packet"),
         }
+        for name in (x for x in message_rows.column_names if x.startswith(self._carried)):
+            for end, side in (("request", requests), ("reply", replies)):
+                columns[f"{end}.{name}"] = pa.nulls(n, message_rows[name].type) if side is None else side[name]
         return pa.table(columns)
 
     def _latencies(self, pairs: Pairs) -> tuple[pa.Array, pa.Array]:

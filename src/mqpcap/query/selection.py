@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, single_array, true_mask, unify_dictionaries
+from mqpcap.arrays import Int64Array, append_columns, single_array, true_mask, unify_dictionaries
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
 from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
-from mqpcap.tables.output import Output
+from mqpcap.tables.output import SELECTED, Output
 from mqpcap.tables.schemas import EXCHANGES
 
 MAX_BUFFERED_BATCHES = 64
@@ -122,12 +122,15 @@ class Selection:
 
     - max_keys: limit on remembered messages, as in `_KeySet`; None: no limit
     - max_bytes: as in `MessageSelector`
+    - marks_ends: rows of ``exchanges`` get SELECTED of both of their messages, for `has_end`
     """
 
     def __init__(
-        self, query: Query, emit: Callable[[Output], None], max_keys: int | None = None, max_bytes: int | None = None
-    ) -> None:
+        self, query: Query, emit: Callable[[Output], None], max_keys: int | None = None, max_bytes: int | None = None,
+        marks_ends: bool = False,
+    ) -> None:  # fmt: skip
         self._selected, self._emit = MessageSelector(query, self._emit_rows, max_bytes), emit
+        self._marks_ends = marks_ends
         self._problems: list[Output] = []
         self._keys = _KeySet(max_keys)
         self._connections: set[int] = set()
@@ -139,6 +142,9 @@ class Selection:
         self._selected.add(output, first_ns)
         if output.table == "exchanges":
             has_request, has_reply = (self._keys.contains(keys(rows)) for keys in (request_keys, reply_keys))
+            if self._marks_ends:
+                marks = {f"request.{SELECTED}": pa.array(has_request), f"reply.{SELECTED}": pa.array(has_reply)}
+                output = replace(output, rows=append_columns(rows, marks))
             self._emit_selected(output, has_request | has_reply)
         elif output.table == "deliveries":
             self._emit_selected(output, self._has_both_messages(rows))

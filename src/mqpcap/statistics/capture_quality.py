@@ -6,7 +6,7 @@ In: rows of all tables of one capture. Out: `Report`, the numbers of ``mqpcap in
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -21,10 +21,11 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture, FileFacts
 from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
-from mqpcap.listing.extra_columns import NUMBERED, OTHER_PROTOCOL
+from mqpcap.listing.extra_columns import OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
 from mqpcap.schema.protocol import DIRECTIONS
+from mqpcap.statistics.counters import Counters, selected_counts
 from mqpcap.statistics.report_columns import Column
 from mqpcap.statistics.row_lines import text_lines
 from mqpcap.tables.json_lines import Json
@@ -478,26 +479,26 @@ def report_of(
     outcome: Outcome,
     meter: Meter,
     worker: Background,
-    also: Callable[[Output, int], None] = lambda output, first_ns: None,
-    tables: frozenset[str] = frozenset(),
-    columns: frozenset[str] | None = frozenset(),
+    counters: Counters | None = None,
 ) -> Report | None:
-    """The numbers of a capture, None if nothing of it can be read.
-
-    ``also`` is given its rows, also of ``tables``; ``columns``: those of ``messages`` that it reads, None for all.
-    """
-    report = Report()
+    """The numbers of a capture, None if nothing of it can be read; counters count its rows on the way."""
+    report, counters = Report(), counters or Counters()
+    count = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
 
     def take(output: Output, first_ns: int) -> None:
         outcome.look(output)
         report.take(output)
-        also(output, first_ns)
+        count(output, first_ns)
 
-    options = outcome.choices.dissection(only=tables | {"exchanges"})
-    if columns is not None and not outcome.choices.decode_as:
-        options = replace(options, policy=replace(options.policy, columns=columns | COLUMNS | READ_FOR_NOTES))
-    pipeline = wired(capture, options, take, NUMBERED, worker)
-    if not read(pipeline, outcome, meter):
+    options = outcome.choices.dissection(only=counters.optional_tables | {"exchanges"})
+    options = replace(options, carried=counters.carried)
+    if outcome.tally is None and counters.columns is not None and not outcome.choices.decode_as:
+        columns = counters.columns | COLUMNS | READ_FOR_NOTES
+        options = replace(options, policy=replace(options.policy, columns=columns))
+    pipeline = wired(capture, options, take, counters.hooks(needs_numbers=True), worker)
+    any_read = read(pipeline, outcome, meter)
+    counters.end_of_capture(capture.facts)
+    if not any_read:
         return None
     report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
     return report

@@ -16,7 +16,7 @@ from mqpcap.capture import Capture
 from mqpcap.query import MatchTally, Query
 from mqpcap.reading import Meter, Outcome
 from mqpcap.statistics.capture_quality import Report, report_of
-from mqpcap.statistics.counters import Counters, selected_counts
+from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group
 from mqpcap.statistics.row_lines import text_lines
@@ -177,10 +177,7 @@ def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background, w
     if wanted is not None and outcome.tally is None:
         outcome.tally = MatchTally(wanted)
     for capture in side.captures:
-        take = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
-        columns = counters.columns if outcome.tally is None else None
-        quality = report_of(capture, outcome, meter, worker, take, counters.optional_tables, columns)
-        counters.end_of_capture(capture.facts)
+        quality = report_of(capture, outcome, meter, worker, counters)
         if quality is not None:
             side.qualities.append(quality)
 

@@ -13,7 +13,7 @@ from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.options import OPTIONAL_TABLES
 from mqpcap.query import MatchTally, Query, Selection
 from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, size_bytes, steps, wired
-from mqpcap.tables.output import Output
+from mqpcap.tables.output import KNOWN_OF_ENDS, Carried, Output
 from mqpcap.tcp.headers import Segments
 
 MAX_PENDING_MESSAGES = 1 << 21
@@ -49,6 +49,12 @@ class Counters:
         """The tables of OPTIONAL_TABLES that a counter needs."""
         return frozenset(table for table in OPTIONAL_TABLES if self._takes(table))
 
+    @property
+    def carried(self) -> frozenset[Carried]:
+        """The columns of both ends that counters read of rows of ``exchanges``; what these have is left out."""
+        takers = (x for x, without in self._counters if "exchanges" not in without and hasattr(x, "carried"))
+        return frozenset().union(*(x.carried for x in takers)) - KNOWN_OF_ENDS
+
     def _takes(self, table: str) -> list[Callable[[pa.Table | Output | Segments], None]]:
         name = f"take_{table}"
         return [getattr(x, name) for x, without in self._counters if table not in without and hasattr(x, name)]
@@ -70,11 +76,13 @@ class Counters:
         for take in self._takes(table):
             take(rows)
 
-    def hooks(self) -> StageHooks:
-        """Callbacks that count the segments of packets, and number connections for counters that need it."""
-        needs_numbers = any(getattr(counter, "needs_numbers", False) for counter, _ in self._counters)
-        numbered = NUMBERED if needs_numbers else StageHooks()
-        return replace(numbered, packets=lambda window, segments: self.count("segments", segments))
+    def hooks(self, needs_numbers: bool = False) -> StageHooks:
+        """Callbacks that count the segments of packets, and make columns that counters need."""
+        needs_numbers |= any(getattr(counter, "needs_numbers", False) for counter, _ in self._counters)
+        hooks = NUMBERED if needs_numbers else StageHooks()
+        own_columns = {x.message_columns for x, _ in self._counters if hasattr(x, "message_columns")}
+        columns = *hooks.message_columns, *own_columns
+        return replace(hooks, packets=lambda _, segments: self.count("segments", segments), message_columns=columns)
 
     def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
         """All rows of a capture were counted; ``files``: its files, in order of time."""
@@ -94,7 +102,7 @@ def selected_counts(tally: MatchTally, counters: Counters) -> Callable[[Output, 
         tally.match_count += output.rows.num_rows if output.table == "messages" else 0
         counters.take(output)
 
-    selection = Selection(tally.query, count, MAX_PENDING_MESSAGES, MAX_ASKING_BYTES)
+    selection = Selection(tally.query, count, MAX_PENDING_MESSAGES, MAX_ASKING_BYTES, marks_ends=True)
 
     def take(output: Output, first_ns: int) -> None:
         if output.table == "messages" and pairs:
@@ -130,7 +138,7 @@ def count_captures(
 
     tick: called after each window of packets.
     """
-    options = outcome.choices.dissection(only=counters.optional_tables)
+    options = replace(outcome.choices.dissection(only=counters.optional_tables), carried=counters.carried)
     if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
         columns = counters.columns | READ_FOR_NOTES
         options = replace(options, policy=replace(options.policy, columns=columns))
@@ -142,7 +150,7 @@ def count_captures(
 
     with background(outcome.choices, size_bytes(captures)) as worker:
         for capture in captures:
-            hooks = counters.hooks() if outcome.tally is None else NUMBERED
+            hooks = counters.hooks(needs_numbers=outcome.tally is not None)
             for _ in steps(wired(capture, options, _receiver(outcome, counters), hooks, worker), outcome, meter):
                 if tick is not None:
                     tick()

@@ -15,11 +15,11 @@ from mqpcap.arrays import Int64Array, file_text, is_in, true_mask
 from mqpcap.capture import FileFacts
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.statistics.groups import MAX_PENDING_REPLIES, PERCENTS, Key, PendingMessages, Sums
+from mqpcap.statistics.groups import PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, request_keys, stream_keys
-from mqpcap.tables.output import Output
+from mqpcap.tables.output import Output, end_rows
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint, plural
 
@@ -31,6 +31,8 @@ MAX_LISTED = 1 << 16
 """Deliveries that are listed; about 1 kB each."""
 MAX_INDEXED = 1 << 22
 """The newest publishes and deliveries whose packets are known; 16 bytes each."""
+MAX_PENDING_ERRORS = 1 << 18
+"""Errors that wait for their exchange. Beyond it the oldest count by themselves, and once more if it still comes."""
 MAX_ERRORS = 1 << 14
 """Errors that are distinguished."""
 ERROR_TEXT_LENGTH = 200
@@ -54,7 +56,8 @@ class Slowest:
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Keep rows that are among the slowest until here."""
-        slow_rows = rows.filter(pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)).cast(EXCHANGES)
+        is_slow = pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)
+        slow_rows = rows.select(EXCHANGES.names).filter(is_slow).cast(EXCHANGES)
         if not slow_rows.num_rows or not self._most:
             return
         both = pa.concat_tables([self._rows, slow_rows])
@@ -112,56 +115,55 @@ class Errors:
     """Errors by the operation that failed, the topic and client of its request, code and text."""
 
     by = ("protocol", "op", "topic", "client")
+    carried = frozenset({("messages", "error_text"), ("messages", "capture_file")})
 
     def __init__(self) -> None:
         self.sums = Sums((*self.by, "error_code", "error_text"), ("errors",), max_groups=MAX_ERRORS)
         self._own = Sums(self.sums.by, ())
-        self._pending = PendingMessages(4)
-        """Errors with time, packet, number of the file, and whether they count without a request."""
+        self._waiting: dict[int, tuple[int, ...]] = {}
+        """By message, errors without an exchange: group by its own values, time, packet, number of the file."""
         self._files: dict[str, int] = {}
-        self._first: dict[int, tuple[int, int, int]] = {}
+        self._first: dict[int, tuple[int, ...]] = {}
         """By group: time, packet and file of its first error."""
 
     def take_messages(self, rows: pa.Table) -> None:
         """Keep the errors among rows of ``messages`` until their exchange comes."""
-        self._wait(rows, is_own=True)
-
-    def take_unfiltered(self, output: Output) -> None:
-        """Keep errors among all rows of ``messages``: they may answer requests that are selected."""
-        self._wait(output.rows, is_own=False)
-
-    def _wait(self, rows: pa.Table, is_own: bool) -> None:
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
+        columns = message_keys(rows), self._own.groups(_OF_ERRORS, rows), *self._places(rows)
+        for key, *error in zip(*(column.tolist() for column in columns), strict=True):
+            self._waiting[key] = tuple(error)
+        self._count_waiting(MAX_PENDING_ERRORS)
+
+    def _places(self, rows: pa.Table) -> tuple[Int64Array, ...]:
         files = text("capture_file", rows)
         numbers = np.array([self._files.setdefault(str(x), len(self._files)) for x in files.values], np.int64)
-        facts = (rows[name].to_numpy() for name in ("ts_ns", "first_packet"))
-        owned = np.full(rows.num_rows, is_own)
-        groups = self._own.groups(_OF_ERRORS, rows)
-        self._pending.add(message_keys(rows), groups, *facts, numbers[files.code], owned)
-        self._give_up(MAX_PENDING_REPLIES)
+        return rows["ts_ns"].to_numpy(), rows["first_packet"].to_numpy(), numbers[files.code]
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors with a request, rows of ``exchanges``."""
         rows = rows.filter(pa.array(is_in(rows["status"], "error")))
-        indices, errors = self._pending.pop_matched(reply_keys(rows))
-        requests = {name: OF_CONNECTIONS[name](rows) for name in self.by}
-        self._count(self.sums.completed(self._own, errors[0], requests, indices), errors)
+        if not rows.num_rows:
+            return
+        for key in reply_keys(rows).tolist():
+            self._waiting.pop(key, None)
+        replies = end_rows(rows, "reply").rows
+        groups = self.sums.groups(_OF_ANSWERS, rows.append_column("error_text", replies["error_text"]))
+        for group, *place in zip(groups.tolist(), *(column.tolist() for column in self._places(replies)), strict=True):
+            self._count(group, tuple(place))
 
     def end_of_capture(self) -> None:
         """Count errors without a request."""
-        self._give_up(0)
+        self._count_waiting(0)
 
-    def _give_up(self, max_count: int) -> None:
-        errors = self._pending.pop_oldest(max_count)
-        errors = errors[:, errors[4] > 0]
-        self._count(self.sums.completed(self._own, errors[0], {}, errors[0]), errors)
+    def _count_waiting(self, max_count: int) -> None:
+        """Count the oldest errors that wait, until ``max_count`` are left."""
+        while len(self._waiting) > max_count:
+            own_group, *place = self._waiting.pop(next(iter(self._waiting)))
+            self._count(self.sums.number(self._own.key(own_group)), tuple(place))
 
-    def _count(self, groups: Int64Array, errors: Int64Array) -> None:
-        self.sums.add("errors", groups)
-        order = np.lexsort((errors[2], errors[1]))
-        for row in order[np.unique(groups[order], return_index=True)[1]].tolist():
-            group, first = int(groups[row]), tuple(errors[1:4, row].tolist())
-            self._first[group] = min(first, self._first.get(group, first))
+    def _count(self, group: int, place: tuple[int, ...]) -> None:
+        self.sums.add("errors", np.array([group]))
+        self._first[group] = min(place, self._first.get(group, place))
 
     def rows(self) -> Mapping[Key, ErrorRow]:
         """Errors by ``by``, code and text."""
@@ -178,12 +180,9 @@ def _error_text(rows: pa.Table) -> Coded:
     return Coded(texts.code, [x and str(x)[:ERROR_TEXT_LENGTH] for x in texts.values])
 
 
-_OF_ERRORS: Columns = {
-    **OF_MESSAGES,
-    "client": OF_MESSAGES["client_ip"],
-    "error_code": lambda rows: coded(rows["error_code"]),
-    "error_text": _error_text,
-}
+_OF_TEXTS: Columns = {"error_code": lambda rows: coded(rows["error_code"]), "error_text": _error_text}
+_OF_ERRORS: Columns = {**OF_MESSAGES, "client": OF_MESSAGES["client_ip"], **_OF_TEXTS}
+_OF_ANSWERS: Columns = {**OF_CONNECTIONS, **_OF_TEXTS}
 
 
 class _Repeats:

@@ -127,9 +127,7 @@ class Page:
     def take(self, capture: Capture, meter: Meter) -> None:
         """Read a capture."""
         with background(self._outcome.choices, size_bytes([capture])) as worker:
-            counters, tables = self._counters, frozenset({"exchanges"})
-            quality = report_of(capture, self._outcome, meter, worker, counters.take, tables, counters.columns)
-        self._counters.end_of_capture(capture.facts)
+            quality = report_of(capture, self._outcome, meter, worker, self._counters)
         if quality is not None:
             self.qualities.append(quality)
 

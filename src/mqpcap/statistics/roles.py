@@ -5,7 +5,7 @@ publishes. A consumer requests messages, or receives them: pushed by the server,
 topic then counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import is_in, single_array, true_mask
+from mqpcap.decode.columns import Records
+from mqpcap.decode.frames import Frames
 from mqpcap.protocols import protocols
-from mqpcap.statistics.groups import MAX_PENDING_REPLIES, NO_GROUP, PendingMessages, Sums
-from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES
-from mqpcap.tables.message_keys import message_keys, reply_keys
-from mqpcap.tables.output import Output
+from mqpcap.schema.compiler import Program
+from mqpcap.statistics.groups import Sums
+from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
+from mqpcap.tables.output import Output, end_rows, has_end
 
 ASKS = ("poll", "lock", "subscribe")
 """Roles of operations that request messages."""
@@ -71,21 +73,16 @@ class Consumers:
     """
 
     names = ("asked", "received", "body_bytes")
+    carried = frozenset(("messages", name) for name in ("op", "destination", "client_name", "body_len", ITEM_COUNT))
 
     def __init__(self, key_names: Sequence[str] = BY) -> None:
+        self.message_columns = item_counts
         self.sums = Sums(key_names, self.names)
-        self._replies = PendingMessages(2)
         self._polls: dict[int, _Polls] = {}
         """By connection_id, the newest last."""
 
-    def field_columns(self, protocol: str) -> tuple[str, ...]:
-        """The list with the messages of a reply, if the protocol has one."""
-        column, _, _ = protocols()[protocol].items.partition(".")
-        return (column,) if column else ()
-
-    def take_fields(self, output: Output) -> None:
-        """Count messages: requests and pushed messages; replies wait for their requests."""
-        rows = self._with_item_count(output)
+    def take_messages(self, rows: pa.Table) -> None:
+        """Count requests, and messages that are pushed or that replies bring."""
         from_client = is_in(rows["direction"], "c2s")
         asked = rows.filter(pa.array(_has_role(rows, *ASKS) & from_client))
         groups = self.sums.groups(OF_MESSAGES, asked)
@@ -95,32 +92,33 @@ class Consumers:
             has_topic[:] = True
         self.sums.add("asked", groups[has_topic])
         self._add_polls(asked["connection_id"].to_numpy()[~has_topic], groups[~has_topic])
-        pushed = rows.filter(pa.array(_has_role(rows, "deliver") & ~from_client & _has_body(rows)))
-        self._receive(self.sums.groups(OF_MESSAGES, pushed), _body_bytes(pushed), pushed[ITEM_COUNT].to_numpy())
-        replies = _replies(rows)
-        self._wait(replies, self.sums.groups(OF_MESSAGES, replies))
+        pushed = _has_role(rows, "deliver") & ~from_client & _has_body(rows)
+        self._receive(OF_MESSAGES, rows.filter(pa.array(pushed | _are_replies(rows))))
 
     def take_unfiltered(self, output: Output) -> None:
-        """Keep replies among all messages: their requests may be selected."""
-        rows = self._with_item_count(output)
-        self._learn_topics(rows)
-        replies = _replies(rows)
-        self._wait(replies, np.full(replies.num_rows, NO_GROUP))
-
-    def _wait(self, replies: pa.Table, groups: NDArray[np.int64]) -> None:
-        self._replies.add(message_keys(replies), groups, _body_bytes(replies), replies[ITEM_COUNT].to_numpy())
-        self._receive(*self._replies.pop_oldest(MAX_PENDING_REPLIES))
+        """Record the topics of all connections."""
+        self._learn_topics(output.rows)
 
     def take_exchanges(self, rows: pa.Table) -> None:
-        """Count the replies to requests, rows of ``exchanges``."""
+        """Count replies for their requests, rows of ``exchanges``, and no more by themselves."""
         rows = rows.filter(pa.array(_has_role(rows, *ASKS)))
-        row_indices, (_, *amounts) = self._replies.pop_matched(reply_keys(rows))
-        self._receive(self.sums.groups(OF_EXCHANGES, rows)[row_indices], *amounts)
+        if rows.num_rows:
+            replies = end_rows(rows, "reply").rows
+            are_replies = true_mask(rows["reply_offset"].is_valid()) & _are_replies(replies)
+            self._receive(OF_MESSAGES, replies.filter(pa.array(are_replies & has_end(rows, "reply"))), -1)
+            for name in ("body_len", ITEM_COUNT):
+                rows = rows.append_column(name, replies[name])
+            self._receive(OF_EXCHANGES, rows.filter(pa.array(are_replies)))
 
     def end_of_capture(self) -> None:
-        """Count replies without a request, and requests without a topic."""
-        self._receive(*self._replies.pop_oldest(0))
+        """Count requests without a topic."""
         self._count_polls(0)
+
+    def _receive(self, columns: Columns, rows: pa.Table, times: int = 1) -> None:
+        """Count received messages; with -1 they count no more."""
+        groups = self.sums.groups(columns, rows)
+        self.sums.add("received", groups, rows[ITEM_COUNT].to_numpy() * times)
+        self.sums.add("body_bytes", groups, _body_bytes(rows) * times)
 
     def _learn_topics(self, rows: pa.Table) -> None:
         """Record the topics that connections subscribe to or receive."""
@@ -154,20 +152,15 @@ class Consumers:
                 )
                 self.sums.add("asked", np.array([with_topic]), np.array([count]))
 
-    def _with_item_count(self, output: Output) -> pa.Table:
-        """Rows of ``messages`` with the number of messages in each: one, unless it has a list of them."""
-        counts = pa.array(np.ones(output.rows.num_rows, np.int64))
-        for column in self.field_columns(output.rows["protocol"][0].as_py()) if output.rows.num_rows else ():
-            if output.fields is not None:
-                lengths = pc.list_value_length(single_array(output.fields[column]))
-                counts = pc.coalesce(lengths.cast(pa.int64()), counts)
-        return output.rows.append_column(ITEM_COUNT, counts)
 
-    def _receive(
-        self, groups: NDArray[np.int64], body_bytes: NDArray[np.int64], counts: NDArray[np.int64]
-    ) -> None:  # fmt: skip
-        self.sums.add("received", groups, counts)
-        self.sums.add("body_bytes", groups, body_bytes)
+def item_counts(program: Program, frames: Frames, records: Records) -> Mapping[str, pa.Array]:
+    """The column ITEM_COUNT of messages: one, unless a message has a list of them."""
+    counts = pa.array(np.ones(len(frames.start), np.int64))
+    column, _, _ = protocols()[frames.protocol].items.partition(".")
+    if column:
+        lengths = pc.list_value_length(single_array(records.table[column]))
+        counts = pc.coalesce(lengths.cast(pa.int64()), counts)
+    return {ITEM_COUNT: counts}
 
 
 def _has_role(rows: pa.Table, *roles: str) -> NDArray[np.bool_]:
@@ -182,9 +175,9 @@ def _has_body(rows: pa.Table) -> NDArray[np.bool_]:
     return true_mask(rows["body_len"].is_valid())
 
 
-def _replies(rows: pa.Table) -> pa.Table:
+def _are_replies(rows: pa.Table) -> NDArray[np.bool_]:
     """Replies that carry requested messages."""
-    return rows.filter(pa.array(_has_role(rows, *ASKS) & is_in(rows["direction"], "s2c") & _has_body(rows)))
+    return _has_role(rows, *ASKS) & is_in(rows["direction"], "s2c") & _has_body(rows)
 
 
 def _body_bytes(rows: pa.Table) -> NDArray[np.int64]:

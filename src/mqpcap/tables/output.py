@@ -3,13 +3,18 @@
 In: rows of one table at a time. Out: tables by name. Called by: ``pipeline`` and all that read captures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from mqpcap.arrays import constant, file_text
+from mqpcap.arrays import append_columns, constant, dictionary, file_text, is_in, single_array, true_mask
 from mqpcap.records import dataclass
-from mqpcap.tables.schemas import TABLES
+from mqpcap.schema.protocol import MessageQueue, other_direction
+from mqpcap.tables.schemas import TABLES, protocol_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +28,72 @@ class Output:
 
 
 Emit = Callable[[Output], None]
+Carried: TypeAlias = tuple[str, str]
+"""A table, ``messages`` or that of a protocol, and a column of it that pairs carry."""
+End = Literal["request", "reply"]
+SELECTED = "selected"
+"""The column that pairs carry of messages which a filter selects."""
+_OF_PAIRS = ("capture", "connection_id", "protocol")
+_OF_ENDS = {"stream_offset": "offset", "ts_ns": "ts_ns", "first_packet": "packet"}
+KNOWN_OF_ENDS: frozenset[Carried] = frozenset(
+    ("messages", name) for name in (*_OF_PAIRS, *_OF_ENDS, "direction", "src_ip", "dst_ip", "src_port", "dst_port")
+)
+"""Columns that `end_rows` reads of the columns of ``exchanges``."""
 
 
 def with_capture(table: str, rows: pa.Table, capture: str) -> pa.Table:
     """Rows of a table with the name of their capture, and the columns in the order of the table."""
     schema, columns = TABLES[table], rows.append_column("capture", constant(file_text(capture), rows.num_rows))
-    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    named = pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    return append_columns(named, {name: rows[name] for name in rows.column_names if name not in schema.names})
+
+
+def carried_columns(messages: Output, protocol: MessageQueue, carried: Iterable[Carried]) -> dict[str, pa.Array]:
+    """The columns that pairs carry of these messages, by ``TABLE.COLUMN``; those of other protocols are left out."""
+    columns = {}
+    for table, name in carried:
+        rows = messages.rows if table == "messages" else messages.fields
+        if rows is not None and name in rows.column_names and table in ("messages", protocol.name):
+            columns[f"{table}.{name}"] = single_array(rows[name])
+        elif table == protocol.name:  # no message of the batch has a value
+            columns[f"{table}.{name}"] = pa.nulls(messages.rows.num_rows, protocol_schema(protocol).field(name).type)
+    return columns
+
+
+def has_end(exchanges: pa.Table, end: End) -> NDArray[np.bool_]:
+    """Whether exchanges have a request or a reply that counts: that is selected, where a filter selects messages."""
+    is_there = exchanges[f"{end}_offset"].is_valid()
+    name = f"{end}.{SELECTED}"
+    return true_mask(pc.and_(is_there, exchanges[name]) if name in exchanges.column_names else is_there)
+
+
+def end_rows(exchanges: pa.Table, end: End) -> Output:
+    """The requests or the replies of exchanges, row for row: what rows of exchanges have of them, and carry."""
+    directions = dictionary(exchanges["request_direction"])
+    if end == "reply":
+        others = pa.array(map(other_direction, directions.dictionary.to_pylist()), pa.string())
+        directions = pa.DictionaryArray.from_arrays(directions.indices, others)
+    columns = {name: exchanges[name] for name in _OF_PAIRS} | {"direction": directions}
+    columns |= {name: exchanges[f"{end}_{of}"] for name, of in _OF_ENDS.items()}
+    from_client = is_in(directions, "c2s")
+    for part in ("ip", "port"):
+        client, server = (single_array(exchanges[f"{side}_{part}"]) for side in ("client", "server"))
+        columns |= {f"src_{part}": _either(from_client, client, server)}
+        columns |= {f"dst_{part}": _either(~from_client, client, server)}
+    protocol = exchanges["protocol"][0].as_py()
+    rows, fields = (
+        {x.removeprefix(start): exchanges[x] for x in exchanges.column_names if x.startswith(start)}
+        for start in (f"{end}.messages.", f"{end}.{protocol}.")
+    )
+    return Output("messages", pa.table(columns | rows), protocol, pa.table(fields or {"op": columns["protocol"]}))
+
+
+def _either(is_first: NDArray[np.bool_], first: pa.Array, second: pa.Array) -> pa.Array:
+    """The first column for some rows, the second for the others."""
+    if is_first.all() or not is_first.any():
+        return first if is_first.all() else second
+    plain = (x.dictionary_decode() if pa.types.is_dictionary(x.type) else x for x in (first, second))
+    return pc.if_else(pa.array(is_first), *plain)
 
 
 class NamedTables:
