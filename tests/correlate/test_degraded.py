@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, write
+from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, pairs_of_truth, write
 from examples import multiplied
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -56,6 +56,16 @@ def test_pairs_of_degraded_captures_are_right() -> None:
     assert total["wrong answered"] == 0
     assert total["wrong likely"] <= 0.005 * total["likely"]
     assert {what for what in total if what.startswith("how ")} <= EVIDENCE
+
+
+def test_the_truth_of_what_a_capture_leaves_unknown_is_what_clients_logged() -> None:
+    """BlipMQ's clients logged which request each reply answers: all certain pairs agree, and one more is known."""
+    path = PCAPS / "blipmq" / "midstream.pcap"
+    found = {tuple((m["first_packet"], m["last_packet"]) for m in row["messages"]) for row in pairs(path)}
+    logged = {(pair.request, pair.reply) for pair in pairs_of_truth(path)}
+
+    assert found < logged
+    assert len(logged - found) == 1
 
 
 @pytest.mark.parametrize("lost_replies", [0, 1])

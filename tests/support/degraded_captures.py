@@ -1,7 +1,8 @@
 """Captures as they really are, begun late or with losses, and how many of their pairs are still found.
 
 Each way leaves some packets of a capture, or changes their order or times. The pairs of the degraded capture are
-compared with those of the whole one, as far as both messages of a pair are still there.
+compared with those of the whole one, as far as both messages of a pair are still there. Pairs that the whole capture
+leaves unknown are taken from the clients' log.
 
 late        the capture begins at a random packet
 window      it also ends at a random packet
@@ -13,6 +14,7 @@ one side    packets of one direction are missing, by turns the clients' and the 
 swapped     one packet in ten comes before the one in front of it, at the same time
 """
 
+import json
 import random
 import struct
 import tempfile
@@ -32,7 +34,10 @@ HEAVY_WAYS = ("lost 10%", "burst 5%", "burst 20%")
 OTHER_WAYS = ("lost 0.1%", "one side", "swapped")
 KEYS = ["connection_id", "direction", "stream_offset", "first_packet", "last_packet"]
 LINK_HEADERS = {0: 4, 1: 14, 101: 0, 113: 16}
+TRUTH = Path(__file__).resolve().parents[1] / "truth"
 EARLY_NS = 3_000_000
+ENDPOINT = {"c2s": "src_port", "s2c": "dst_port"}
+"""By direction, the column with the client's port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,33 @@ def pairs(path: Path) -> Iterator[dict[str, Any]]:
                 yield row | {"messages": [messages[row["connection_id"], *side] for side in sides]}
 
 
+def pairs_of_truth(path: Path) -> Iterator[Pair]:
+    """The pairs that clients logged, where the log says which request a reply answers.
+
+    The log is NAME.truth.json beside the capture or in ``tests/truth``. If a side has as many messages as events, the
+    n-th event is the n-th message.
+    """
+    name = path.with_suffix(".truth.json").name
+    log = next((x for x in (path.parent / name, TRUTH / path.parent.name / name) if x.exists()), None)
+    logged = json.loads(log.read_text()) if log is not None else {}
+    connections = [c for c in logged.get("connections", []) if "events" in c] if "connections" in logged else []
+    rows = (
+        [] if not connections else dissect(captures([str(path)]).captures[0], Options()).table("messages").to_pylist()
+    )
+    for connection in connections:
+        indexes = {side: [i for i, e in enumerate(connection["events"]) if e["dir"] == side] for side in ENDPOINT}
+        place: dict[int, tuple[int, int]] = {}
+        for side, of_side in indexes.items():
+            port = connection.get("client_port")
+            sent = [r for r in rows if r["direction"] == side and r[ENDPOINT[side]] == port]
+            sent.sort(key=lambda row: row["stream_offset"])
+            if len(sent) == len(of_side):
+                place |= {i: (r["first_packet"], r["last_packet"]) for i, r in zip(of_side, sent, strict=True)}
+        for i, event in enumerate(connection["events"]):
+            if event.get("answers") in place and i in place:
+                yield Pair(logged["protocol"].lower(), place[event["answers"]], place[i])
+
+
 def degraded(way: str, whole: Sequence[Packet], chance: random.Random, turn: int) -> list[Packet]:
     """The packets that are left, or their times changed."""
     n, servers = len(whole), {p.ports[0] for p in whole if p.flags & 18 == 18}
@@ -145,6 +177,8 @@ def measured(
         for row in pairs(path):
             request, reply = ((m["first_packet"], m["last_packet"]) for m in row["messages"])
             known.append(Pair(row["protocol"], request, reply))
+        asked, answered = {pair.request for pair in known}, {pair.reply for pair in known}
+        known += (x for x in pairs_of_truth(path) if x.request not in asked and x.reply not in answered)
         for way in ways:
             for turn in range(first_turn, first_turn + tries):
                 kept = degraded(way, whole, chance, turn)
