@@ -18,3 +18,5 @@ cdef class Alignment:
     cdef Py_ssize_t _last(self, PlacedReply p, Py_ssize_t first, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y)
     cpdef bint add(self, PlacedReply p)
     cpdef list settle(self, Py_ssize_t x, Py_ssize_t y)
+    cdef long long offset_at(self, Py_ssize_t i)
+    cdef void record(self, object replay)

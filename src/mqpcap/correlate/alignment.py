@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import cython
 
+from mqpcap.correlate.replay import ANY, MISSING, Replay
 from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind
 
 if cython.compiled:
@@ -222,3 +223,25 @@ class Alignment:
             candidates.append((r, earliest, latest))
         candidates.reverse()
         return candidates
+
+    # -- the replay ----------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    def offset_at(self, i: cython.Py_ssize_t) -> cython.longlong:
+        """Stream offset of a request, or what stands for it in a replay."""
+        q: Request = self.ring[i]
+        return q.offset if q.row >= 0 else ANY if q.kind == _ANY else MISSING
+
+    @cython.cfunc
+    def record(self, replay: Replay) -> cython.void:
+        """Record the last reply that was placed, with the first and the last request that it may answer."""
+        p: PlacedReply = self.placed[len(self.placed) - 1]
+        earliest: cython.Py_ssize_t = p.low
+        latest: cython.Py_ssize_t = min(p.high, p.limit - 1, len(self.ring) - 1)
+        while earliest < latest and not self.fits(earliest, p.reply, p.named):
+            earliest += 1
+        while earliest < latest and not self.fits(latest, p.reply, p.named):
+            latest -= 1
+        offset: cython.longlong = p.reply.offset if p.reply.row >= 0 else MISSING
+        places = (self.offset_at(earliest), self.offset_at(latest), latest - earliest + 1) if earliest <= latest else ()
+        replay.add("reply", offset, *places)

@@ -20,11 +20,15 @@ cdef class Assumptions:
     cdef bytes awaited
     cdef long long replies_before, waited_count
     cdef bint use_publishes
-    cdef dict likely
+    cdef dict likely, margins
+    cdef object replay
+    cdef void assume_all(self, Rounds rounds, bint is_closed)
+    cdef void _record(self, bint is_kept, str name, str why)
     cpdef bint assume(self, int evidence)
     cdef bint _is_anchor(self, Request q, int evidence)
     cdef bint _place(self, Alignment a, Py_ssize_t place, dict indexes)
     cdef bint _collect(self, list candidates, dict indexes)
-    cpdef void assume_first_of_burst(self, list ambiguous, dict taken, long long usual_ns)
+    cdef void align_by_cost(self, Py_ssize_t highest, bint is_all, dict taken)
+    cdef void assume_first_of_burst(self, list ambiguous, dict taken, long long usual_ns)
     cdef Py_ssize_t _untaken(self, Reply r, Py_ssize_t low, Py_ssize_t high, dict taken)
     cdef bint _is_one_queue(self, Reply r, Py_ssize_t low, Py_ssize_t high)

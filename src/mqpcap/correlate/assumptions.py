@@ -20,6 +20,8 @@ import cython
 import numpy as np
 
 from mqpcap.correlate.alignment import MAX_CANDIDATES
+from mqpcap.correlate.replay import Replay
+from mqpcap.correlate.span_alignment import SpanAlignment
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
 
@@ -36,6 +38,7 @@ MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
 NO_REPLY_NS = 50_000_000
 """An optional request got no reply if the next was sent this much later. No acknowledgement is delayed longer."""
+
 BURST_NS = 100_000
 """Optional requests that follow each other within this time were sent together."""
 PROMPT_NS = 500_000
@@ -46,6 +49,7 @@ SERVED_NS = 2_000_000
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 _ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
 _CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
+_LENGTH = cython.declare(cython.int, int(Evidence.LENGTH))
 _MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 _PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
 _ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION))
@@ -182,6 +186,8 @@ class Assumptions:
     ``waited_count``: awaited requests for which the client is assumed to have waited.
     ``use_publishes``: a message of the client answers no request that the client sent before it.
     ``likely``: by row of a reply: index of its request, and evidence.
+    ``margins``: by row of a reply: how much the best alignment without the pair costs more, in nats.
+    ``replay``: records the assumptions, if it is not None.
     """
 
     certain: Alignment
@@ -192,13 +198,35 @@ class Assumptions:
     waited_count: cython.longlong
     use_publishes: cython.bint
     likely: dict[int, tuple[int, int]]
+    margins: dict[int, float]
+    replay: Any
 
     def __init__(
-        self, certain: Alignment, tables: RequestTables, awaited: bytes, replies_before: int, waited_count: int
+        self, certain: Alignment, tables: RequestTables, awaited: bytes, replies_before: int, replay: Replay | None
     ) -> None:
         self.certain, self.ring, self.tables, self.awaited = certain, certain.ring, tables, awaited
-        self.replies_before, self.waited_count = replies_before, waited_count
-        self.likely, self.use_publishes = {}, certain.use_publishes
+        self.replies_before, self.waited_count, self.replay = replies_before, 0, replay
+        self.likely, self.margins, self.use_publishes = {}, {}, certain.use_publishes
+
+    @cython.cfunc
+    def assume_all(self, rounds: Rounds, is_closed: cython.bint) -> cython.void:
+        """Make each assumption for which there is evidence. ``is_closed``: the server likely answered all requests."""
+        habits = self.tables.habits
+        self.waited_count = 1 if habits.once and rounds.asked_count == 1 else rounds.count_waited()
+        if is_closed:
+            self._record(self.assume(_CLOSE), "close", "the server answered all before it closed")
+        if self.waited_count:
+            self._record(self.assume(_ALTERNATION), "alternation", f"the client waits for each reply; {rounds.words()}")
+        elif self.replay is not None:
+            self.replay.add("assumption", text=f"alternation: no evidence; {rounds.words()}")
+        if habits.pause_ns is not None:
+            self._record(self.assume(_PAUSE), "pause", "nothing is open after a long pause")
+
+    @cython.cfunc
+    def _record(self, is_kept: cython.bint, name: str, why: str) -> cython.void:
+        if self.replay is not None:
+            text = f"{name}: {why if is_kept else 'no alignment keeps it'}"
+            self.replay.add("assumption", is_likely=is_kept, text=text)
 
     @cython.ccall
     def assume(self, evidence: cython.int) -> cython.bint:
@@ -272,7 +300,24 @@ class Assumptions:
                     indexes[r.row] = earliest
         return True
 
-    @cython.ccall
+    @cython.cfunc
+    def align_by_cost(self, highest: cython.Py_ssize_t, is_all: cython.bint, taken: dict) -> cython.void:
+        """Add pairs that are likely by the lengths of holes. ``taken``: by index, the replies of certain pairs.
+
+        ``highest``, ``is_all``: see `SpanAlignment.likely`.
+        """
+        fixed: dict[int, int] = {}
+        r: Reply
+        for index, r in taken.items():
+            fixed[r.row] = index
+        span = SpanAlignment(self.certain, self.tables.habits.all_count, fixed)
+        for row, (index, margin) in span.likely(highest, is_all).items():
+            if row not in self.likely and row not in fixed:
+                self.likely[row], self.margins[row] = (index, _LENGTH), margin
+        why = f"lengths of holes, operations and values decide {len(self.margins)} more"
+        self._record(True, "length", why)
+
+    @cython.cfunc
     def assume_first_of_burst(self, ambiguous: list, taken: dict, usual_ns: cython.longlong) -> cython.void:
         """A queue gives its messages in order to the first requests of a burst that read it, in usual time.
 

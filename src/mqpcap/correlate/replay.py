@@ -53,9 +53,9 @@ class Replay:
         self.is_over = False
         self._has_target = False
 
-    def add(self, *values: object) -> None:
+    def add(self, *values: object, **named: object) -> None:
         """Record a step."""
-        step = Step(*values)  # type: ignore[arg-type]  # Cython calls this; the matcher gives the types of Step
+        step = Step(*values, **named)  # type: ignore[arg-type]  # Cython calls this with the types of Step
         if self.is_over:
             return
         if len(self.steps) == MAX_STEPS and not self.keeps_span:
