@@ -177,6 +177,43 @@ def test_both_faces_are_one(command: str, given: tuple[Any, ...], words: dict[st
         assert values == (printed[0]["captures"] if command == "info" else printed)
 
 
+LINES: tuple[tuple[Callable[[], Any], list[str]], ...] = (
+    (lambda: mqpcap.stats(QOS1), ["stats", "-u", QOS1]),
+    (lambda: mqpcap.stats(QOS1, interval="1s", top=2), ["stats", "-u", QOS1, "--interval", "1s", "--top", "2"]),
+    (lambda: mqpcap.stats(ERRORS, "slowest"), ["stats", "-u", "--slowest", "10", ERRORS]),
+    (lambda: mqpcap.stats(ERRORS, "connections"), ["stats", "-u", "--connections", ERRORS]),
+    (lambda: mqpcap.diff(QOS1, ERRORS), ["diff", "-u", QOS1, ERRORS]),
+    (lambda: mqpcap.ask("slowest", QOS1), ["ask", "-u", "slowest", QOS1]),
+    (lambda: mqpcap.fields("flymq"), ["fields", "flymq"]),
+    (lambda: mqpcap.fields(), ["fields"]),
+    (lambda: mqpcap.info(LOST)[0], ["info", "-u", LOST]),
+    (lambda: mqpcap.follow(QOS1, "c2"), ["follow", "-u", QOS1, "c2"]),
+    (lambda: mqpcap.explain(QOS1, pairing="c1"), ["explain", QOS1, "--pairing", "c1"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "line"), LINES, ids=[" ".join(line) for _, line in LINES])
+def test_lines_are_what_the_command_prints(call: Callable[[], Any], line: list[str]) -> None:
+    assert "".join(f"{text}\n" for text in call().lines()) == run(*line).stdout
+
+
+def test_the_lines_of_an_export_are_its_summary(tmp_path: Path) -> None:
+    summary = mqpcap.export(QOS1, tmp_path / "call")
+
+    said = run("export", QOS1, "--out", str(tmp_path / "command")).stderr
+    assert [*summary.lines("x")] == said.replace(str(tmp_path / "command"), "x").splitlines()[: len(summary.tables) + 2]
+
+
+@pytest.mark.parametrize("path", [QOS1, LOST])
+def test_notes_of_a_call_are_the_commands(path: str) -> None:
+    notes: list[str] = []
+
+    mqpcap.stats(path, top=1, notes=notes)
+
+    said = [line.removeprefix("note: ") for line in run("stats", path, "--top", "1").stderr.splitlines()]
+    assert notes == said
+
+
 def tables_of(words: Mapping[str, Any]) -> dict[str, list[Any]]:
     folder = Path(words["out"])
     return {x.name: pq.read_table(x).to_pylist() for x in sorted(folder.iterdir()) if x.is_dir()}

@@ -9,14 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
-from mqpcap.wording import error_line, extra_line, plural
+from mqpcap.wording import counted, error_line, extra_line, plural, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mqpcap.options import Options
     from mqpcap.pipeline import CapturePipeline
     from mqpcap.query import MatchTally, Query
+    from mqpcap.tables.export import ExportSummary
     from mqpcap.tables.output import Output
     from mqpcap.tls import KeyLog
 
@@ -286,6 +287,17 @@ class Outcome:
             rows = output.rows
             pairs = zip(rows["identified_by"].to_pylist(), rows["server_port"].to_pylist(), strict=True)
             self.read_as.update(port for how, port in pairs if how == "decode_as")
+
+    def described(self, summary: "ExportSummary") -> "ExportSummary":
+        """The summary of an export, with its source and its losses in words."""
+        kinds = ("undecoded", "gap", "conflict")
+        undecoded, gaps, conflicts = (size(self.problem_bytes[kind]) for kind in kinds)
+        flaws = counted(sorted(self.flaws.items()))
+        return replace(
+            summary,
+            source=f"{plural(self.capture_count, 'capture')} ({plural(self.file_count, 'file')})",
+            losses=f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}",
+        )
 
     @property
     def match_count(self) -> int:

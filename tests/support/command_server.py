@@ -29,7 +29,19 @@ import forked_command
 
 import mqpcap
 
-LOADED = ("capture", "cli", "correlate", "decode", "listing", "protocols", "query", "schema", "statistics", "tables")
+LOADED = (
+    "api",
+    "capture",
+    "cli",
+    "correlate",
+    "decode",
+    "listing",
+    "protocols",
+    "query",
+    "schema",
+    "statistics",
+    "tables",
+)
 """Packages whose modules the server loads."""
 READ_AT_START = ("ARROW_", "GLIBC_", "LANG", "LC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON")
 """First letters of environment variables that Python and libraries read before a command begins."""

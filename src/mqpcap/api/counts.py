@@ -11,13 +11,12 @@ from mqpcap.reading import FilterOptions, Inputs, no_progress
 from mqpcap.statistics.chosen_rows import checked, chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.live_counts import renewed
-from mqpcap.statistics.report_columns import Column
+from mqpcap.statistics.report_columns import Column, Metric, with_files
 from mqpcap.statistics.reports import StatsReport
 from mqpcap.statistics.row_lines import Answer
 from mqpcap.statistics.stats_question import StatsQuestion, Words, checked_top
 from mqpcap.wording import plural
 
-Metric = Literal["count", "bytes", "errors", "latency", "p50", "p95", "p99", "max"]
 ReportName = Literal[
     "producers", "consumers", "errors", "talkers", "connections", "deliveries", "delivery_list", "delays", "slowest"
 ]
@@ -72,7 +71,7 @@ class Count:
         self._top, self._having, self._sort, self._reverse, self._is_filtered = top, having, sort, reverse, is_filtered
         checked_top(top)
         checked(self.columns, having, sort)
-        self._row_count = 0
+        self._row_count = self._file_count = 0
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -81,15 +80,15 @@ class Count:
 
     def read(self, inputs: Inputs, tick: Callable[[], None] = lambda: None) -> None:
         """Count the captures; ``tick`` is called after each window of packets."""
-        count_captures(
-            inputs.captures, inputs.outcome, self._report.counters, inputs.progress, inputs.wanted, tick
-        )  # fmt: skip
+        captures, outcome = inputs.captures, inputs.outcome
+        self._file_count = outcome.file_count
+        count_captures(captures, outcome, self._report.counters, inputs.progress, inputs.wanted, tick)
 
     def answer(self) -> Answer:
         """The rows of the captures that were read."""
         rows = chosen(self.columns, self._report.rows(), self._having, self._sort, self._reverse)
         self._row_count = len(rows)
-        return Answer(self.columns, rows[: self._top])
+        return Answer(with_files(self.columns, self._file_count), rows[: self._top])
 
     def notes(self) -> list[str]:
         """Notes on the last answer."""

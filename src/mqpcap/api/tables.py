@@ -33,8 +33,9 @@ def lake(directory: str | os.PathLike[str]) -> "LakeContents":
 
 @overload
 def export(
-    path: Source, out: str | os.PathLike[str], filter: str | Query | None = None, *,
-    progress: Callable[[int], None] = no_progress, notes: list[str] | None = None, **options: Unpack[FilterOptions],
+    path: Source, out: str | os.PathLike[str], filter: str | Query | None = None, *, allow_missing: bool = False,
+    prepare: Callable[[], None] | None = None, progress: Callable[[int], None] = no_progress,
+    notes: list[str] | None = None, **options: Unpack[FilterOptions],
 ) -> ExportSummary: ...  # fmt: skip
 
 
@@ -55,6 +56,8 @@ def export(
     finish: bool = False,
     rebuild: bool = False,
     remove: Sequence[str] = (),
+    allow_missing: bool = False,
+    prepare: Callable[[], None] | None = None,
     progress: Callable[[int], None] = no_progress,
     notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
@@ -62,10 +65,11 @@ def export(
     """Write the tables of captures as Parquet below ``out``, which is new, empty, or holds an earlier export.
 
     append: a lake that grows instead. finish: its recordings end. rebuild: the recording of a late file is taken anew.
-    remove: captures to take out. jobs: processes and threads; a script that asks for several begins with
+    remove: captures to take out. allow_missing: replace an export even if an input is unreadable. prepare: called
+    first in each process that is started. jobs: processes and threads; a script that asks for several begins with
     ``if __name__ == "__main__":``.
     """
-    is_filtered = filter is not None or not options.keys().isdisjoint(WORDS)
+    is_filtered = filter is not None or allow_missing or not options.keys().isdisjoint(WORDS)
     check_export(out is not None, append is not None, bool(finish or rebuild or remove), is_filtered)
     check_local(os.fspath(out if out is not None else append or ""))
     options.setdefault("jobs", 1)
@@ -75,11 +79,13 @@ def export(
     assert out is not None
     inputs = selected(path, filter, options, progress, notes)
     inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
-    summary = export_captures(inputs.captures, Path(out), inputs.outcome, inputs.progress, allow_missing=False)
+    inputs.check(bool(inputs.captures))
+    summary = export_captures(inputs.captures, Path(out), inputs.outcome, inputs.progress, allow_missing, prepare)
     inputs.finish()  # an unreadable input is an error after the readable inputs are published
+    inputs.check(summary is not None)
     if summary is None:
         raise CaptureError(f"{inputs.captures[0].files[0]}: no packets to export")
-    return summary
+    return inputs.outcome.described(summary)
 
 
 def _append(

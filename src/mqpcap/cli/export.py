@@ -8,15 +8,15 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
-from mqpcap.cli.console import metered, print_note
+from mqpcap.cli.console import metered
 from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.live import EndOfInput, check_sources, input_options, listening
 from mqpcap.cli.options import PERIOD, allow_missing, common, filter_options, utc_option
 from mqpcap.cli.process import configure_process
-from mqpcap.cli.reading import exit_code, found, print_summary, tell_of_speed
+from mqpcap.cli.reading import exit_code, print_summary, reading, tell_of_speed
 from mqpcap.cli.reading import finish as end
 from mqpcap.reading import Choices, Outcome, size_bytes
-from mqpcap.wording import counted, plural, size
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,22 +83,16 @@ def export(
 
 def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, outcome: Outcome) -> None:
     """Write the tables of captures, and rows of ``captures`` for files that could not be read."""
-    from pathlib import Path
-
+    from mqpcap.api.tables import export as exported
     from mqpcap.errors import OutputError
-    from mqpcap.parallel_export import export_captures
 
-    captures = found(inputs, outcome)
-    if not captures:
-        end(outcome)
     try:
-        with metered(size_bytes(captures), outcome.choices.quiet) as meter:
-            summary = export_captures(captures, Path(out_dir), outcome, meter, allow_missing, configure_process)
+        with reading(inputs, outcome, outcome.choices.wanted) as opened:
+            summary = exported(opened, out_dir, allow_missing=allow_missing, prepare=configure_process)
     except OutputError:
         exit_code(outcome)  # inputs that cannot be read are reported as well
         raise
-    if summary is not None:
-        tell(summary, outcome, out_dir)
+    tell(summary, outcome, out_dir)
 
 
 def _append(
@@ -150,16 +144,5 @@ def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | 
 
 def tell(summary: "ExportSummary", outcome: Outcome, out_dir: str) -> None:
     """Say on stderr what an export came to."""
-    if outcome.choices.quiet:
-        return
-    read = f"{plural(outcome.capture_count, 'capture')} ({plural(outcome.file_count, 'file')})"
-    print_note(f"{out_dir}: {plural(summary.row_count, 'row')} in {plural(summary.file_count, 'file')}, "
-        f"{size(summary.size_bytes)}, from {read}")  # fmt: skip
-    width = max((len(table.name) for table in summary.tables), default=0)
-    for table in summary.tables:
-        print_note(f"  {table.name:<{width}}  {plural(table.row_count, 'row')}")
-    if summary.replaced is not None:
-        print_note(f"it replaces an earlier export of {summary.replaced}")
-    undecoded, gaps, conflicts = (size(outcome.problem_bytes[kind]) for kind in ("undecoded", "gap", "conflict"))
-    flaws = counted(sorted(outcome.flaws.items()))
-    print_note(f"flaws: {flaws}; undecoded: {undecoded}; gaps: {gaps}; conflicts: {conflicts}")
+    for line in outcome.described(summary).lines(out_dir):
+        print_summary(outcome, line)

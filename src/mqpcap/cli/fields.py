@@ -1,12 +1,12 @@
 """``mqpcap fields``: every name that filters, --fields and --by take, and every column of the tables."""
 
+import sys
+
 import click
 
 from mqpcap.cli.command import command
-from mqpcap.cli.console import put, put_paragraph
+from mqpcap.cli.console import PARAGRAPH_WIDTH, put, put_lines, width_of
 from mqpcap.wording import misuse_of
-
-NAME_WIDTH = 26
 
 
 @command(epilog="Examples: mqpcap fields flymq\n          mqpcap fields messages --json")
@@ -26,15 +26,4 @@ def fields(name: str | None, as_json: bool) -> None:
     if as_json:
         put(json_text([json_object(field.as_json()) for field in rows]))
         return
-    table = ""
-    for field in rows:
-        if field.table != table:
-            put(f"{chr(10) if table else ''}{field.table}{'' if field.in_filters else ' (columns of the table)'}")
-            table = field.table
-        notes = [field.meaning, f"in {field.unit}" if field.unit else ""]
-        notes += [f"values: {', '.join(field.values)}" if field.values else ""]
-        notes += [f"also {', '.join(field.aliases)}" if field.aliases else ""]
-        kind = field.type if len(field.type) <= 18 else field.type.split("<")[0]
-        head = f"  {field.name:<{NAME_WIDTH}} {kind:<18} "
-        text = "; ".join(filter(None, notes))
-        put_paragraph(head, text or "-", NAME_WIDTH + 22)
+    put_lines(rows.lines(min(width_of(sys.stdout) or PARAGRAPH_WIDTH, PARAGRAPH_WIDTH)))

@@ -26,7 +26,7 @@ from mqpcap.cli.options import (
 from mqpcap.cli.reading import finish, print_summary, reading
 from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Outcome
-from mqpcap.statistics.report_columns import BY, chosen_columns, with_files
+from mqpcap.statistics.report_columns import BY, METRICS, chosen_columns
 from mqpcap.wording import misuse_of
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from mqpcap.statistics.row_lines import Form
     from mqpcap.statistics.stats_question import StatsQuestion
 
-METRICS = ("count", "bytes", "errors", "latency", "p50", "p95", "p99", "max")
-"""Words that a shell completes."""
 BARS_NOTE = "bars are of messages; --metric errors,p99 names others, --csv has all columns"
 
 
@@ -100,8 +98,7 @@ def stats(
 
     def write_rows() -> None:
         answer = count.answer()
-        columns = chosen_columns(answer.columns, field_names)
-        put_rows(with_files(columns, outcome.file_count), answer.rows, form, utc, header)
+        put_rows(chosen_columns(answer.columns, field_names), answer.rows, form, utc, header)
 
     if interface is None:
         with reading(inputs, outcome, wanted) as opened:

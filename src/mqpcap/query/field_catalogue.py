@@ -5,6 +5,7 @@ In: the schemas of the tables, whose metadata has meanings, units and values, an
 """
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -71,7 +72,33 @@ class Field:
         return asdict(self)
 
 
-def fields(name: str | None = None) -> Sequence[Field]:
+NAME_WIDTH = 26
+"""Columns of the names that people are shown."""
+
+
+class Fields(tuple[Field, ...]):
+    """Fields, in the order of their tables."""
+
+    __slots__ = ()
+
+    def lines(self, width: int = 100) -> Iterator[str]:
+        """The fields for people, below the names of their tables."""
+        table = ""
+        for field in self:
+            if field.table != table:
+                yield from [""] if table else []
+                yield f"{field.table}{'' if field.in_filters else ' (columns of the table)'}"
+                table = field.table
+            notes = [field.meaning, f"in {field.unit}" if field.unit else ""]
+            notes += [f"values: {', '.join(field.values)}" if field.values else ""]
+            notes += [f"also {', '.join(field.aliases)}" if field.aliases else ""]
+            kind = field.type if len(field.type) <= 18 else field.type.split("<")[0]
+            head = f"  {field.name:<{NAME_WIDTH}} {kind:<18} "
+            text = "; ".join(filter(None, notes)) or "-"
+            yield textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * (NAME_WIDTH + 22))
+
+
+def fields(name: str | None = None) -> Fields:
     """Every name, or those of a table or protocol; raises QueryError for another word.
 
     >>> [field.meaning for field in fields("messages") if field.name == "op"]
@@ -79,10 +106,10 @@ def fields(name: str | None = None) -> Sequence[Field]:
     """
     groups = dict(_groups())
     if name is None:
-        return [field for group in groups.values() for field in group]
+        return Fields(field for group in groups.values() for field in group)
     if name.lower() not in groups:
         raise QueryError(f"{name!r} is no table and no protocol; there are {', '.join(groups)}")
-    return groups[name.lower()]
+    return Fields(groups[name.lower()])
 
 
 @cache

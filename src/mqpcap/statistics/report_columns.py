@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from mqpcap.errors import QueryError
 from mqpcap.records import dataclass
@@ -16,6 +16,9 @@ MAX_CELL = 120
 Cells = Mapping[str, object]
 BY = ("protocol", "op", "topic", "client", "server", "status", "name", "connection", "direction")
 """Words to group by, in any case; other names are those of filters."""
+Metric = Literal["count", "bytes", "errors", "latency", "p50", "p95", "p99", "max"]
+METRICS = get_args(Metric)
+"""What `stats` counts of each group."""
 KEY_ENDS = ("capture", "capture_file", "connection_id", "_offset", "_last_packet", "request_ts_ns", "reply_ts_ns")
 """Ends of the names of columns that identify a row for programs, or say less than a column beside them."""
 

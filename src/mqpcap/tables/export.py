@@ -47,7 +47,7 @@ from mqpcap.tables.parquet import (
     RowFiles,
     parquet_writer,
 )
-from mqpcap.wording import plural
+from mqpcap.wording import plural, size
 
 MANIFEST: Final = "_mqpcap.json"
 SCRATCH: Final = ".scratch"
@@ -79,6 +79,20 @@ class ExportSummary:
     tables: tuple[TableSummary, ...]
     replaced: str | None = None
     """The contents of the earlier export there, in words."""
+    source: str = ""
+    """The captures and files that were read, in words."""
+    losses: str = ""
+    """Messages with a flaw and bytes that are in no message, in words."""
+
+    def lines(self, name: str | None = None) -> Iterator[str]:
+        """The summary for people; name: the directory as it was given."""
+        rows, files = plural(self.row_count, "row"), plural(self.file_count, "file")
+        yield f"{name or self.out}: {rows} in {files}, {size(self.size_bytes)}, from {self.source}"
+        width = max((len(table.name) for table in self.tables), default=0)
+        yield from (f"  {table.name:<{width}}  {plural(table.row_count, 'row')}" for table in self.tables)
+        if self.replaced is not None:
+            yield f"it replaces an earlier export of {self.replaced}"
+        yield self.losses
 
     @property
     def row_count(self) -> int:
