@@ -46,6 +46,7 @@ _LIMIT_NOTES = {
     "ambiguous_deliveries": "{} deliveries fit several publishes, so they have no row",
     "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
     "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
+    "stamped_before_publish": "{} deliveries are stamped before their publishes, so these have no latency",
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
     "tls_no_key": "{} TLS connections have no secrets in the key log",
     "tls_wrong_keys": "the secrets of {} TLS connections do not open them",

@@ -70,7 +70,7 @@ def test_any_connections_dealt_out_give_the_same_rows(
             (key, dice.randrange(share_count)) for key in keys(only(path)) if dice.random() < 0.3 + 0.4 * (seed % 2)
         ]
         cut = SharePlan(share_count, tuple(pinned))
-        monkeypatch.setattr(partitions, "make_plan", lambda capture, n, cut=cut: cut)
+        monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules, cut=cut: cut)
 
         job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=share_count)
 
@@ -82,7 +82,7 @@ def test_publishes_without_a_delivery_need_no_join(tmp_path: Path, monkeypatch: 
     traffic.publishes(tmp_path / "x.pcap", 4000, 6)
     capture = only(tmp_path / "x.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
 
     job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=3)
 
@@ -93,7 +93,7 @@ def test_publishes_without_a_delivery_need_no_join(tmp_path: Path, monkeypatch: 
 def test_delivery_in_one_share_joins_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = only(PCAPS / "blipmq/synthetic_v2_plain.pcap")
     done = joins(monkeypatch)
-    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
 
     job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=2)
 
@@ -107,7 +107,7 @@ def test_batches_of_keys_may_be_small(tmp_path: Path, monkeypatch: pytest.Monkey
     capture = only(servers(tmp_path, 2))
     expected = of_dissections([dissect(capture)])
     monkeypatch.setattr(delivery_keys, "MAX_ROWS", row_count)
-    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
 
     job.export(InProcessSpark(), [capture], str(tmp_path / "tables"), Options(), share_count=3)
 

@@ -128,7 +128,7 @@ def test_connections_that_leave_memory_are_those_of_the_local_export(
     Not planned: connections of one server are in all shares, whatever is best.
     """
     if not planned:
-        monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
+        monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
     gone: list[int] = []
     forget = Reassembler.forget
     monkeypatch.setattr(Reassembler, "forget", lambda a, flows, **how: (gone.extend(flows), forget(a, flows, **how))[1])
@@ -154,7 +154,7 @@ def test_deliveries_of_many_servers_are_joined_protocol_by_protocol(
     monkeypatch.setattr(
         delivery_keys, "deliveries", lambda protocol, parts: (done.append(protocol), pair(protocol, parts))[1]
     )
-    monkeypatch.setattr(partitions, "make_plan", lambda capture, n: SharePlan(n))
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
 
     job.export(SPARK, found, str(tmp_path / "tables"), Options(), share_count=4)
 

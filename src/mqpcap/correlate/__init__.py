@@ -45,7 +45,9 @@ class Correlation:
         deliveries = self.deliveries
         if deliveries is None:
             return clocks
+        clocks["clock_difference_ns"] = max(clocks["clock_difference_ns"], deliveries.clock_difference_ns)
         return clocks | {
+            "stamped_before_publish": deliveries.contradiction_count,
             "ambiguous_deliveries": deliveries.ambiguous_count,
             "missed_deliveries": deliveries.missed_count,
             "early_deliveries": deliveries.early_count,

@@ -14,6 +14,9 @@ a delivery waits until no client of its server lags, and MAX_DELAY_NS longer. Ro
 If a key is a content and no name (``DeliveryRule.lifetime_ns``), an equal publish may be among bytes that were not
 captured. So a server has a doubtful time, from the first missing byte of its clients until the last missing message has
 expired. A delivery in that time is ambiguous.
+
+Clocks of two hosts, or a clock that is set back, may stamp a delivery before its publish. If a key is a name,
+deliveries without an earlier publish are looked up once more at the end of the input, among all publishes.
 """
 
 from dataclasses import field, fields, replace
@@ -49,6 +52,8 @@ MAX_DOUBTFUL_TIMES = 8
 """Times of a server that are far apart; with more, the first two become one."""
 OTHER_SERVERS = 0
 """In place of the number of a server: all further servers."""
+MAX_CLOCK_DIFFERENCE_NS = 3_600_000_000_000
+"""Clocks of hosts differ by less: a name that is published later than that is another message."""
 _PLACE = ["connection_id", "server_ip", "server_port"]
 """Columns that are read of a publish's row, beside its key."""
 MISSING_RANGE = -1
@@ -103,6 +108,9 @@ class Deliveries:
     missed_count: int = 0
     ambiguous_count: int = 0
     early_count: int = 0
+    contradiction_count: int = 0
+    """Deliveries that are stamped before their publishes, by ``clock_difference_ns`` at most."""
+    clock_difference_ns: int = 0
     ambiguous_ids: list[Int64Array] | None = None
     """If a list, it gets the connection_id of each ambiguous delivery."""
     _unsorted: list[Published] = field(default_factory=list)
@@ -111,6 +119,8 @@ class Deliveries:
     _evicted: list[Int64Array] = field(default_factory=list)
     """Keys of publishes that were evicted together, in order."""
     _waiting: list[Delivered] = field(default_factory=list)
+    _unmatched: list[Delivered] = field(default_factory=list)
+    """Deliveries without an earlier publish; MAX_WAITING_DELIVERIES of the newest."""
     _doubtful: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By server, when its clients sent missing bytes: mostly one time; two if no message of the first was alive."""
 
@@ -260,8 +270,11 @@ class Deliveries:
 
     def ready(self, watermarks: Watermarks) -> pa.Table | None:
         """Rows of deliveries that no later message can change."""
-        if not self._waiting:
-            return None
+        rows = self._ready(watermarks) if self._waiting else None
+        late = self.stamped_early() if watermarks.newest_ns == END_NS else None
+        return late if rows is None else rows if late is None else pa.concat_tables([rows, late])
+
+    def _ready(self, watermarks: Watermarks) -> pa.Table | None:
         waiting = Delivered.joined(self._waiting)
         until_ns = np.full(len(waiting), watermarks.newest_ns - (MAX_DELAY_NS if watermarks.newest_ns < END_NS else 0))
         if watermarks.lagging_since_ns:
@@ -295,30 +308,58 @@ class Deliveries:
         return self._matched(delivered)
 
     def _matched(self, delivered: Delivered) -> pa.Table | None:
-        if not len(delivered) or not (self._count or self._evicted):
+        if not len(delivered):
             return None
-        key, deliver_ns = delivered.key, delivered.ts_ns
-        count = np.zeros(len(key), np.int64)
-        columns = {x.name: np.zeros(len(key), np.int64) for x in fields(Published)}
-        for run in self._sorted():
-            first_indexes, counts = _earlier(run, key, deliver_ns)
-            count += counts
-            rows = np.flatnonzero(counts > 0)
-            for name, column in columns.items():
-                column[rows] = getattr(run, name)[first_indexes[rows]]
+        count, publishes = self._looked_up(delivered.key, delivered.ts_ns)
         count[self._may_be_missing(delivered) & (count > 0)] += 1
         self.ambiguous_count += int((count > 1).sum())
         if self.ambiguous_ids is not None:
             self.ambiguous_ids.append(delivered.connection_id[count > 1])
+        is_gone = self._is_evicted(delivered.key)
+        self.missed_count += int(is_gone.sum())
+        if self.rule.lifetime_ns is None and not count.all():
+            self._unmatched.append(delivered.taken(np.flatnonzero((count == 0) & ~is_gone)))
+            while sum(map(len, self._unmatched[1:])) > MAX_WAITING_DELIVERIES:
+                del self._unmatched[0]
+        certain = np.flatnonzero((count == 1) & ~is_gone)
+        return self._rows(publishes.taken(certain), delivered.taken(certain)) if len(certain) else None
+
+    def _looked_up(self, key: Int64Array, until_ns: Int64Array) -> tuple[Int64Array, Published]:
+        """By key the number of publishes that were complete at a time, and one of them."""
+        count = np.zeros(len(key), np.int64)
+        columns = {x.name: np.zeros(len(key), np.int64) for x in fields(Published)}
+        for run in self._sorted():
+            first_indexes, counts = _earlier(run, key, until_ns)
+            count += counts
+            rows = np.flatnonzero(counts > 0)
+            for name, column in columns.items():
+                column[rows] = getattr(run, name)[first_indexes[rows]]
+        return count, Published(**columns)
+
+    def _is_evicted(self, key: Int64Array) -> NDArray[np.bool_]:
+        """Whether a publish of each key was evicted."""
+        is_gone = np.zeros(len(key), np.bool_)
         for evicted in self._evicted:
-            is_gone = evicted[np.minimum(np.searchsorted(evicted, key), len(evicted) - 1)] == key
-            self.missed_count += int(is_gone.sum())
-            count[is_gone] += 1
-        certain = np.flatnonzero((count == 1) & (columns["key"] == key))
-        return self._rows(Published(**columns).taken(certain), delivered.taken(certain)) if len(certain) else None
+            is_gone |= evicted[np.minimum(np.searchsorted(evicted, key), len(evicted) - 1)] == key
+        return is_gone
+
+    def stamped_early(self) -> pa.Table | None:
+        """At the end of the input: rows of deliveries that are stamped before the only publish of their name."""
+        if not self._unmatched:
+            return None
+        delivered, self._unmatched = Delivered.joined(self._unmatched), []
+        count, publishes = self._looked_up(delivered.key, np.full(len(delivered), END_NS))
+        difference_ns = publishes.ts_ns - delivered.ts_ns
+        is_early = (difference_ns > 0) & (difference_ns < MAX_CLOCK_DIFFERENCE_NS)
+        certain = np.flatnonzero((count == 1) & is_early & ~self._is_evicted(delivered.key))
+        if not len(certain):
+            return None
+        self.contradiction_count += len(certain)
+        self.clock_difference_ns = max(self.clock_difference_ns, int(difference_ns[certain].max()))
+        return self._rows(publishes.taken(certain), delivered.taken(certain))
 
     def _rows(self, publish: Published, delivered: Delivered) -> pa.Table:
-        n = len(publish)
+        n, latency_ns = len(publish), delivered.ts_ns - publish.ts_ns
         return pa.table(
             {
                 "protocol": constant(self.protocol, n).cast(pa.string()),
@@ -332,7 +373,7 @@ class Deliveries:
                 "deliver_ts": microseconds(pa.array(delivered.ts_ns)),
                 "publish_ts_ns": publish.ts_ns,
                 "deliver_ts_ns": delivered.ts_ns,
-                "latency_ns": delivered.ts_ns - publish.ts_ns,
+                "latency_ns": pa.array(latency_ns, mask=latency_ns < 0),
                 "how": constant(self.rule.how, n).cast(pa.string()),
             }
         )

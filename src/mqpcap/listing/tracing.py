@@ -67,7 +67,7 @@ class TracedDelivery:
     row: MessageRow
     key: str
     how: str
-    latency_ns: int
+    latency_ns: int | None
     again: int
     is_due: bool
     acknowledgement: MessageRow | None
@@ -151,7 +151,8 @@ def _step_words(step: Step, delivery: TracedDelivery | None) -> str:
     if delivery is None:
         return step
     if step == "delivered":
-        return f"{step}{' again' if delivery.again else ''} in {latency(delivery.latency_ns)}"
+        again = " again" if delivery.again else ""
+        return f"{step}{again}" + ("" if delivery.latency_ns is None else f" in {latency(delivery.latency_ns)}")
     return f"{step} in {latency(delivery.acknowledged_after_ns or 0)}"
 
 

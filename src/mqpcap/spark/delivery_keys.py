@@ -80,6 +80,8 @@ def deliveries(protocol: str, parts: Iterable[tuple[int, pa.Table]]) -> Iterator
         waiting = waiting.taken(np.flatnonzero(~ready))
         if pairs is not None:
             yield pairs
+    if (late := lookup.stamped_early()) is not None:
+        yield late
 
 
 def _with_next_time(parts: Iterable[tuple[int, pa.Table]]) -> Iterator[tuple[pa.Table, int]]:

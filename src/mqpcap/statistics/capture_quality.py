@@ -83,6 +83,8 @@ class Report:
     is_ended_early: bool = False
     """Whether a file was given up before its end."""
     notes: list[str] = field(default_factory=list)
+    contradiction_count: int = 0
+    """Pairs and deliveries whose order the clocks contradict."""
     connections: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     flaws: Counter[str] = field(default_factory=Counter)
@@ -113,6 +115,9 @@ class Report:
         """Take what is known when a capture has been read to its end."""
         self.files = list(capture.facts)
         self.packets = {name: count for name, count in counts.items() if name in COUNTS}
+        self.contradiction_count = sum(
+            counts.get(name, 0) for name in ("clock_contradictions", "stamped_before_publish")
+        )
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
         self.notes = [*map(str, capture.notes), *limit_notes(capture.files[0], counts), *server_notes]
@@ -311,6 +316,8 @@ class Report:
         yield sums["undecoded_bytes"], f"{size(sums['undecoded_bytes'])} are no message"
         unknown_count = self.unknown_pairs.total() - self.unknown_pairs[NOT_SHOWN]
         yield unknown_count, f"{plural(unknown_count, 'request has', 'requests have')} no known outcome"
+        clocks = self.contradiction_count
+        yield clocks, f"the clocks contradict the order of {plural(clocks, 'pair')}"
         tls = self.connections["tls"]
         yield tls, f"{plural(tls, 'connection is', 'connections are')} encrypted"
         yield len(self.notes), "see the notes"
@@ -490,7 +497,7 @@ def report_of(
         report.take(output)
         count(output, first_ns)
 
-    options = outcome.choices.dissection(only=counters.optional_tables | {"exchanges"})
+    options = outcome.choices.dissection(only=counters.optional_tables | {"exchanges", "deliveries"})
     options = replace(options, carried=counters.carried)
     if outcome.tally is None and counters.columns is not None and not outcome.choices.decode_as:
         columns = counters.columns | COLUMNS | READ_FOR_NOTES

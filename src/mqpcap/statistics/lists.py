@@ -254,7 +254,8 @@ class DeliveriesByTopic:
         """Count rows of ``deliveries``."""
         groups = self.sums.groups(OF_EXCHANGES, rows)
         self.sums.add("delivered", groups)
-        self._latencies.add(groups, rows["latency_ns"].to_numpy())
+        is_timed = rows["latency_ns"].is_valid().to_numpy()
+        self._latencies.add(groups[is_timed], rows["latency_ns"].drop_null().to_numpy())
         self.sums.add("again", groups[self._repeats.mask(rows)])
 
     def summaries(self) -> list[LatencySummary]:
