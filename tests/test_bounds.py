@@ -73,6 +73,8 @@ TESTS = {
     "decode.detection.MAX_PENDING_BYTES": ROADS,
     "decode.detection.MAX_SERVERS": ROADS,
     "decode.shared_facts.MAX_SHARED_FACTS": "decode/test_shared_facts.py::test_oldest_facts_make_room_and_are_counted",
+    "protocols.mqtt.MAX_ALIASES": "protocols/test_mqtt.py::test_aliases_are_bounded",
+    "protocols.mqtt.MAX_ALIAS_TOPIC": "protocols/test_mqtt.py::test_aliases_are_bounded",
     "decode.evidence.MAX_UNRESOLVED_MESSAGES": "decode/test_evidence.py::test_unresolved_messages_are_bounded",
     "decode.evidence.MAX_UNRESOLVED_BYTES": "decode/test_evidence.py::test_unresolved_messages_are_bounded",
     "decode.evidence.MAX_UNRESOLVED_TOTAL_BYTES": ROADS,

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from reading import observe, row
+from torture import Segment, pcap
 
 import mqpcap
 from mqpcap.protocols.mqtt import (
+    MAX_ALIASES,
     PROTOCOL,
     Mqtt,
     Mqtt5Ack,
@@ -35,6 +37,7 @@ REFUSED = {("CONNECT", 4, 0x03), ("CONNECT", 5, 0x02), ("PUBLISH", None, None)}
 
 def read(layout: str, raw: str) -> tuple[dict[str, Any], Flaw]:
     columns, flaw, _ = row(PROTOCOL, layout, bytes.fromhex(raw))
+    columns.pop("resolved_topic", None)  # the envelope's
     return columns, flaw
 
 
@@ -345,3 +348,94 @@ def test_what_a_broker_never_answers_is_unanswered_and_no_flaw() -> None:
     assert states["UNSUBSCRIBE"] == {"unanswered"}
     assert states["PUBLISH"] == {"unanswered", "not_expected"}
     assert {x["flaw"] for x in recording["messages"].to_pylist()} == {None}
+
+
+# -- deliveries -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["v31_paho", "v5_paho", "v5_properties", "v311_offline_dup", "amqtt_both"])
+def test_deliveries_are_those_that_the_clients_saw(name: str) -> None:
+    """A delivery is of the only publish before it with its topic and body; with none or several it has no row."""
+    rows, _ = captured(name)
+    recording = mqpcap.open(ROOT / "pcaps" / "mqtt" / f"{name}.pcap")
+    key = lambda x: (x["connection_id"], x["stream_offset"])  # noqa: E731
+    published: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
+    for (_, direction), found in rows.items():
+        for fields in found:
+            if direction == "c2s" and fields["op"] == "PUBLISH" and fields["destination"] and not fields["dup"]:
+                published.setdefault((fields["destination"], fields["body"]), []).append(fields)
+    expected_pairs = {
+        key(fields): key(published[fields["destination"], fields["body"]][0])
+        for (_, direction), found in rows.items()
+        for fields in found
+        if direction == "s2c" and fields["op"] == "PUBLISH" and fields["destination"]
+        and len(published.get((fields["destination"], fields["body"]), ())) == 1
+    }  # fmt: skip
+
+    pairs = {
+        (x["deliver_connection_id"], x["deliver_offset"]): (x["publish_connection_id"], x["publish_offset"])
+        for x in recording["deliveries"].to_pylist()
+    }
+
+    assert len(pairs) > 5
+    assert pairs == expected_pairs
+
+
+# -- topic aliases ----------------------------------------------------------------------------------------
+
+
+def publish(topic: str, alias: int, body: bytes = b"x") -> bytes:
+    part = {"property_items": [{"id": 35, "two_bytes": alias}]}
+    return bytes(Mqtt() / Mqtt5Publish(topic=topic, property_part=part, body=body))
+
+
+CONNECT = bytes.fromhex("10 0e 0004 4d515454 05 02 000a 00 0001 61")
+
+
+def destinations(tmp_path: Path, packets: list[bytes], missing: int = -1) -> list[str | None]:
+    """The destinations of the PUBLISHes of a client; a packet may be missing."""
+    segments, start = [], 100
+    for number, packet in enumerate(packets):
+        if number != missing:
+            segments.append(Segment(packet, start))
+        start += len(packet)
+    path = tmp_path / "made.pcap"
+    path.write_bytes(pcap(segments, 1883))
+    rows = mqpcap.open(path)["messages"].sort_by("stream_offset").to_pylist()
+    return [x["destination"] for x in rows if x["op"] == "PUBLISH"]
+
+
+def test_an_alias_stands_for_the_last_topic_that_its_side_sent_with_it(tmp_path: Path) -> None:
+    packets = [CONNECT, publish("a", 1), publish("", 1), publish("b", 1), publish("", 1), publish("", 2)]
+
+    assert destinations(tmp_path, packets) == ["a", "a", "b", "b", None]
+
+
+def test_behind_a_gap_no_alias_is_known(tmp_path: Path) -> None:
+    packets = [
+        CONNECT,
+        publish("a", 1),
+        publish("b", 1),
+        publish("", 1),
+        publish("", 1),
+        publish("c", 1),
+        publish("", 1),
+    ]
+
+    assert destinations(tmp_path, packets, missing=2) == ["a", None, None, "c", "c"]
+
+
+def test_aliases_are_bounded(tmp_path: Path) -> None:
+    many = [publish(f"t{i}", i) for i in range(MAX_ALIASES + 2)]
+    packets = [CONNECT, *many, publish("", 0), publish("", MAX_ALIASES + 1), publish("l" * 2000, 7), publish("", 7)]
+
+    assert destinations(tmp_path, packets)[-4:] == [None, f"t{MAX_ALIASES + 1}", "l" * 2000, None]
+
+
+def test_aliases_of_mqtt_js_are_the_topics_that_it_published() -> None:
+    rows, _ = captured("js_v5")
+    events = json.loads((TRUTH / "js_v5.truth.json").read_text())["events"]
+    logged = [e["packet"] for e in events if e.get("dir") == "c2s" and e["packet"]["cmd"] == "publish"]
+    found = [x for (_, d), of_side in rows.items() if d == "c2s" for x in of_side if x["op"] == "PUBLISH"]
+
+    assert {x["destination"] for x in found} == {x["topic"] for x in logged} - {""}

@@ -270,12 +270,22 @@ def lengths_and_counts() -> Iterator[tuple[type[Message], str, fields.Kind]]:
                 yield cls, said, kind
 
 
+def conditions(cls: type[Message], kind: fields.Kind) -> dict[str, int]:
+    """Values of other fields with which a field is there."""
+    field, values = cls().get_field(kind.name), {}
+    while isinstance(field, fields.If):
+        if field.when is not None and field.equals is not None:
+            values[field.when] = field.equals if isinstance(field.equals, int) else next(iter(field.equals))
+        field = field.kind
+    return values
+
+
 def test_every_length_can_be_lied_about() -> None:
     """The lie is in the bytes that say it, and changes no others."""
     for cls, length_field, kind in lengths_and_counts():
         name = f"{cls.__name__}.{length_field}"
         random.seed(7)
-        right = cls(**{kind.name: kind.draw()})
+        right = cls(**{kind.name: kind.draw()} | conditions(cls, kind))
 
         lie = right.copy()
         lie.setfieldval(length_field, 77)
@@ -1059,7 +1069,7 @@ def test_pairs_of_a_session_are_the_exchanges(path: Path) -> None:
     pairs, left = found.sr()
 
     assert {(q.mq.connection_id, q.mq.stream_offset, a.mq.stream_offset) for q, a in pairs} == answered
-    assert all((q.mq.direction, a.mq.direction) == ("c2s", "s2c") for q, a in pairs)
+    assert all({q.mq.direction, a.mq.direction} == {"c2s", "s2c"} for q, a in pairs)
     assert all(q.mq.reply == a.mq.key for q, a in pairs)
     assert not any(m.mq.reply for m in left)
 
@@ -1112,7 +1122,7 @@ def test_pairs_of_a_session_that_was_stopped_keep_to_their_connection() -> None:
 
     assert pairs
     assert all(q.mq.connection_id == a.mq.connection_id for q, a in pairs)
-    assert all((q.mq.direction, a.mq.direction) == ("c2s", "s2c") for q, a in pairs)
+    assert all({q.mq.direction, a.mq.direction} == {"c2s", "s2c"} for q, a in pairs)
 
 
 # -- the extension -------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Spans(ColumnBatch):
     * op (int64): the operation, ANY if there is none
     * flaw (uint8): if set, only the header of the row is read
     * connection_index (int64): index into ``facts``, which a layer's ``derive`` reads; None: all rows use the first
+    * after_gap (bool): bytes are missing in front of the row; None: of no row
     * body_start, body_end (int64): offsets of the bodies in ``buffer``, None until they are inflated
     """
 
@@ -59,6 +60,7 @@ class Spans(ColumnBatch):
     flaw: NDArray[np.uint8]
     connection_index: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
+    after_gap: NDArray[np.bool_] | None = None
     body_start: Int64Array | None = None
     body_end: Int64Array | None = None
 
@@ -164,6 +166,7 @@ class ColumnReader:
         raw = Raw(
             n, spans.buffer, spans.layout, [x.name for x in program.layouts], spans.flaw, columns.spans,
             columns.numbers, keep_bodies, columns.array, columns.items, spans.facts, connection_index,
+            np.zeros(n, np.bool_) if spans.after_gap is None else spans.after_gap,
         )  # fmt: skip
         return raw, columns, variant
 

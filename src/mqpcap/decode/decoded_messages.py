@@ -90,7 +90,9 @@ class MessageDecoder:
         spans = frames.spans()
         if protocol.evidence is not None and protocol.derive is not None:
             flows, index = factorize(frames.flow)
-            spans = replace(spans, connection_index=index, facts=self._evidence.facts(protocol, flows.tolist()))
+            facts = self._evidence.facts(protocol, flows.tolist())
+            after_gap = (frames.gap_before > 0) | frames.resynced
+            spans = replace(spans, connection_index=index, facts=facts, after_gap=after_gap)
         return frames, reader.batches(spans, self._keep_bodies)
 
 

@@ -54,7 +54,7 @@ from mqpcap.schema.protocol import (
     Raw,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
+from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, body_hash
 from mqpcap.schema.secrets import MASK
 
 NAMES = dict(enumerate((
@@ -93,15 +93,17 @@ RETURNS = (
     "bad user name or password", "not authorized",
 )  # fmt: skip
 """Return codes of a CONNACK of 3.1 and 3.1.1 (3.1.1, table 3.1)."""
-SUBACK = 9
-GRANTED = frozenset((0, 1, 2, 0x80))
-"""Return codes of a SUBACK of 3.1.1 (3.1.1, 3.9.3)."""
+TOPIC_ALIAS = 35
+MAX_ALIASES = 256
+"""Aliases of a side that are remembered; with more all are forgotten."""
+MAX_ALIAS_TOPIC = 1024
+"""Characters of a topic that is remembered for its alias."""
 LEVELS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 MAX_REMAINING_LENGTH = 268_435_455
 
 
 class Mqtt(Message):
-    """The fixed header (2.1): the type and its flags, and the length of the bytes after it."""
+    """The fixed header (2.1): the type, its flags, and the remaining length."""
 
     name = "MQTT"
     fields_desc = [
@@ -120,7 +122,7 @@ class MqttProperty(Message):
 
     name = "MQTT property"
     fields_desc = [
-        VarUint("id", names=PROPERTIES),
+        VarUint("id", names=PROPERTIES, among=PROPERTIES),
         *Choice("value", by="id", of={
             (1, 23, 25, 36, 37, 40, 41, 42): U8("byte", column="short"),
             (19, 33, 34, 35): U16("two_bytes", column="short"),
@@ -177,14 +179,11 @@ ENDING = (If(REASON, left=1), If(_properties(), left=1))
 
 MqttConnect = _packet(
     "MqttConnect", "The client opens a session (3.1).",
-    Text("protocol_name", b"MQTT", prefix=2, at_most=6, column=None),
-    If(If(Never("no_mqtt"), when="protocol_name", unless=b"MQTT"), when="protocol_name", unless=b"MQIsdp"),
+    Text("protocol_name", b"MQTT", prefix=2, at_most=6, among=(b"MQTT", b"MQIsdp"), column=None),
     U8("level", 4, column=None),
     Bits("protocol_level", of="level", mask=127),
     Bits("bridge", of="level", mask=1, shift=7),
-    U8("connect_flags"),
-    Bits("reserved", of="connect_flags", mask=1, column=None),
-    If(If(Never("reserved_flag"), when="reserved"), when="protocol_level", unless=3),  # 3.1 leaves the bit unused
+    U8("connect_flags", among=range(0, 256, 2)),  # bit 0 is reserved
     Bits("clean_start", of="connect_flags", mask=1, shift=1),
     Bits("will_qos", of="connect_flags", mask=3, shift=3),
     Bits("will_retain", of="connect_flags", mask=1, shift=5),
@@ -231,12 +230,13 @@ class MqttSubscription(Message):
 
 SUBSCRIPTIONS = Array("subscriptions", MqttSubscription, not_empty=True)
 FILTERS = Array("filters", Text("filter", prefix=2, at_least=1, strict=True), not_empty=True)
+GRANTED = Array("reason_codes", U8("code", among=(0, 1, 2, 0x80)), not_empty=True)
 CODES = Array("reason_codes", U8("code"), not_empty=True)
 MqttSubscribe = _packet("MqttSubscribe", "The client asks for messages.", ID, SUBSCRIPTIONS, flags=HELD)
 Mqtt5Subscribe = _packet(
     "Mqtt5Subscribe", "The client asks for messages (3.8).", ID, _properties(), SUBSCRIPTIONS, flags=HELD
 )
-MqttSuback = _packet("MqttSuback", "What each filter of a SUBSCRIBE was granted.", ID, CODES)
+MqttSuback = _packet("MqttSuback", "What each filter of a SUBSCRIBE was granted.", ID, GRANTED)
 Mqtt5Suback = _packet("Mqtt5Suback", "What each filter of a SUBSCRIBE was granted (3.9).", ID, _properties(), CODES)
 MqttUnsubscribe = _packet("MqttUnsubscribe", "The client ends subscriptions.", ID, FILTERS, flags=HELD)
 Mqtt5Unsubscribe = _packet(
@@ -326,8 +326,8 @@ _OTHER: Mapping[Direction, Direction] = {"c2s": "s2c", "s2c": "c2s"}
 def observe(observation: Observation) -> None:
     """The level and the client of a CONNECT, else the first packet that only one version allows."""
     fits = {suffix: observation.fits(suffix) for suffix in ("_3", "_5")}
-    columns = ("protocol_level", "client_id", "property_items", "reason_codes")
-    for row, (connection, direction, op, _, (level, client, items, codes)) in enumerate(observation.each(*columns)):
+    columns = ("protocol_level", "client_id", "property_items")
+    for row, (connection, direction, _, _, (level, client, items)) in enumerate(observation.each(*columns)):
         if connection.is_final:
             continue
         state = connection.state
@@ -335,10 +335,8 @@ def observe(observation: Observation) -> None:
             state["level"], state["client"] = level, client
         elif direction == "s2c" and "level" in state:
             state["client"] = next((x["text"] for x in items or () if x["id"] == 18), "")
-        elif "level" not in state:
-            is_old = fits["_3"][row] and (op != SUBACK or GRANTED.issuperset(codes))
-            if is_old != fits["_5"][row]:
-                state["level"] = 4 if is_old else 5
+        elif "level" not in state and fits["_3"][row] != fits["_5"][row]:
+            state["level"] = 5 if fits["_5"][row] else 4
         # A client without a name gets it from the server.
         connection.is_final = "level" in state and (state["level"] != 5 or level is None or client != "")
 
@@ -353,7 +351,8 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     """The version and the client."""
     level = evidence.state.get("level")
     dialect = "unknown" if level is None else LEVELS.get(level, "3.1.1")
-    return ConnectionFacts(dialect=dialect, client_name=evidence.state.get("client") or None)
+    aliases = evidence.state.setdefault("aliases", {}) if level == 5 else None
+    return ConnectionFacts(dialect=dialect, client_name=evidence.state.get("client") or None, own=aliases)
 
 
 # -- columns ----------------------------------------------------------------------------------------------
@@ -363,12 +362,32 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """Properties with their names and their values as text, and the first filter, which stands for all of them."""
     items = raw.array("property_items")
     subscriptions, filters = raw.array("subscriptions"), raw.array("filters")
+    topics, aliases = raw.array("topic"), _first(items, "short", TOPIC_ALIAS)
     return {
+        "resolved_topic": topics if aliases.null_count == raw.n else _resolved(raw, topics, aliases),
         "properties": _with_names(items),
         "will_properties": _with_names(raw.array("will_property_items")),
         "subscription_identifier": _first(items, "long", 11),
         "first_filter": pc.coalesce(_first(subscriptions, "filter"), pc.list_element(_not_empty(filters), 0)),
     }
+
+
+def _resolved(raw: Raw, topics: pa.Array, aliases: pa.Array) -> pa.Array:
+    """The topics; for an empty topic the last topic that the side sent with its alias, null if that is missing."""
+    names = topics.to_pylist()
+    rows = np.flatnonzero(pc.is_valid(aliases).to_numpy(zero_copy_only=False) | raw.after_gap)
+    for row, alias in zip(rows.tolist(), aliases.take(pa.array(rows)).to_pylist(), strict=True):
+        sides: dict[str, dict[int, str | None]] | None = raw.facts[raw.connection_index[row]].own
+        if sides is None:
+            continue
+        bound = sides.setdefault(raw.layout_names[raw.layout[row]][:3], {})
+        if raw.after_gap[row] or len(bound) >= MAX_ALIASES:
+            bound.clear()  # an alias may have got another topic
+        if alias is not None and names[row]:
+            bound[alias] = names[row] if len(names[row]) <= MAX_ALIAS_TOPIC else None
+        elif alias is not None:
+            names[row] = bound.get(alias)
+    return pa.array(names, pa.string())
 
 
 def _not_empty(lists: pa.Array) -> pa.Array:
@@ -437,6 +456,23 @@ _REPLIES = ("CONNACK", "PUBACK", "PUBREC", "PUBCOMP", "SUBACK", "UNSUBACK", "PIN
 _REASON_PLACES = np.full(256, -1, np.int64)
 _REASON_PLACES[list(REASONS)] = np.arange(len(RETURNS), len(RETURNS) + len(REASONS))
 
+LIFETIME_NS = 86_400_000_000_000
+"""Brokers keep messages for clients that are away, and retained ones for good; after a day none is expected."""
+
+
+def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
+    """Publishes and deliveries by topic and body, which the broker leaves as they are.
+
+    A PUBLISH with DUP is the same publish again. The topic is what an alias stands for.
+    """
+    has_topic = is_in(rows["op"], "PUBLISH") & pc.is_valid(rows["destination"]).to_numpy()
+    client, again = is_in(rows["direction"], "c2s"), is_in(rows["f.dup"], 1)
+    with np.errstate(over="ignore"):
+        key = prints(rows["destination"]) * np.int64(1_000_003) + prints(rows["f.body"])
+    published, delivered = (np.flatnonzero(has_topic & x) for x in (client & ~again, ~client))
+    return Keys(published, key[published]), Keys(delivered, key[delivered])
+
+
 MEANINGS = {
     "packet_id": "id that a packet and its acknowledgements share; each side has ids of its own",
     "qos": "quality of service of a PUBLISH: 0 at most once, 1 at least once, 2 exactly once",
@@ -482,7 +518,7 @@ PROTOCOL = MessageQueue(
     meanings=MEANINGS,
     details={"body": "body"},
     envelope=Envelope(
-        destination=("topic", "first_filter"),
+        destination=("resolved_topic", "first_filter"),
         correlation_id="packet_id",
         body="body",
         derive=envelope,
@@ -493,6 +529,8 @@ PROTOCOL = MessageQueue(
     rule=CorrelationRule(
         asks=_ASKS,
         one_way=("qos", 0),
+        columns=("body", "dup"),
+        deliveries=DeliveryRule("body_hash", keys, body_hash, lifetime_ns=LIFETIME_NS),
         unasked=frozenset({"PUBLISH", "PUBREL", "DISCONNECT", "AUTH", "CONNACK", "PINGRESP"}),
         tie=("packet_id",),
         by_name=True,
@@ -523,6 +561,7 @@ PROTOCOL = MessageQueue(
         Derived("will_properties", PROPERTY_LIST),
         Derived("subscription_identifier", pa.int64()),
         Derived("first_filter", pa.string(), hidden=True),
+        Derived("resolved_topic", pa.string(), hidden=True),
     ),
     derive=derive,
     hidden=("property_items", "will_property_items"),

@@ -32,7 +32,7 @@ class _MessageClass(Packet_metaclass):  # type: ignore[misc]  # Scapy has no typ
     # Scapy's own gives Any for every class, so that pyright would check no field.
     def __call__(cls: type[_Message], *arguments: Any, **fields: Any) -> _Message: ...
 
-__all__ = ["MqDispatch", "MqSession", "Seen", "BlipMQ", "BlipMQAck", "BlipMQAuth", "BlipMQDeliver", "BlipMQHello", "BlipMQNack", "BlipMQPing", "BlipMQPoll", "BlipMQPong", "BlipMQPublish", "BlipMQPublishV2", "BlipMQSubscribe", "BlipMQSubscribeV2", "FlyMQ", "FlyMQAcl", "FlyMQAclDelete", "FlyMQAclDeleteReply", "FlyMQAclGet", "FlyMQAclGetReply", "FlyMQAclList", "FlyMQAclListReply", "FlyMQAclSet", "FlyMQAclSetReply", "FlyMQAuditExport", "FlyMQAuditExportJava", "FlyMQAuditExportReply", "FlyMQAuditQuery", "FlyMQAuditQueryJava", "FlyMQAuditQueryReply", "FlyMQAuth", "FlyMQAuthRefused", "FlyMQAuthRefusedDoc", "FlyMQAuthResponse", "FlyMQAuthResponseDoc", "FlyMQClusterJoin", "FlyMQClusterLeave", "FlyMQClusterMetadata", "FlyMQClusterMetadataReply", "FlyMQCommit", "FlyMQCommitReply", "FlyMQConsume", "FlyMQConsumeReply", "FlyMQConsumeZeroCopy", "FlyMQConsumeZeroCopyReply", "FlyMQCreateTopic", "FlyMQCreateTopicReply", "FlyMQCreateTopicReplyDoc", "FlyMQDeadLetter", "FlyMQDeleteGroup", "FlyMQDeleteGroupJava", "FlyMQDeleteGroupReply", "FlyMQDeleteSchema", "FlyMQDeleteSchemaReply", "FlyMQDeleteTopic", "FlyMQDeleteTopicReply", "FlyMQDescribeGroup", "FlyMQDescribeGroupJava", "FlyMQDescribeGroupReply", "FlyMQDetail", "FlyMQEmpty", "FlyMQError", "FlyMQErrorCoded", "FlyMQErrorDoc", "FlyMQEvent", "FlyMQEventEntry", "FlyMQFetch", "FlyMQFetchBinary", "FlyMQFetchBinaryReply", "FlyMQFetchDlq", "FlyMQFetchDlqReply", "FlyMQFetchReply", "FlyMQFetchReplyDoc", "FlyMQFetchUnfiltered", "FlyMQGetLag", "FlyMQGetLagReply", "FlyMQGetOffset", "FlyMQGetOffsetReply", "FlyMQGetSchema", "FlyMQGetSchemaReply", "FlyMQGroup", "FlyMQGroupOffset", "FlyMQListGroups", "FlyMQListGroupsReply", "FlyMQListSchemas", "FlyMQListSchemasAll", "FlyMQListSchemasReply", "FlyMQListTopics", "FlyMQListTopicsReply", "FlyMQMetadata", "FlyMQOutcome", "FlyMQPartition", "FlyMQPasswordChange", "FlyMQPasswordChangeReply", "FlyMQPasswordChangeShort", "FlyMQProduce", "FlyMQProduceDelayed", "FlyMQProduceDelayedReply", "FlyMQProduceReply", "FlyMQProduceReplyLegacy", "FlyMQProduceWithSchema", "FlyMQProduceWithSchemaPython", "FlyMQProduceWithSchemaReply", "FlyMQProduceWithTtl", "FlyMQProduceWithTtlReply", "FlyMQPurgeDlq", "FlyMQPurgeDlqReply", "FlyMQRecord", "FlyMQRecordDoc", "FlyMQRegisterSchema", "FlyMQRegisterSchemaReply", "FlyMQReplayDlq", "FlyMQReplayDlqPython", "FlyMQReplayDlqReply", "FlyMQRequest", "FlyMQResetOffset", "FlyMQResetOffsetJava", "FlyMQResetOffsetReply", "FlyMQRole", "FlyMQRoleList", "FlyMQRoleListReply", "FlyMQSchema", "FlyMQSubscribe", "FlyMQSubscribeDoc", "FlyMQSubscribeReply", "FlyMQSuccess", "FlyMQTopicPartitions", "FlyMQTxnBegin", "FlyMQTxnBeginReply", "FlyMQTxnCommit", "FlyMQTxnCommitReply", "FlyMQTxnOutcome", "FlyMQTxnProduce", "FlyMQTxnProduceReply", "FlyMQTxnRollback", "FlyMQTxnRollbackReply", "FlyMQUser", "FlyMQUserCreate", "FlyMQUserCreateReply", "FlyMQUserCreateShort", "FlyMQUserDelete", "FlyMQUserDeleteReply", "FlyMQUserGet", "FlyMQUserGetReply", "FlyMQUserList", "FlyMQUserListReply", "FlyMQUserUpdate", "FlyMQUserUpdateReply", "FlyMQUserUpdateShort", "FlyMQValidateSchema", "FlyMQValidateSchemaReply", "FlyMQWhoAmI", "FlyMQWhoAmIReply", "FqAuth", "FqAuthResponse", "FqBind", "FqBindRequest", "FqCommand", "FqConnect", "FqConnectCommand", "FqConnectData", "FqConnectPeer", "FqConnectPeerOld", "FqError", "FqErrorKey", "FqHeartbeat", "FqHeartbeatRequest", "FqMessage", "FqMessageFound", "FqMessageShort", "FqMessageShortFound", "FqQueueDetail", "FqStatus", "FqStatusRequest", "FqStatusValue", "FqUnbind", "FqUnbindRequest", "Kokaq", "KokaqAnswer", "KokaqAnswer16", "KokaqAnswer16Lsb", "KokaqAnswerLsb", "KokaqEntries", "KokaqEntry", "KokaqLEAnswer", "KokaqLEAnswer16", "KokaqLEMetadata", "KokaqLEPayload", "KokaqLEPlainPayload", "KokaqLERequest", "KokaqLERequest16", "KokaqLean", "KokaqLeanAnswer", "KokaqLeanRequest", "KokaqMetadata", "KokaqMetadataBytes", "KokaqMetadataSwapped", "KokaqPayload", "KokaqPayloadSwapped", "KokaqRequest", "KokaqRequest16", "KokaqRequest16Lsb", "KokaqRequestLsb", "KokaqSimple", "KokaqSizedAnswer", "KokaqSizedRequest", "MsgQ", "MsgQFlat", "MsgQForm", "MsgQGetlname", "MsgQHeader", "MsgQJson", "MsgQLname", "MsgQMessage", "MsgQPing", "MsgQPong", "MsgQSend", "MsgQSplit", "MsgQStats", "MsgQStatsReply", "MsgQStop", "MsgQSubscribe", "MsgQUnsubscribe", "wrpcap"]
+__all__ = ["MqDispatch", "MqSession", "Seen", "BlipMQ", "BlipMQAck", "BlipMQAuth", "BlipMQDeliver", "BlipMQHello", "BlipMQNack", "BlipMQPing", "BlipMQPoll", "BlipMQPong", "BlipMQPublish", "BlipMQPublishV2", "BlipMQSubscribe", "BlipMQSubscribeV2", "FlyMQ", "FlyMQAcl", "FlyMQAclDelete", "FlyMQAclDeleteReply", "FlyMQAclGet", "FlyMQAclGetReply", "FlyMQAclList", "FlyMQAclListReply", "FlyMQAclSet", "FlyMQAclSetReply", "FlyMQAuditExport", "FlyMQAuditExportJava", "FlyMQAuditExportReply", "FlyMQAuditQuery", "FlyMQAuditQueryJava", "FlyMQAuditQueryReply", "FlyMQAuth", "FlyMQAuthRefused", "FlyMQAuthRefusedDoc", "FlyMQAuthResponse", "FlyMQAuthResponseDoc", "FlyMQClusterJoin", "FlyMQClusterLeave", "FlyMQClusterMetadata", "FlyMQClusterMetadataReply", "FlyMQCommit", "FlyMQCommitReply", "FlyMQConsume", "FlyMQConsumeReply", "FlyMQConsumeZeroCopy", "FlyMQConsumeZeroCopyReply", "FlyMQCreateTopic", "FlyMQCreateTopicReply", "FlyMQCreateTopicReplyDoc", "FlyMQDeadLetter", "FlyMQDeleteGroup", "FlyMQDeleteGroupJava", "FlyMQDeleteGroupReply", "FlyMQDeleteSchema", "FlyMQDeleteSchemaReply", "FlyMQDeleteTopic", "FlyMQDeleteTopicReply", "FlyMQDescribeGroup", "FlyMQDescribeGroupJava", "FlyMQDescribeGroupReply", "FlyMQDetail", "FlyMQEmpty", "FlyMQError", "FlyMQErrorCoded", "FlyMQErrorDoc", "FlyMQEvent", "FlyMQEventEntry", "FlyMQFetch", "FlyMQFetchBinary", "FlyMQFetchBinaryReply", "FlyMQFetchDlq", "FlyMQFetchDlqReply", "FlyMQFetchReply", "FlyMQFetchReplyDoc", "FlyMQFetchUnfiltered", "FlyMQGetLag", "FlyMQGetLagReply", "FlyMQGetOffset", "FlyMQGetOffsetReply", "FlyMQGetSchema", "FlyMQGetSchemaReply", "FlyMQGroup", "FlyMQGroupOffset", "FlyMQListGroups", "FlyMQListGroupsReply", "FlyMQListSchemas", "FlyMQListSchemasAll", "FlyMQListSchemasReply", "FlyMQListTopics", "FlyMQListTopicsReply", "FlyMQMetadata", "FlyMQOutcome", "FlyMQPartition", "FlyMQPasswordChange", "FlyMQPasswordChangeReply", "FlyMQPasswordChangeShort", "FlyMQProduce", "FlyMQProduceDelayed", "FlyMQProduceDelayedReply", "FlyMQProduceReply", "FlyMQProduceReplyLegacy", "FlyMQProduceWithSchema", "FlyMQProduceWithSchemaPython", "FlyMQProduceWithSchemaReply", "FlyMQProduceWithTtl", "FlyMQProduceWithTtlReply", "FlyMQPurgeDlq", "FlyMQPurgeDlqReply", "FlyMQRecord", "FlyMQRecordDoc", "FlyMQRegisterSchema", "FlyMQRegisterSchemaReply", "FlyMQReplayDlq", "FlyMQReplayDlqPython", "FlyMQReplayDlqReply", "FlyMQRequest", "FlyMQResetOffset", "FlyMQResetOffsetJava", "FlyMQResetOffsetReply", "FlyMQRole", "FlyMQRoleList", "FlyMQRoleListReply", "FlyMQSchema", "FlyMQSubscribe", "FlyMQSubscribeDoc", "FlyMQSubscribeReply", "FlyMQSuccess", "FlyMQTopicPartitions", "FlyMQTxnBegin", "FlyMQTxnBeginReply", "FlyMQTxnCommit", "FlyMQTxnCommitReply", "FlyMQTxnOutcome", "FlyMQTxnProduce", "FlyMQTxnProduceReply", "FlyMQTxnRollback", "FlyMQTxnRollbackReply", "FlyMQUser", "FlyMQUserCreate", "FlyMQUserCreateReply", "FlyMQUserCreateShort", "FlyMQUserDelete", "FlyMQUserDeleteReply", "FlyMQUserGet", "FlyMQUserGetReply", "FlyMQUserList", "FlyMQUserListReply", "FlyMQUserUpdate", "FlyMQUserUpdateReply", "FlyMQUserUpdateShort", "FlyMQValidateSchema", "FlyMQValidateSchemaReply", "FlyMQWhoAmI", "FlyMQWhoAmIReply", "FqAuth", "FqAuthResponse", "FqBind", "FqBindRequest", "FqCommand", "FqConnect", "FqConnectCommand", "FqConnectData", "FqConnectPeer", "FqConnectPeerOld", "FqError", "FqErrorKey", "FqHeartbeat", "FqHeartbeatRequest", "FqMessage", "FqMessageFound", "FqMessageShort", "FqMessageShortFound", "FqQueueDetail", "FqStatus", "FqStatusRequest", "FqStatusValue", "FqUnbind", "FqUnbindRequest", "Kokaq", "KokaqAnswer", "KokaqAnswer16", "KokaqAnswer16Lsb", "KokaqAnswerLsb", "KokaqEntries", "KokaqEntry", "KokaqLEAnswer", "KokaqLEAnswer16", "KokaqLEMetadata", "KokaqLEPayload", "KokaqLEPlainPayload", "KokaqLERequest", "KokaqLERequest16", "KokaqLean", "KokaqLeanAnswer", "KokaqLeanRequest", "KokaqMetadata", "KokaqMetadataBytes", "KokaqMetadataSwapped", "KokaqPayload", "KokaqPayloadSwapped", "KokaqRequest", "KokaqRequest16", "KokaqRequest16Lsb", "KokaqRequestLsb", "KokaqSimple", "KokaqSizedAnswer", "KokaqSizedRequest", "Mqtt", "Mqtt5Ack", "Mqtt5Connack", "Mqtt5Ending", "Mqtt5Publish", "Mqtt5Pubrel", "Mqtt5Suback", "Mqtt5Subscribe", "Mqtt5Unsuback", "Mqtt5Unsubscribe", "MqttAck", "MqttConnack", "MqttConnect", "MqttEmpty", "MqttProperties", "MqttProperty", "MqttPublish", "MqttPubrel", "MqttSuback", "MqttSubscribe", "MqttSubscription", "MqttUnsubscribe", "MqttWillProperties", "MsgQ", "MsgQFlat", "MsgQForm", "MsgQGetlname", "MsgQHeader", "MsgQJson", "MsgQLname", "MsgQMessage", "MsgQPing", "MsgQPong", "MsgQSend", "MsgQSplit", "MsgQStats", "MsgQStatsReply", "MsgQStop", "MsgQSubscribe", "MsgQUnsubscribe", "wrpcap"]
 
 class BlipMQ(Message, metaclass=_MessageClass):
     length: _Field[int | None, _Integer]
@@ -1172,6 +1172,210 @@ class KokaqPayloadSwapped(Message, metaclass=_MessageClass):
 
 class KokaqSimple(Message, metaclass=_MessageClass):
     def __init__(self, _pkt: bytes = ...) -> None: ...
+
+class Mqtt(Message, metaclass=_MessageClass):
+    first_byte: _Field[int, _Integer]
+    packet_type: _Field[int, _Integer]
+    flags: _Field[int, _Integer]
+    dup: _Field[int, _Integer]
+    qos: _Field[int, _Integer]
+    retain: _Field[int, _Integer]
+    remaining_length: _Field[int | None, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, first_byte: _Integer = ..., packet_type: _Integer = ..., flags: _Integer = ..., dup: _Integer = ..., qos: _Integer = ..., retain: _Integer = ..., remaining_length: _Integer = ...) -> None: ...
+
+class Mqtt5Ack(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    reason_code: _Field[int | None, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties | None, MqttProperties | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+
+class Mqtt5Connack(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    acknowledge_flags: _Field[int, _Integer]
+    session_present: _Field[int, _Integer]
+    reason_code: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties | None, MqttProperties | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., acknowledge_flags: _Integer = ..., session_present: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+
+class Mqtt5Ending(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    reason_code: _Field[int | None, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties | None, MqttProperties | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+
+class Mqtt5Publish(Message, metaclass=_MessageClass):
+    dup: _Field[int, _Integer]
+    qos: _Field[int, _Integer]
+    retain: _Field[int, _Integer]
+    no_qos: _Field[Any | None, Any]
+    topic_len: _Field[int | None, _Integer]
+    topic: _Field[bytes, _Octets]
+    packet_id: _Field[int | None, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties, MqttProperties | None]
+    body: _Field[bytes, _Octets]
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, dup: _Integer = ..., qos: _Integer = ..., retain: _Integer = ..., no_qos: Any = ..., topic_len: _Integer = ..., topic: _Octets = ..., packet_id: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., body: _Octets = ..., properties: list[MqttProperty] | None = ...) -> None: ...
+
+class Mqtt5Pubrel(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    reason_code: _Field[int | None, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties | None, MqttProperties | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+
+class Mqtt5Suback(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties, MqttProperties | None]
+    reason_codes: _Field[list[int], list[int] | None]
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., reason_codes: list[int] | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
+
+class Mqtt5Subscribe(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties, MqttProperties | None]
+    subscriptions: _Field[list[MqttSubscription], list[MqttSubscription] | None]
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., subscriptions: list[MqttSubscription] | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
+
+class Mqtt5Unsuback(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties, MqttProperties | None]
+    reason_codes: _Field[list[int], list[int] | None]
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., reason_codes: list[int] | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
+
+class Mqtt5Unsubscribe(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties, MqttProperties | None]
+    filters: _Field[list[bytes], list[bytes] | None]
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., filters: list[bytes] | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
+
+class MqttAck(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ...) -> None: ...
+
+class MqttConnack(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    acknowledge_flags: _Field[int, _Integer]
+    session_present: _Field[int, _Integer]
+    reason_code: _Field[int, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., acknowledge_flags: _Integer = ..., session_present: _Integer = ..., reason_code: _Integer = ...) -> None: ...
+
+class MqttConnect(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    protocol_name_len: _Field[int | None, _Integer]
+    protocol_name: _Field[bytes, _Octets]
+    level: _Field[int, _Integer]
+    protocol_level: _Field[int, _Integer]
+    bridge: _Field[int, _Integer]
+    connect_flags: _Field[int, _Integer]
+    clean_start: _Field[int, _Integer]
+    will_qos: _Field[int, _Integer]
+    will_retain: _Field[int, _Integer]
+    keep_alive: _Field[int, _Integer]
+    property_part_len: _Field[int | None, _Integer]
+    property_part: _Field[MqttProperties | None, MqttProperties | None]
+    client_id_len: _Field[int | None, _Integer]
+    client_id: _Field[bytes, _Octets]
+    will_property_part_len: _Field[int | None, _Integer]
+    will_property_part: _Field[MqttWillProperties | None, MqttWillProperties | None]
+    will_topic_len: _Field[int | None, _Integer]
+    will_topic: _Field[bytes | None, _Octets]
+    will_body_len: _Field[int | None, _Integer]
+    will_body: _Field[bytes | None, _Octets]
+    username_len: _Field[int | None, _Integer]
+    username: _Field[bytes | None, _Octets]
+    password_len: _Field[int | None, _Integer]
+    password: _Field[bytes | None, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., protocol_name_len: _Integer = ..., protocol_name: _Octets = ..., level: _Integer = ..., protocol_level: _Integer = ..., bridge: _Integer = ..., connect_flags: _Integer = ..., clean_start: _Integer = ..., will_qos: _Integer = ..., will_retain: _Integer = ..., keep_alive: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., client_id_len: _Integer = ..., client_id: _Octets = ..., will_property_part_len: _Integer = ..., will_property_part: MqttWillProperties | None = ..., will_topic_len: _Integer = ..., will_topic: _Octets = ..., will_body_len: _Integer = ..., will_body: _Octets = ..., username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ...) -> None: ...
+
+class MqttEmpty(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ...) -> None: ...
+
+class MqttProperties(Message, metaclass=_MessageClass):
+    properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, properties: list[MqttProperty] | None = ...) -> None: ...
+
+class MqttProperty(Message, metaclass=_MessageClass):
+    id: _Field[int, _Integer]
+    byte: _Field[int | None, _Integer]
+    two_bytes: _Field[int | None, _Integer]
+    four_bytes: _Field[int | None, _Integer]
+    subscription_identifier: _Field[int | None, _Integer]
+    text_len: _Field[int | None, _Integer]
+    text: _Field[bytes | None, _Octets]
+    correlation_data_len: _Field[int | None, _Integer]
+    correlation_data: _Field[bytes | None, _Octets]
+    authentication_data_len: _Field[int | None, _Integer]
+    authentication_data: _Field[bytes | None, _Octets]
+    key_len: _Field[int | None, _Integer]
+    key: _Field[bytes | None, _Octets]
+    value: _Field[Any | None, Any]
+    user_value_len: _Field[int | None, _Integer]
+    user_value: _Field[bytes | None, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, id: _Integer = ..., byte: _Integer = ..., two_bytes: _Integer = ..., four_bytes: _Integer = ..., subscription_identifier: _Integer = ..., text_len: _Integer = ..., text: _Octets = ..., correlation_data_len: _Integer = ..., correlation_data: _Octets = ..., authentication_data_len: _Integer = ..., authentication_data: _Octets = ..., key_len: _Integer = ..., key: _Octets = ..., value: Any = ..., user_value_len: _Integer = ..., user_value: _Octets = ...) -> None: ...
+
+class MqttPublish(Message, metaclass=_MessageClass):
+    dup: _Field[int, _Integer]
+    qos: _Field[int, _Integer]
+    retain: _Field[int, _Integer]
+    no_qos: _Field[Any | None, Any]
+    topic_len: _Field[int | None, _Integer]
+    topic: _Field[bytes, _Octets]
+    packet_id: _Field[int | None, _Integer]
+    body: _Field[bytes, _Octets]
+    def __init__(self, _pkt: bytes = ..., *, dup: _Integer = ..., qos: _Integer = ..., retain: _Integer = ..., no_qos: Any = ..., topic_len: _Integer = ..., topic: _Octets = ..., packet_id: _Integer = ..., body: _Octets = ...) -> None: ...
+
+class MqttPubrel(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ...) -> None: ...
+
+class MqttSuback(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    reason_codes: _Field[list[int], list[int] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_codes: list[int] | None = ...) -> None: ...
+
+class MqttSubscribe(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    subscriptions: _Field[list[MqttSubscription], list[MqttSubscription] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., subscriptions: list[MqttSubscription] | None = ...) -> None: ...
+
+class MqttSubscription(Message, metaclass=_MessageClass):
+    filter_len: _Field[int | None, _Integer]
+    filter: _Field[bytes, _Octets]
+    options: _Field[int, _Integer]
+    qos: _Field[int, _Integer]
+    def __init__(self, _pkt: bytes = ..., *, filter_len: _Integer = ..., filter: _Octets = ..., options: _Integer = ..., qos: _Integer = ...) -> None: ...
+
+class MqttUnsubscribe(Message, metaclass=_MessageClass):
+    reserved_flags: _Field[Any | None, Any]
+    packet_id: _Field[int, _Integer]
+    filters: _Field[list[bytes], list[bytes] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., filters: list[bytes] | None = ...) -> None: ...
+
+class MqttWillProperties(Message, metaclass=_MessageClass):
+    will_properties: _Field[list[MqttProperty], list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, will_properties: list[MqttProperty] | None = ...) -> None: ...
 
 class MsgQ(Message, metaclass=_MessageClass):
     length: _Field[int | None, _Integer]

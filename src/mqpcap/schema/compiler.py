@@ -396,6 +396,8 @@ class _Compiler:
             flags |= bytecode.SIGNED * f.signed | bytecode.LITTLE * f.little | bytecode.TRUTH * f.truth
             size = f.size
         self.emit(bytecode.OP_INT, col, reg, size, subtracted, bounds, 0, flags)
+        if f.among is not None:
+            self.only_among(reg, f.among)
 
     def bounds(self, f: fields.Number | fields.Span | fields.Nested, low: int) -> tuple[int, int]:
         """Flag and constants for the bounds of a number or length, which is at least ``low`` anyway."""
@@ -425,7 +427,22 @@ class _Compiler:
         x, y = self.measure(f, registers)
         checked, bounds = self.bounds(f, 0)
         flags = bytecode.UTF8 * f.strict | bytecode.PRINTABLE * f.printable | checked
-        self.emit(bytecode.OP_SPAN, col, self.register(registers, f.name, is_span=True), x, y, bounds, 0, flags)
+        register = self.register(registers, f.name, is_span=True)
+        self.emit(bytecode.OP_SPAN, col, register, x, y, bounds, 0, flags)
+        if f.among is not None:
+            self.only_among(register, f.among)
+
+    def only_among(self, register: int, values: Collection[int] | Collection[bytes]) -> None:
+        """Add the rows that refuse any other value of a field."""
+        numbers = [value for value in values if isinstance(value, int)]
+        texts = [value for value in values if isinstance(value, bytes)]
+        tests = [(bytecode.IF_TEXT, len(text), *text) for text in texts]
+        if numbers:
+            tests.append((bytecode.IF_AMONG, len(numbers), *numbers))
+        rows = [self.test(kind, register, *consts, flags=bytecode.UNLESS) for kind, *consts in tests]
+        self.emit(bytecode.OP_NEVER)
+        for row in rows:
+            self.ops[row][bytecode.W_JUMP] = len(self.ops) * bytecode.OP_WORDS
 
     def array(self, f: fields.Array, parent: int, registers: _Registers, name: str | None) -> None:
         item = f.item

@@ -223,7 +223,8 @@ def sized_field(pkt: Packet, name: str) -> Any:
 class Number(Kind):
     """An integer of ``size`` bytes, in network order unless ``little``.
 
-    ``equals``, ``at_least`` and ``at_most`` are part of the layout: another value is no such message.
+    ``equals``, ``at_least``, ``at_most`` and ``among`` (any of these values) are part of the layout: another value is
+    no such message.
     A number that another field names as its length or count is computed if it is not set. A value that was set is built
     unchanged, even if the message can then not be read.
     """
@@ -237,6 +238,7 @@ class Number(Kind):
     equals: int | None = None
     at_least: int | None = None
     at_most: int | None = None
+    among: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         if self.equals is not None:
@@ -246,6 +248,8 @@ class Number(Kind):
 
     def checks(self, value: int) -> None:
         """Raises Broken for a number out of its bounds."""
+        if self.among is not None and value not in self.among:
+            raise Broken("{} is none of its values", value)
         if (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most):
             return
         if self.equals is not None:
@@ -292,6 +296,8 @@ class Number(Kind):
         return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
 
     def draw(self) -> Any:
+        if self.among is not None:
+            return random.choice(list(self.among))
         low, high = self.value_range
         low = low if self.at_least is None else self.at_least
         high = high if self.at_most is None else self.at_most
@@ -501,7 +507,8 @@ class Span(Sized):
     """Bytes with a length: from the field ``length``, from a ``prefix`` (its size in bytes), or fixed (``size``).
 
     ``until`` is a delimiter byte that belongs to neither side. If it is missing, the span extends to the end of the
-    region, and all later fields are absent. ``at_least`` and ``at_most`` bound the length.
+    region, and all later fields are absent. ``at_least`` and ``at_most`` bound the length. ``among``: values that it
+    may have.
     """
 
     is_text: ClassVar[bool] = False
@@ -516,6 +523,7 @@ class Span(Sized):
     at_most: int | None = None
     strict: bool = False
     printable: bool = False
+    among: Collection[bytes] | None = None
 
     def __post_init__(self, length: str | None) -> None:
         super().__post_init__()
@@ -561,6 +569,8 @@ class Span(Sized):
 
     def _checks(self, value: bytes) -> None:
         n = len(value)
+        if self.among is not None and value not in self.among:
+            raise Broken("it is none of its values")
         if self.at_most is not None and n > self.at_most:
             raise Broken(f"{{}} bytes are more than the {self.at_most} there may be", n)
         if self.at_least is not None and n < self.at_least:
@@ -574,6 +584,8 @@ class Span(Sized):
             raise Broken("it has a control character")
 
     def draw(self) -> Any:
+        if self.among is not None:
+            return random.choice(list(self.among))
         least = self.at_least or 0
         longest = max(least, MAX_DRAWN_BYTES if self.at_most is None else min(self.at_most, MAX_DRAWN_BYTES))
         n = random.choice((least, longest)) if _is_edge_case() else random.randint(least, min(longest, least + 12))

@@ -243,6 +243,7 @@ class Raw:
     ``array``: a column of the table, also a hidden column, as Arrow.
     ``items``: ``items(list, field)``: for every item of a list column its row, and the value of an integer field.
     ``keep_bodies``: bytes of a body to keep, None for all: only for text that no rule compares.
+    ``after_gap``: bytes are missing in front of a row.
     ``facts``: facts of the rows' connections, as far as known; ``of`` is each row's index in them.
     """
 
@@ -258,6 +259,7 @@ class Raw:
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     facts: "Sequence[ConnectionFacts]"
     connection_index: NDArray[np.int64]
+    after_gap: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,9 @@ def _of_number(kind: fields.Number) -> Iterator[str]:
     if isinstance(number, fields.VarUint) and not 1 <= number.at_most_bytes <= max_bytes:
         yield f"it has one to {MAX_VARIABLE_BYTES} bytes, to 9 with order big"
     bounds = [x for x in (kind.at_least, kind.at_most) if x is not None]
-    if any(not low <= x <= high for x in bounds):
+    if kind.truth and kind.among is not None:
+        yield "a truth value is true or false"
+    if any(not low <= x <= high for x in [*bounds, *(kind.among or ())]):
         yield f"its bounds are not within {low} to {high}"
     if len(bounds) == 2 and bounds[0] > bounds[1]:
         yield "at_least is above at_most"

@@ -10,6 +10,7 @@ request that each code is in each state of the connection, and the replies that 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -203,6 +204,11 @@ class Keys:
     rows: Int64Array
     key: Int64Array
     note: Int64Array | None = None
+
+
+def body_hash(rows: pa.Table, *_: Int64Array) -> pa.Array:
+    """The SHA-256 of each body, as the text of a key."""
+    return pa.array([sha256(x).hexdigest() for x in rows["f.body"].to_pylist()], pa.string())
 
 
 @dataclass(frozen=True, slots=True)

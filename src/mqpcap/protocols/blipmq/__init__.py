@@ -31,7 +31,7 @@ from mqpcap.schema.protocol import (
     Opening,
     Verdict,
 )
-from mqpcap.schema.requests import Acknowledgement, CorrelationRule, DeliveryRule, Roles
+from mqpcap.schema.requests import Acknowledgement, CorrelationRule, DeliveryRule, Roles, body_hash
 
 MAX_FRAME_SIZE = 16 * 1024 * 1024  # frame.rs: the server closes on more
 HEADER_BYTES = 13
@@ -570,9 +570,7 @@ PROTOCOL = MessageQueue(
         ),
         fingerprinted=("body",),
         request_group=correlation.request_group,
-        deliveries=DeliveryRule(
-            "body_hash", correlation.keys, correlation.body_hash, lifetime_ns=correlation.LIFETIME_NS
-        ),
+        deliveries=DeliveryRule("body_hash", correlation.keys, body_hash, lifetime_ns=correlation.LIFETIME_NS),
         answers=answers,
     ),
     roles=Roles(

@@ -3,7 +3,6 @@
 Source: net/src/connection.rs, net/src/server.rs of bravo1goingdark/blipmq at 1d563c3.
 """
 
-import hashlib
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -272,8 +271,3 @@ def keys(rows: pa.Table, prints: Fingerprints) -> tuple[Keys, Keys]:
     published, delivered = (np.flatnonzero(message & side) for side in (client, ~client))
     key = _print(rows, prints)
     return Keys(published, key[published]), Keys(delivered, key[delivered])
-
-
-def body_hash(rows: pa.Table, *_: Int64Array) -> pa.Array:
-    """The SHA-256 of each body."""
-    return pa.array([hashlib.sha256(x).hexdigest() for x in rows["f.body"].to_pylist()], pa.string())
