@@ -19,6 +19,7 @@ MOST = {
     "queries": (1.0, 0.3),
     "query": (0.6, 0.0),
     "scapy": (0.0, 0.0),
+    "dissectors": (1.0, 1.0),
     "sample_captures": (0.0, 0.0),
     "schema": (1.0, 0.7),
     "spark": (1.0, 0.1),

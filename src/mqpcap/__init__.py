@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mqpcap.api.packets import extract
     from mqpcap.api.quality import info, report
     from mqpcap.api.tables import ask, export, lake
+    from mqpcap.dissectors import wireshark
     from mqpcap.joining import join
     from mqpcap.progress_bar import ProgressBar
     from mqpcap.query.field_catalogue import fields
@@ -36,6 +37,7 @@ _MODULES = {
     "api.packets": ("extract",),
     "api.quality": ("info", "report"),
     "api.tables": ("ask", "export", "lake"),
+    "dissectors": ("wireshark",),
     "joining": ("join",),
     "progress_bar": ("ProgressBar",),
     "query.field_catalogue": ("fields",),
@@ -45,7 +47,7 @@ _MODULES = {
 __all__ = [
     "CaptureError", "MqpcapError", "ProgressBar", "QueryError", "Recording", "ask", "diff", "explain", "export",
     "extract", "fields", "follow", "info", "join", "lake", "live_stats", "messages", "open", "protocols", "read",
-    "report", "samples", "show", "stats", "trace",
+    "report", "samples", "show", "stats", "trace", "wireshark",
 ]  # fmt: skip
 
 

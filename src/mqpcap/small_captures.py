@@ -25,7 +25,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.pipeline import MAX_JOINED_BYTES, CapturePipeline, Pipeline
-from mqpcap.reading import Meter, Outcome, limit_notes, size_bytes
+from mqpcap.reading import Meter, Outcome, limit_notes, size_bytes, wired
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.captures import CaptureRows
@@ -74,7 +74,7 @@ class FramedCapture:
 
 def framed(capture: Capture, options: Options) -> FramedCapture | None:
     """The capture up to its framed messages; None if it must be read by itself."""
-    pipeline = CapturePipeline(capture, options, lambda output: None)
+    pipeline = wired(capture, options, lambda output, first_ns: None)
     stages, framer = pipeline.stages, pipeline.stages.framer
     try:
         frames = pipeline.frames()

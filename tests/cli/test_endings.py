@@ -55,10 +55,11 @@ COMMANDS = {
     "fields": ["fields"],
     "ask": ["ask"],
     "samples": ["samples", "OUT"],
+    "wireshark": ["wireshark", "blipmq"],
     "help": ["help"],
     "lake": ["lake", "LAKE"],
 }
-WITHOUT_INPUT = ("show -", "protocols", "fields", "ask", "samples", "help")
+WITHOUT_INPUT = ("show -", "protocols", "fields", "ask", "samples", "wireshark", "help")
 ONE_INPUT = ("explain", "diff", "follow", "follow --at", "report", "lake")
 """Commands that take no further input: the unreadable one is misuse, too."""
 SPARK = {"spark export": ["spark", "export", "-q", CAPTURE, "--out", "OUT", "--master", "local[1]"]}

@@ -33,7 +33,7 @@ from mqpcap.wording import error_line, is_out_of_memory
 
 NAMES = (
     "export", "show", "stats", "follow", "extract", "diff", "report", "info", "protocols", "fields", "explain", "ask",
-    "lake", "samples", "spark", "help",
+    "lake", "samples", "wireshark", "spark", "help",
 )  # fmt: skip
 """The commands, in the order of a first session. The module of a command has its name."""
 

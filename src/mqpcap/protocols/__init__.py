@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from mqpcap.schema.protocol import MessageQueue
+from mqpcap.schema.reference import operations_of
 
 
 def names() -> tuple[str, ...]:
@@ -24,15 +25,26 @@ def protocols() -> dict[str, MessageQueue]:
     return _loaded(names())
 
 
-def described() -> list[dict[str, Any]]:
-    """The protocols, their ports, and how they are recognised: the array of ``mqpcap protocols --json``."""
-    return [
+def described(name: str | None = None) -> list[dict[str, Any]]:
+    """The protocols, their ports, and how they are recognised: the array of ``mqpcap protocols --json``.
+
+    The protocol with a name has its ``messages``, too: their fields, and what answers them. Raises ValueError if there
+    is no such protocol.
+    """
+    facts = [
         {
             "name": p.name, "title": p.title, "ports": list(p.ports), "dialects": list(p.dialects),
             "operations": operations(p), "recognised": p.recognised,
         }
         for p in protocols().values()
     ]  # fmt: skip
+    if name is None:
+        return facts
+    protocol = protocols().get(name.lower())
+    if protocol is None:
+        raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
+    (entry,) = (entry for entry in facts if entry["name"] == protocol.name)
+    return [entry | {"messages": operations_of(protocol)}]
 
 
 def operations(protocol: MessageQueue) -> list[str]:
@@ -56,8 +68,8 @@ def _loaded(modules: tuple[str, ...]) -> dict[str, MessageQueue]:
 class _CallablePackage(ModuleType):
     """This package as the call ``mqpcap.protocols()``, which has the name of the command."""
 
-    def __call__(self) -> list[dict[str, Any]]:
-        return described()
+    def __call__(self, name: str | None = None) -> list[dict[str, Any]]:
+        return described(name)
 
 
 sys.modules[__name__].__class__ = _CallablePackage
