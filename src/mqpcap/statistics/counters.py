@@ -42,7 +42,9 @@ class Counters:
         takers = (x for x, _ in self._counters if hasattr(x, "take_messages") or hasattr(x, "take_fields"))
         read = [getattr(x, "columns", None) for x in takers]
         named = [names for names in read if names is not None]
-        return frozenset().union(*named) if len(named) == len(read) else None
+        if len(named) < len(read) or any(table != "messages" for table, _ in self.carried):
+            return None
+        return frozenset(name for _, name in self.carried).union(*named)
 
     @property
     def optional_tables(self) -> frozenset[str]:

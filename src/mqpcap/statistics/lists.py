@@ -18,8 +18,8 @@ from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, request_keys, stream_keys
-from mqpcap.tables.output import Output, end_rows
+from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
+from mqpcap.tables.output import Carried, end_rows
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint, plural
 
@@ -193,32 +193,29 @@ class _Repeats:
 
     def __init__(self) -> None:
         self._known = np.empty(0, np.int64)
-        self._subscriptions: dict[int, int] = {}
-        """By request the hash of its subscription."""
         self._consumers: dict[int, int] = {}
         """By delivery the hash of its subscription."""
 
-    def take_fields(self, output: Output) -> None:
-        """Record the subscriptions that requests name."""
-        assert output.protocol is not None and output.fields is not None
-        rule = protocols()[output.protocol].acknowledgement
-        if rule is None or rule.scope is None:
-            return
-        scopes = output.fields[rule.scope]
-        named = true_mask(scopes.is_valid()) & is_in(output.rows["op"], *protocols()[output.protocol].roles.poll)
-        numbers = message_keys(output.rows)[named].tolist()
-        if len(self._subscriptions) < MAX_TRACKED:
-            self._subscriptions.update(zip(numbers, map(hash, scopes.filter(pa.array(named)).to_pylist()), strict=True))
+    @property
+    def carried(self) -> frozenset[Carried]:
+        """The columns of requests that name subscriptions."""
+        rules = {name: protocol.acknowledgement for name, protocol in protocols().items()}
+        return frozenset((name, rule.scope) for name, rule in rules.items() if rule is not None and rule.scope)
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Record the subscriptions of deliveries, which answer requests."""
-        if not self._subscriptions:
+        if not rows.num_rows:
             return
-        rows = rows.filter(pc.and_(rows["request_offset"].is_valid(), rows["reply_offset"].is_valid()))
-        for request, reply in zip(request_keys(rows).tolist(), reply_keys(rows).tolist(), strict=True):
-            subscription = self._subscriptions.pop(request, None)
-            if subscription is not None and len(self._consumers) < MAX_TRACKED:
-                self._consumers[reply] = subscription
+        protocol = protocols()[rows["protocol"][0].as_py()]
+        rule = protocol.acknowledgement
+        if rule is None or rule.scope is None:
+            return
+        scopes = rows[f"request.{protocol.name}.{rule.scope}"]
+        named = true_mask(pc.and_(scopes.is_valid(), rows["reply_offset"].is_valid()))
+        named &= is_in(rows["op"], *protocol.roles.poll)
+        if len(self._consumers) < MAX_TRACKED:
+            subscriptions = map(hash, scopes.filter(pa.array(named)).to_pylist())
+            self._consumers.update(zip(reply_keys(rows)[named].tolist(), subscriptions, strict=True))
 
     def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Whether each row's publish was delivered to its consumer earlier."""
@@ -248,7 +245,7 @@ class DeliveriesByTopic:
         self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
         self._latencies = Latencies()
         self._repeats = _Repeats()
-        self.take_fields, self.take_exchanges = self._repeats.take_fields, self._repeats.take_exchanges
+        self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
@@ -274,7 +271,7 @@ class DeliveryList:
         self._open: list[dict[str, Any]] = []
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
-        self.take_fields, self.take_exchanges = self._repeats.take_fields, self._repeats.take_exchanges
+        self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
         self._indexed: deque[Int64Array] = deque()
         """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
         self._indexed_count = 0
