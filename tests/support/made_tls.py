@@ -1,8 +1,12 @@
 """TLS conversations made by Python's ssl in memory, as captures with their key logs."""
 
 import datetime
+import select
+import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torture import ACK, SYN, Segment, pcap
@@ -111,3 +115,74 @@ def conversation(
 def capture(segments: Sequence[Segment], port: int = 9092) -> bytes:
     """The capture of a connection."""
     return pcap([*segments], port)
+
+
+class Recorder:
+    """A relay on the loopback between ``openssl s_client`` and ``openssl s_server``."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._server_port = free.getsockname()[1]
+        self._server = subprocess.Popen(
+            ["openssl", "s_server", "-accept", str(self._server_port), "-cert", certificate(folder, True), *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert self._server.stdout is not None
+        while b"ACCEPT" not in (line := self._server.stdout.readline()):
+            assert line, "openssl s_server did not start"
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.kill()
+        self._server.communicate()
+        self._listener.close()
+
+    def connect(self, typed: Sequence[bytes], *options: str) -> list[Segment]:
+        """The segments of a connection whose client types lines, each when the one before was answered."""
+        port = str(self._listener.getsockname()[1])
+        client = subprocess.Popen(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-keylogfile", self.folder / "keys.log", *options],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert client.stdin is not None
+        ours, _ = self._listener.accept()
+        theirs = socket.create_connection(("127.0.0.1", self._server_port))
+        passed, lines, ends = list[tuple[bool, bytes]](), [*typed], {ours: theirs, theirs: ours}
+        while ends:
+            ready, _, _ = select.select([*ends], [], [], 0.3)
+            if not ready and lines:
+                client.stdin.write(lines.pop(0))
+                client.stdin.flush()
+            elif not ready:
+                ends = ends if client.poll() is None else {}
+                client.stdin.close()
+            for end in (end for end in ready if end in ends):
+                data = end.recv(65536)
+                if data:
+                    passed.append((end is theirs, data))
+                    ends[end].sendall(data)
+                else:
+                    with suppress(OSError):
+                        ends[end].shutdown(socket.SHUT_WR)
+                    ends = {} if end is theirs else {theirs: ours}
+        ours.close()
+        theirs.close()
+        client.wait(10)
+        return segments_of(passed)
+
+
+def segments_of(passed: Sequence[tuple[bool, bytes]], size: int = 1400) -> list[Segment]:
+    """A connection with these bytes, in segments of a size."""
+    segments = [
+        Segment(seq=CLIENT_SEQ - 1, flags=SYN),
+        Segment(b"", SERVER_SEQ - 1, CLIENT_SEQ, SYN | ACK, from_server=True),
+    ]
+    seqs = [CLIENT_SEQ, SERVER_SEQ]
+    for is_server, data in passed:
+        for start in range(0, len(data), size):
+            part = data[start : start + size]
+            segments.append(Segment(part, seqs[is_server], seqs[1 - is_server], from_server=is_server))
+            seqs[is_server] += len(part)
+    return segments

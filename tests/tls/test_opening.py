@@ -57,15 +57,16 @@ def mqtt_types(data: bytes) -> list[int]:
     return types
 
 
-def test_mqtt_packets_of_resumed_connections_are_those_of_the_truth() -> None:
-    streams, rows = opened(path_of("mqtt_t12_resumed"), keys_of("mqtt_t12_resumed"))
-    events = [c["events"] for c in truth("mqtt_t12_resumed")["connections"]]
+@pytest.mark.parametrize("name", ["mqtt_t12_resumed", "mqtt_t13"])
+def test_mqtt_packets_are_those_of_the_truth(name: str) -> None:
+    streams, rows = opened(path_of(name), keys_of(name))
+    events = [c["events"] for c in truth(name)["connections"]]
 
     for flow, expected in enumerate(events):
         for side, direction in enumerate(("c2s", "s2c")):
             types = [event["type"] for event in expected if event["dir"] == direction]
             assert mqtt_types(stream(streams[flow, side])) == types
-    assert [c["tls"] for c in rows["connections"]] == ["opened"] * 3
+    assert [c["tls"] for c in rows["connections"]] == ["opened"] * len(events)
 
 
 def test_a_session_resumed_without_a_line_of_its_own_opens_by_the_first_master_secret() -> None:
@@ -84,9 +85,9 @@ CLEAR_COLUMNS = (
 )  # fmt: skip
 
 
-def test_rows_are_those_of_the_clear_twin() -> None:
+@pytest.mark.parametrize("name", ["t13_aes256_gcm", "t12_ecdhe_rsa_aes128_gcm", "t12_cbc_sha256_etm"])
+def test_rows_are_those_of_the_clear_twin(name: str) -> None:
     """The twin has the same frames behind the TLS proxy: its times and ends are its own."""
-    name = "t13_aes256_gcm"
     result = read(path_of(name), Options(keys=keys_of(name)))
     clear = read(CAPTURES / f"{name}.clear.pcap")
 
