@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from capture_files import seconds, written
+from capture_files import T0, pcap, seconds, written
 
 from mqpcap.capture import captures
 from mqpcap.capture.file_sets import rotated_name
@@ -25,6 +25,11 @@ ONE_RECORDING = [
     ["x_06:46:44.pcap", "x_06:47:44.pcap"],
     ["trace.1795243604", "trace.1795243664"],
     ["x-20261121064644.pcap", "x-20261121064644.pcap1", "x-20261121064744.pcap"],
+    ["x-Mon.pcap", "x-Tue.pcap", "x-Sun.pcap"],
+    ["Monday.pcap", "Wednesday.pcap"],
+    ["node-261121-00000012.pcap", "node-261121-00000013.pcap", "node-261122-00000014.pcap"],
+    ["1795243604123456", "1795243664123456"],
+    ["x_20261121_064644.123456789.pcap", "x_20261121_064744.000000001.pcap"],
 ]
 DIFFERENT = [
     ["a1.pcap", "b1.pcap"],
@@ -38,6 +43,8 @@ DIFFERENT = [
     ["broker.pcap", "broker.pcapng"],
     ["x_00001.pcap", "y_00002.pcap"],
     ["a-20261121064644.pcap", "b-20261121064744.pcap"],
+    ["Sundance.pcap", "Monitor.pcap"],
+    ["x-10001.pcap", "x-10002.pcap"],
 ]
 
 
@@ -89,6 +96,27 @@ def test_equal_times_at_the_border_are_no_overlap(tmp_path):
     written(tmp_path, "b.pcap1", seconds(5, 8))
 
     assert chained(tmp_path) == [["b.pcap", "b.pcap1"]]
+
+
+def test_borders_may_overlap_by_some_packets(tmp_path):
+    """Two queues, or border packets that changed places: less than a second, and less than a tenth of each file."""
+    written(tmp_path, "b.pcap", tenths(0, 90))
+    written(tmp_path, "b.pcap1", tenths(86, 170))
+
+    assert chained(tmp_path) == [["b.pcap", "b.pcap1"]]
+
+
+@pytest.mark.parametrize("begin", [75, 0])
+def test_larger_overlaps_keep_files_apart(tmp_path, begin):
+    written(tmp_path, "b.pcap", tenths(0, 90))
+    written(tmp_path, "b.pcap1", tenths(begin, 170))
+
+    assert chained(tmp_path) == [["b.pcap"], ["b.pcap1"]]
+
+
+def tenths(begin, end):
+    """A capture with a packet every tenth of a second."""
+    return pcap([(T0 + n * 100_000_000, b"x") for n in range(begin, end)])
 
 
 def test_files_in_different_directories_stay_apart(tmp_path):

@@ -2,7 +2,8 @@
 
 In: names and times of files. Out: groups of their indices, in order of time. Called by: ``inputs`` and ``rotation``.
 Files of one directory are one capture if their names differ only in a counter or a time, as
-tcpdump, dumpcap and editcap write them, and if their times ascend without overlap. All else stays apart.
+tcpdump, dumpcap and editcap write them, and if their times ascend. Borders may overlap by some packets, as those of
+several queues do. All else stays apart.
 
 The recognised names, each with or without the ending of a compressor:
 
@@ -10,6 +11,10 @@ The recognised names, each with or without the ending of a compressor:
     tcpdump -G          broker-20261121064644.pcap, broker_2026-11-21_06:46:44.pcap1, broker-1795243604.pcap
     dumpcap, editcap    broker_00003_20261121064644.pcapng, broker_20261121064644_00003.pcapng,
                         broker_00003.pcapng
+    tcpdump -G          broker-Mon.pcap, broker_Tuesday.pcap (%a, %A)
+    Arkime              broker-261121-00000012.pcap
+    stenographer        1795243604123456 (microseconds since 1970)
+    FMADIO              broker_20261121_064644.123456789.pcap
 
 A ring of files (-W) starts anew at its first name, so files are ordered by their times and not by counters.
 """
@@ -24,6 +29,9 @@ from mqpcap.records import dataclass
 
 TimeSpan = tuple[int, int]
 """Times of a file's first and last packet, ns."""
+MAX_BORDER_NS = 1_000_000_000
+"""Borders of files overlap by less, and by less than a tenth of each file: BORDER_DIVISOR."""
+BORDER_DIVISOR = 10
 
 _COMPRESSOR = re.compile(r"\.(gz|bz2|xz|zst|zstd|lz4|z)$", re.IGNORECASE)
 
@@ -31,12 +39,17 @@ _COMPRESSOR = re.compile(r"\.(gz|bz2|xz|zst|zstd|lz4|z)$", re.IGNORECASE)
 _YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
 _HOUR, _SIXTY = r"(?:[01]\d|2[0-3])", r"[0-5]\d"
 _DATE = rf"{_YEAR}(?P<d>[-_.]?){_MONTH}(?P=d){_DAY}"
-_CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}|m{_SIXTY})?s?"
+_CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}(?:\.\d{{9}})?|m{_SIXTY})?s?"
 _ZONE = r"(?:Z|[+-]\d{4})?"
 _CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
-_EPOCH = r"[12]\d{9}"
-_TIME = re.compile(rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE})(?!\d)(?!\.\d)")
-_RING = re.compile(r"^(?P<stem>.+)_(?P<counter>\d{5,9})(?P<rest>(?:_\0)?(?:\.[^.]*)?)$")
+_EPOCH = r"[12]\d{9}(?:\d{6})?"
+_SHORT_DATE = rf"\d\d{_MONTH}{_DAY}(?=-\d{{8}}\.)"
+_WEEKDAY = r"(?<![a-zA-Z])(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?(?![a-zA-Z])"
+_TIME = re.compile(
+    rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE}"
+    rf"|{_SHORT_DATE}|{_WEEKDAY})(?!\d)(?!\.\d)"
+)
+_RING = re.compile(r"^(?P<stem>.+)(?:_|(?<=\0)-)(?P<counter>\d{5,9})(?P<rest>(?:_\0)?(?:\.[^.]*)?)$")
 # The counter of tcpdump -C is the very end of the name. After a digit and a dot the number could be part of an address.
 _LAST_COUNTER = re.compile(r"^(?P<stem>.*\D)(?<!\d\.)(?P<counter>\d{1,9})$", re.DOTALL)
 
@@ -111,13 +124,16 @@ def _timed(ordered: Sequence[int], span: Callable[[int], TimeSpan | None]) -> li
 def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
     """Split where times overlap: files that overlap stand alone, what is before and after them are captures."""
     clusters: list[list[int]] = []
-    latest_ns = 0
+    latest_ns = previous_ns = 0
     for first_ns, last_ns, index in timed:
-        if clusters and first_ns < latest_ns:
+        overlap_ns = latest_ns - first_ns
+        is_border = overlap_ns < min(MAX_BORDER_NS, (last_ns - first_ns) / BORDER_DIVISOR, previous_ns / BORDER_DIVISOR)
+        if clusters and overlap_ns > 0 and not is_border:
             clusters[-1].append(index)
         else:
             clusters.append([index])
         latest_ns = max(latest_ns, last_ns) if len(clusters[-1]) > 1 else last_ns
+        previous_ns = last_ns - first_ns
     runs: list[list[int]] = []
     for is_alone, group in groupby(clusters, key=lambda cluster: len(cluster) == 1):
         indices = [index for cluster in group for index in cluster]
