@@ -70,7 +70,7 @@ def test_operations_with_an_order_of_their_own_have_a_lane_each() -> None:
 @pytest.mark.parametrize("path", sorted((PCAPS / "flymq").glob("*.pcap")), ids=lambda path: path.stem)
 def test_replies_of_flymq_repeat_what_is_declared(path: Path) -> None:
     """In captures of the real server, each certain pair has the values on both sides, or one side has none."""
-    repeats = FLYMQ.repeats
+    repeats = {op: columns for ops, columns in FLYMQ.repeats.items() for op in ops}
     messages = {
         (row["connection_id"], row["direction"], row["stream_offset"]): row
         for row in read(path, "flymq", show_secrets=True).to_pylist()

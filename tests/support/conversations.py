@@ -16,7 +16,7 @@ from mqpcap.schema.requests import CorrelationRule, RequestRule, ServerHabits
 OPS = ("Get", "Put", "List", "Seek")
 RULE = CorrelationRule(
     asks={op: RequestRule("always", frozenset({f"{op} reply"})) for op in OPS},
-    repeats={"Put": {"value": "value_copy"}},
+    repeats={frozenset({"Put"}): {"value": "value_copy"}},
     habits=ServerHabits(shortest_bytes=8, all_count=True),
 )
 TYPES = {"f.value": pa.int64(), "f.value_copy": pa.int64()}

@@ -126,10 +126,11 @@ def _repeated_keys(rule: CorrelationRule, rows: pa.Table, prints: Fingerprints) 
     """The values that the replies of an operation repeat of its requests, as one number a row."""
     keys, is_client, ops = np.full(rows.num_rows, NO_ECHO_KEY), from_client(rows), dictionary(rows["op"])
     captured = {*ops.dictionary.to_pylist()}
-    for op, repeated in rule.repeats.items():
+    for requests, repeated in rule.repeats.items():
+        replies = frozenset().union(*(rule.asks[op].by for op in requests))
         for is_side, names, columns in (
-            (is_client, {op}, repeated.keys()),
-            (~is_client, rule.asks[op].by, repeated.values()),
+            (is_client, requests, repeated.keys()),
+            (~is_client, replies, repeated.values()),
         ):
             if names & captured:
                 index = np.flatnonzero(is_side & is_in(ops, *names))

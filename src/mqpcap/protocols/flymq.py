@@ -674,8 +674,10 @@ RULE = CorrelationRule(
     errors=frozenset({NAMES[Op.ERROR]}),
     columns=("topic", "partition", "offset", "records.offset"),
     # Not the partition: the server may choose another one.
-    repeats={name: {"topic": "topic"} for name in _op_names(*_PRODUCING, *_REPEAT_TOPIC)}
-    | {NAMES[Op.PRODUCE]: {"topic": "topic", "key.length": "key_size", "value.length": "value_size"}},
+    repeats={
+        _op_names(Op.PRODUCE): {"topic": "topic", "key.length": "key_size", "value.length": "value_size"},
+        _op_names(*_PRODUCING[1:], *_REPEAT_TOPIC): {"topic": "topic"},
+    },
     # The server reads requests to the end of the stream and answers each (server.go:1039-1071).
     habits=ServerHabits(shortest_bytes=8, all_count=True, pause_ns=200_000_000, answers_all="certainly"),
     deliveries=DeliveryRule("offset", keys, offset_text, of_pairs=True, whole=place_text),

@@ -275,7 +275,7 @@ class CorrelationRule:
     ``first_only``: server operations that answer the first request of the connection, or a request that names them in
     ``by``, and nothing else (fq error).
     ``tie``: columns that a reply repeats from its request; empty: the order of messages pairs them.
-    ``repeats``: by operation, columns of the request and the columns of its reply with the same value, if the server
+    ``repeats``: by operations, columns of the request and the columns of its reply with the same value, if the server
     did what it was asked. They are evidence where bytes are missing. ``NAME.length`` is the length of a value.
     ``one_way``: (column, value): a request with that value expects no reply.
     ``columns``: further columns of the protocol's table that ``request_group`` and ``deliveries`` need, as read.
@@ -294,7 +294,7 @@ class CorrelationRule:
     unasked: frozenset[str] = frozenset()
     first_only: frozenset[str] = frozenset()
     tie: tuple[str, ...] = ()
-    repeats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    repeats: Mapping[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
     one_way: tuple[str, int] | None = None
     columns: tuple[str, ...] = ()
     fingerprinted: tuple[str, ...] = ()
