@@ -2,16 +2,19 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from reading import observe, row
 from torture import Segment, pcap
 
 import mqpcap
+from mqpcap.cli import main
 from mqpcap.protocols.mqtt import (
     MAX_ALIASES,
     PROTOCOL,
@@ -348,6 +351,16 @@ def test_what_a_broker_never_answers_is_unanswered_and_no_flaw() -> None:
     assert states["UNSUBSCRIBE"] == {"unanswered"}
     assert states["PUBLISH"] == {"unanswered", "not_expected"}
     assert {x["flaw"] for x in recording["messages"].to_pylist()} == {None}
+
+
+def test_the_pairing_of_both_sides_is_shown_with_their_packets() -> None:
+    result = CliRunner().invoke(main, ["explain", str(ROOT / "pcaps/mqtt/v31_paho.pcap"), "--pairing", "c2"])
+
+    of_server = re.split(r"group \d of \d: .*\n", result.stdout)[-1]
+    assert result.exit_code == 0
+    assert "requests of the server" in result.stdout
+    assert re.search(r"=> #\d+ (PUBACK|PUBREC|PUBCOMP)( \S+)* answers #\d+ (PUBLISH|PUBREL)", of_server)
+    assert not re.search("a (request|reply) at", result.stdout)
 
 
 # -- deliveries -------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Exchanges:
 
     def watch(self, connection_id: int) -> list[Replay]:
         """Record how the messages of one connection are paired, a replay for each request group."""
-        self._watched_id, self._replays = connection_id, [Replay(group.tables.by_name) for group in self.groups]
+        self._watched_id, self._replays = connection_id, [Replay(x.tables.by_name, x.side) for x in self.groups]
         return self._replays
 
     # -- rows in -------------------------------------------------------------------------------------------

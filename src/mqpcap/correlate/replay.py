@@ -40,12 +40,13 @@ class Step(NamedTuple):
 class Replay:
     """The steps of one request group of a connection; with ``target`` only those around one message.
 
+    side: the side that asks.
     target: direction and stream offset of that message. Steps before the span of the message are dropped, and recording
     ends with the span.
     """
 
-    def __init__(self, by_name: bool) -> None:
-        self.by_name = by_name
+    def __init__(self, by_name: bool, side: str = "c2s") -> None:
+        self.by_name, self.side = by_name, side
         self.steps: deque[Step] = deque(maxlen=MAX_STEPS)
         self.left_out_count = 0
         self.keeps_span = False
@@ -66,7 +67,7 @@ class Replay:
             direction, offset = self.target
             requests = (step.offset,) if step.kind == "request" else (step.earliest,) if step.kind == "pair" else ()
             replies = (step.offset,) if step.kind in ("reply", "pair", "unpaired") else ()
-            self._has_target = offset in (requests if direction == "c2s" else replies)
+            self._has_target = offset in (requests if direction == self.side else replies)
 
     def settled(self, open_from: int) -> None:
         """All requests before a stream offset are decided: the next span begins."""
@@ -82,4 +83,4 @@ class Replay:
             self.steps.popleft()
 
     def _is_open(self, open_from: int) -> bool:
-        return self.target is not None and self.target[0] == "c2s" and self.target[1] >= open_from
+        return self.target is not None and self.target[0] == self.side and self.target[1] >= open_from

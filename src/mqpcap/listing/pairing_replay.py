@@ -70,7 +70,8 @@ class PairingReplay:
             "groups": [
                 {
                     "replies": "by name" if replay.by_name else "in order",
-                    "steps": [self._step_object(step) for step in replay.steps],
+                    **({"requests": replay.side} if replay.side == "s2c" else {}),
+                    "steps": [*map(self._of_side(replay.side)._step_object, replay.steps)],
                     "steps_left_out": replay.left_out_count,
                 }
                 for replay in self.replays
@@ -98,6 +99,16 @@ class PairingReplay:
             values["at_most"] = step.size
         return values
 
+    def _of_side(self, side: str) -> "PairingReplay":
+        """The replay of requests of a side: it reads as if the client asked."""
+        if side == "c2s":
+            return self
+        messages: dict[Key, MessageName] = {(other_direction(d), offset): x for (d, offset), x in self.messages.items()}
+        states: dict[Key, tuple[str, str | None]]
+        states = {(other_direction(d), offset): x for (d, offset), x in self.states.items()}
+        target = None if self.target is None else (other_direction(self.target[0]), self.target[1])
+        return replace(self, messages=messages, states=states, target=target)
+
     def _packet(self, direction: str, offset: int) -> int | None:
         message = self.messages.get((direction, offset))
         return None if message is None else message.packet
@@ -115,8 +126,9 @@ class PairingReplay:
             yield "no request that may get a reply, and no reply"
         for number, replay in enumerate(replays, 1):
             kind = "replies repeat a name of their request" if replay.by_name else "replies keep the order of requests"
+            kind += ", requests of the server" if replay.side == "s2c" else ""
             yield f"group {number} of {len(replays)}: {kind}" if len(replays) > 1 else kind
-            lines = list(self._lines_of(replay))
+            lines = list(self._of_side(replay.side)._lines_of(replay))
             yield from lines[:MAX_LINES]
             more_count = max(len(lines) - MAX_LINES, 0) + replay.left_out_count
             if more_count:

@@ -99,7 +99,6 @@ MAX_ALIASES = 256
 MAX_ALIAS_TOPIC = 1024
 """Characters of a topic that is remembered for its alias."""
 LEVELS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
-MAX_REMAINING_LENGTH = 268_435_455
 
 
 class Mqtt(Message):
