@@ -232,15 +232,9 @@ def whole_number(option: str, value: Any, at_least: int) -> int:
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened to the inputs, for notes and exit code."""
+    """What happened to the inputs."""
 
     choices: Choices
-    tells_notes: bool = True
-    """False where the rows say them already."""
-    is_failed: bool = False
-    """Whether the command fails though all inputs were read."""
-    needs_match: bool = False
-    """Whether the command fails if no message matches."""
     is_whole: bool = False
     """Whether all was looked at, so that nothing found is worth a note."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)

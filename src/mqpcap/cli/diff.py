@@ -70,14 +70,15 @@ def diff(
         put(json_text(comparison.as_json(every)))
     else:
         put_lines(comparison.lines(every, width_of(sys.stdout), coloured(sys.stdout)))
+    is_failed = False
     for kind, percent in fail_on:
         if failures := comparison.failures(kind, percent):
             words = f"{kind} by {percent:g} % or more" if percent is not None else kind
             print_note(
                 f"mqpcap: --fail-on: {plural(len(failures), 'group is', 'groups are')} {words}: {_names(failures)}"
             )
-            outcome.is_failed = True
-    finish(outcome)
+            is_failed = True
+    finish(outcome, is_failed)
 
 
 def _names(failures: "Sequence[Change]") -> str:

@@ -37,7 +37,7 @@ def info(
     from mqpcap.api.quality import info as informed
     from mqpcap.tables.json_lines import json_text, with_exact_numbers
 
-    outcome = Outcome(choices, tells_notes=False)
+    outcome = Outcome(choices)
     with reading(inputs, outcome) as opened:
         reports = informed(opened)
     for report in reports:
@@ -52,4 +52,4 @@ def info(
             for name, named_files in (("skipped", outcome.skipped), ("unreadable", outcome.unreadable))
         }
         put(json_text(with_exact_numbers({"captures": [report.as_json() for report in reports], **unread_files})))
-    finish(outcome)
+    finish(outcome, has_notes=False)

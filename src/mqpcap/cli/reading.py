@@ -22,9 +22,9 @@ MAX_NOTES = 20
 """Notes that are written; further notes are counted."""
 
 
-def exit_code(outcome: Outcome) -> int:
-    """The exit code, after saying what the user has to know."""
-    notes = outcome.final_notes() if outcome.tells_notes else []
+def exit_code(outcome: Outcome, has_notes: bool = True) -> int:
+    """The exit code, after printing what the user has to know; has_notes: False where the rows have the notes."""
+    notes = outcome.final_notes() if has_notes else []
     for note in notes[:MAX_NOTES]:
         print_remark(outcome, note)
     if len(notes) > MAX_NOTES:
@@ -38,8 +38,7 @@ def exit_code(outcome: Outcome) -> int:
         causes = [plural(outcome.flaws.total(), "message") + " with a flaw"] if outcome.flaws else []
         causes += [plural(len(outcome.skipped), "skipped file")] if outcome.skipped else []
         print_note(f"mqpcap: --strict: {' and '.join(causes)}")
-    is_failed = strict or outcome.is_failed or (outcome.needs_match and not outcome.match_count)
-    return 1 if outcome.unreadable or is_failed else 0
+    return 1 if outcome.unreadable or strict else 0
 
 
 def print_summary(outcome: Outcome, line: str) -> None:
@@ -109,7 +108,8 @@ def tell_of_speed(outcome: Outcome) -> None:
         print_remark(outcome, NOT_COMPILED)
 
 
-def finish(outcome: Outcome) -> NoReturn:
-    """Ends the command with the outcome's exit code."""
+def finish(outcome: Outcome, is_failed: bool = False, has_notes: bool = True) -> NoReturn:
+    """Ends the command with the outcome's exit code; is_failed: it fails though all inputs were read."""
     sys.stdout.flush()
-    click.get_current_context().exit(exit_code(outcome))
+    code = exit_code(outcome, has_notes)
+    click.get_current_context().exit(1 if is_failed else code)

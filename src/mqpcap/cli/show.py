@@ -132,7 +132,7 @@ def show(
     form = _Form(**form_options)
     form.check()
     check_sources(inputs, interface, bpf, follow)
-    outcome = Outcome(choices, needs_match=must_match)
+    outcome = Outcome(choices)
     outcome.tally = None if wanted is None else MatchTally(wanted)
     fields = field_lines(form.field_names, form.header, form.as_csv, form.as_json)
     only = form.filter(wanted, outcome.tally, fields)
@@ -155,7 +155,7 @@ def show(
     if is_live and not choices.quiet:
         sys.stdout.flush()
         print_note(summary(outcome, captures))
-    finish(outcome)
+    finish(outcome, must_match and not outcome.match_count)
 
 
 def _records(row: "MessageRow", encoding: "Encoding") -> str:

@@ -93,7 +93,7 @@ def stats(
     check_sources(inputs, interface, bpf)
     if every_s is not None and (interface is None or interval is not None):
         raise click.UsageError("--every goes with -i, without --interval")
-    outcome = Outcome(choices, needs_match=must_match)
+    outcome = Outcome(choices)
     form = form or ("tsv" if field_names else "text")
 
     def write_rows() -> None:
@@ -117,7 +117,7 @@ def stats(
         sys.stdout.flush()
         print_summary(outcome, summary(outcome, listened))
     opened.finish(*count.notes())
-    finish(outcome)
+    finish(outcome, must_match and not outcome.match_count)
 
 
 def _report(asked: "StatsQuestion", slowest_count: int, form: "Form | None", utc: bool) -> "StatsReport":
