@@ -76,7 +76,7 @@ def test_bash_completes_rules_and_closed_sets(tmp_path: Path) -> None:
 
     assert offered("show", "-d", "tcp.port", "==", "7000,f") == ["7000,flymq", "7000,fq"]
     assert offered("show", "-d", "tcp.port", "==", "909") == ["9092,flymq"]
-    assert offered("show", "--decode-as", "=", "tcp.port", "==", "7000,m") == ["7000,msgq"]
+    assert offered("show", "--decode-as", "=", "tcp.port", "==", "7000,m") == ["7000,mqtt", "7000,msgq"]
     assert offered("show", "-d", "tcp.port", "==", "7000,fq", "--op", "stat") == ["status", "status_request"]
     assert offered("show", "--bodies", "n") == ["none"]
     assert offered("stats", "--by", "op,to") == ["op,topic"]
