@@ -80,8 +80,8 @@ class AeadCipher(RecordCipher):
         size = len(record) - self.head_len - self.tail_len
         if size < 0:
             return None
-        explicit = record[HEADER_BYTES : self.head_len]
-        nonce = self._salt + explicit if explicit else (self._iv ^ seq).to_bytes(12)
+        is_counted = self.head_len == HEADER_BYTES
+        nonce = (self._iv ^ seq).to_bytes(12) if is_counted else self._salt + record[HEADER_BYTES : self.head_len]
         associated = seq.to_bytes(8) + record[:3] + size.to_bytes(2) if self.is_exact else record[:HEADER_BYTES]
         try:
             content = self._decrypt(nonce, record[self.head_len :], associated)

@@ -112,7 +112,7 @@ class Session:
         """Whether the version is TLS 1.3; False while it is not known."""
         return self.is_late or self.server_hello.version == TLS_1_3
 
-    def awaits_answer_to_early_data(self, side: int) -> bool:
+    def awaits_answer(self, side: int) -> bool:
         """Whether the server has not said yet if it takes the early data that a side may have sent."""
         return side == self.client and self.offers_early and self.takes_early is None and not self.has_retry
 

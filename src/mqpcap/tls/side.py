@@ -199,35 +199,33 @@ class TlsSide(DerivedSide):
             self._search_from_here("tls: not a record")
         elif head is None or (end := start + record_size(head[0])) > len(data):
             return False
+        elif data[start] == APPLICATION_DATA or (
+            self._has_changed and not (self.session.is_1_3 or self.session.has_retry)
+        ):
+            return self._open(data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start], is_final)
         else:
-            return self._take(data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start], is_final)
-        return True
-
-    def _take(self, record: memoryview, previous: memoryview, is_final: bool) -> bool | None:
-        """Take a whole record; None if its keys are not known yet."""
-        kind, session = record[0], self.session
-        if kind == APPLICATION_DATA or (self._has_changed and not session.is_1_3 and not session.has_retry):
-            return self._open(record, previous, is_final)
-        if kind == HANDSHAKE_RECORD:
-            for message, body in self._handshake.messages(record[HEADER_BYTES:]):
-                session.note(self.index, message, body)
-        # Without meaning in TLS 1.3, where it may be anywhere (RFC 8446, 5).
-        self._has_changed |= kind == CHANGE_CIPHER_SPEC
-        self._pass(len(record))
+            content = data[start + HEADER_BYTES : end]
+            for message, body in self._handshake.messages(content) if data[start] == HANDSHAKE_RECORD else ():
+                self.session.note(self.index, message, body)
+            # Without meaning in TLS 1.3, where it may be anywhere (RFC 8446, 5).
+            self._has_changed |= data[start] == CHANGE_CIPHER_SPEC
+            self._pass(end - start)
         return True
 
     def _open(self, record: memoryview, previous: memoryview, is_final: bool) -> bool | None:
         """Open a protected record; None if its keys, or what it means, is not known yet."""
         session, is_opened = self.session, self.session.state is State.OPENED
-        cipher = self._loaded_cipher(record)
+        cipher = self._cipher or self._loaded_cipher(record)
         opened = cipher and cipher.open(self._seq, record, previous)
-        if (session.awaits_answer_to_early_data(self.index) and not is_final) or (not opened and not is_opened):
+        is_early = self._generation < TRAFFIC and not is_final and session.awaits_answer(self.index)
+        if is_early or not (opened or is_opened):
             return None
         if not opened or not cipher:
             self._search_from_here("tls: does not open" if cipher else "tls")
             return True
         session.state = State.OPENED
-        self._nonce_shift, self._seq = cipher.nonce(record) - self._seq, self._seq + 1
+        self._nonce_shift = cipher.nonce(record) - self._seq if self._seq < 2 else self._nonce_shift
+        self._seq += 1
         kind, content = opened
         for message, body in self._handshake.messages(content) if kind == HANDSHAKE_RECORD and session.is_1_3 else ():
             session.note(self.index, message, body)
