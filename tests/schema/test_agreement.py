@@ -44,8 +44,8 @@ def captured(name: str) -> tuple[Frame, ...]:
     for capture in captures([str(ROOT / "pcaps" / name)], sys.stdin.buffer).captures:
         pipeline = Pipeline(Options(), lambda output: None)
         for window in capture.windows():
-            for part in pipeline.messages(window):
-                _take(pipeline, part, found)
+            for parts in pipeline.frames(window):
+                _take(pipeline, pipeline._decoded(parts), found)
         _take(pipeline, pipeline._last_messages(pipeline.assembler.finish(), None), found)
     return tuple(frame for frames in found.values() for frame in frames)
 
