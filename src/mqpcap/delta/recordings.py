@@ -76,7 +76,7 @@ class RecordingPipeline(CapturePipeline):
         stages, earlier = (None, ()) if state is None else load_state(state)
         files = NextFiles(earlier, capture)
         super().__init__(files, options, emit, worker)  # type: ignore[arg-type]  # a capture of all files
-        self._next_rows = self._rows = _NextRows(files)
+        self._next_rows = self.rows = _NextRows(files)
         self._ends = ends
         if stages is not None:
             stages.emit, stages.file_name, stages.background = self._count_and_emit, self.stages.file_name, worker
