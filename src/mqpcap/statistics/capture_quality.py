@@ -120,7 +120,9 @@ class Report:
         )
         self.not_read, self.not_tcp = unread(counts), foreign(counts)
         self.is_ended_early = any(note.kind == "damaged" for note in capture.notes)
-        self.notes = [*map(str, capture.notes), *limit_notes(capture.files[0], counts), *server_notes]
+        # Deliveries without a row say nothing of the capture's quality.
+        of_quality = {name: count for name, count in counts.items() if not name.endswith("_deliveries")}
+        self.notes = [*map(str, capture.notes), *limit_notes(capture.files[0], of_quality), *server_notes]
         self.notes += self._twin_notes()
         self.unknown_pairs[NO_EVIDENCE] += self._unknown.total()
         self.unknown_pairs = +self.unknown_pairs
