@@ -40,6 +40,7 @@ READ_FOR_NOTES = frozenset({"protocol", "flaw"})
 
 _LIMIT_NOTES = {
     "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
+    "damaged_strays": "{} packets with a wrong IP header checksum belong to no connection; they are left out",
     "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
     "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
     "forgotten_facts": "{} logins were forgotten to make room; messages of later connections may be without theirs",

@@ -63,6 +63,7 @@ _CHALLENGED = cython.declare(cython.longlong, CHALLENGED)
 _NEAR = cython.declare(cython.longlong, NEAR_BYTES)
 _MAX_HOLE = cython.declare(cython.longlong, MAX_HOLE)
 _MAX_CHECKSUM_BALANCE = cython.declare(cython.longlong, MAX_CHECKSUM_BALANCE)
+_DAMAGED_HEADER = cython.declare(cython.const[cython.longlong], -2)
 _MAX_WINDOW = cython.declare(cython.const[cython.longlong], 1073741824)
 _MASK_32 = cython.declare(cython.const[cython.longlong], 0xFFFFFFFF)
 _STALE_NS = cython.declare(cython.longlong, STALE_NS)
@@ -179,7 +180,8 @@ class FlowTable:
     """Connections, and the pieces and ended sides of one feed.
 
     ``flows``, ``sides``, ``pieces``: the records for Python. ``flow_array``, ...: the same memory for NumPy. A record
-    must not be used once the table has grown. ``opened_count``: connections, including forgotten ones.
+    must not be used once the table has grown. ``opened_count``: connections, including forgotten ones. ``stray_count``:
+    packets with a damaged IP header that belong to no connection.
 
     ``is_full``: the fast path stopped because a packet opens a connection and no capacity is left. Otherwise it stopped
     at a packet that needs the slow path, with ``stopped_flow`` and ``stopped_side`` as connection and sender.
@@ -201,6 +203,7 @@ class FlowTable:
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
+    stray_count = cython.declare(cython.longlong, visibility="public")
     is_full = cython.declare(cython.bint, visibility="public")
     only_slow = cython.declare(cython.bint, visibility="public")
     stopped_flow = cython.declare(cython.longlong, visibility="public")
@@ -237,7 +240,7 @@ class FlowTable:
     _window: cython.const[cython.int][::1]
 
     def __init__(self) -> None:
-        self.opened_count = self.piece_count = self.piece_first = self.ended_count = 0
+        self.opened_count = self.piece_count = self.piece_first = self.ended_count = self.stray_count = 0
         self.is_full = self.only_slow = self.stopped_flow = self.stopped_side = self._rows = 0
         self._hash_key = HASH_KEY if cython.compiled else memoryview(HASH_KEY)
         self.piece_array, self.ended = np.zeros(INITIAL_CAPACITY, PIECE), np.zeros(INITIAL_CAPACITY, np.int64)
@@ -247,7 +250,7 @@ class FlowTable:
     def __reduce__(self) -> tuple[object, ...]:
         """State between two feeds, without spare capacity, hash key and slots."""
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
-        return _restored_table, (int(self.piece_first), int(self.opened_count), flows, sides)
+        return _restored_table, (int(self.piece_first), int(self.opened_count), int(self.stray_count), flows, sides)
 
     def both_sides(self) -> NDArray[np.void]:
         """The sides of each flow, two in a row."""
@@ -345,7 +348,8 @@ class FlowTable:
     def _find(self, i: cython.longlong) -> cython.longlong:
         """Set stopped_flow and stopped_side to the newest flow of a packet's 5-tuple and to its sender.
 
-        Opens a flow if there is none; 0 if the capacity for flows is used up.
+        Opens a flow if there is none; 0 if the capacity for flows is used up. stopped_flow is -1 for a packet whose IP
+        header is damaged: it opens none.
         """
         flow: cython.longlong
         slot: cython.longlong = self._slot(
@@ -363,6 +367,10 @@ class FlowTable:
                 if self._is_sent_by(i, flow * 2 + 1):
                     return 1
             slot = (slot + 1) & self._mask
+        if self._checksum[i] == _DAMAGED_HEADER:
+            self.stopped_flow = -1
+            self.stray_count += 1
+            return 1
         if self.flow_count >= self._capacity:
             return 0
         self._open(i, slot)
@@ -515,6 +523,9 @@ class FlowTable:
             self.is_full = self._find(row) == 0
             if self.is_full:
                 return row
+            if self.stopped_flow < 0:
+                row += 1
+                continue
             if self.only_slow or self._fast_segment(row, self.stopped_flow * 2 + self.stopped_side) == 0:
                 return row
             row += 1
@@ -537,7 +548,7 @@ class FlowTable:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
             return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
-        if length > 0 and self.is_damaged(q, self._checksum[i]):
+        if self._checksum[i] < 0 and self.is_damaged(q, self._checksum[i]):
             return 0
         if flag & _SYN:
             seq = (seq + 1) & _MASK_32
@@ -831,7 +842,7 @@ class FlowTable:
     @cython.exceptval(-1)
     def is_damaged(self, q: cython.longlong, checksum: cython.longlong) -> cython.longlong:
         """Whether a wrong checksum means damage: most of the latest checksums of the side are right."""
-        return 1 if checksum < 0 and self._sides[q].checksum_balance > 0 else 0
+        return 1 if checksum == _DAMAGED_HEADER or (checksum < 0 and self._sides[q].checksum_balance > 0) else 0
 
     @cython.ccall
     @cython.nogil
@@ -999,9 +1010,11 @@ class FlowTable:
         self.piece_count = self.ended_count = 0
 
 
-def _restored_table(piece_first: int, opened: int, flows: NDArray[np.void], sides: NDArray[np.void]) -> FlowTable:
+def _restored_table(
+    piece_first: int, opened: int, strays: int, flows: NDArray[np.void], sides: NDArray[np.void]
+) -> FlowTable:
     table = FlowTable()
-    table.piece_first, table.opened_count = piece_first, opened
+    table.piece_first, table.opened_count, table.stray_count = piece_first, opened, strays
     table.replace_flows(flows, sides)
     return table
 

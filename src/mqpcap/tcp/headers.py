@@ -41,6 +41,8 @@ MAX_SUBFRAMES = 256
 """Subframes of an aggregated frame (A-MSDU) that are read; 11,454 bytes (IEEE 802.11) hold fewer TCP segments."""
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
+TRUSTED_IP_HEADERS = 16
+"""So many right IP header checksums, four for each wrong one, make a wrong one mean damage."""
 RAW_IP = 101
 """Link type of joined datagrams."""
 ADDRESSES = 1 << 16
@@ -75,6 +77,7 @@ _WALKED_COUNT = 8
 # The same for C. Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HEADER_LIMIT = cython.declare(cython.int, MAX_HEADERS)
 _KIND_LIMIT = cython.declare(cython.Py_ssize_t, MAX_KINDS)
+_TRUSTED = cython.declare(cython.longlong, TRUSTED_IP_HEADERS)
 _HALF_RANGE = cython.declare(cython.const[cython.longlong], 0x80000000)
 _RANGE = cython.declare(cython.const[cython.longlong], 0x100000000)
 _IP = cython.declare(cython.longlong, wrappings.IP)
@@ -114,8 +117,9 @@ class Segments(ColumnBatch):
     ``start``, ``length``: the captured payload in buffer. ``wire_length``: length of the payload that was sent.
     ``ident``: distinguishes a packet that was sent again from a second capture of the packet. It has the TCP checksum
     in the low 16 bits, the IPv4 identification in the next 16 (0 without one).
-    ``checksum``: 1 if it is right, -1 if it is wrong. It is 0 if the segment is not captured whole, or if its sender or
-    receiver left the checksum to the network card.
+    ``checksum``: 1 if it is right, or unfinished because sender or receiver left it to the network card. It is -1 if it
+    is wrong, -2 if that of the IP header is, in a capture whose IP headers are right otherwise. It is 0 if the segment
+    is not captured whole.
     ``window``: the advertised window, not scaled, in the low 16 bits. The upper bits of a SYN: its window scale plus 2,
     or 1 without that option, or 0 if its options are not captured.
     ``ts_ns``, ``packet_number``, ``file``: of the packet.
@@ -219,6 +223,8 @@ class _Walk:
     ident: cython.longlong
     checksum: cython.int
     window: cython.longlong
+    header: cython.Py_ssize_t  # where the IPv4 header begins
+    trust: cython.longlong  # right IP header checksums, less four for each wrong one
 
     @cython.cfunc
     @cython.nogil
@@ -559,6 +565,7 @@ class _Walk:
         self.src_lo = self._u32(p + 12)
         self.dst_lo = self._u32(p + 16)
         self.position = p + head
+        self.header = p
         return _FRAGMENT if self.fragment_offset != 0 or self.fragment_more != 0 else 0
 
     @cython.cfunc
@@ -628,10 +635,25 @@ class _Walk:
         if self.flags & _SYN:
             self.window |= self._window_scale(p + 20, p + head) << 16
         self.checksum = self._compare_checksum(p) if self.end == self.wire_end else 0
+        if self.version == 4 and self._u16(self.header + 10) != 0 and self._is_damaged_header(p):
+            self.checksum = -2
         # Options cut off by the snap length: the segment is known, no byte of its payload is.
         if self.end < self.position:
             self.end = self.position
         return _TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _is_damaged_header(self, end: cython.Py_ssize_t) -> cython.bint:
+        """Whether the checksum of the IP header before a TCP header is wrong, where those of others are right."""
+        is_right: cython.bint = self._word_sum(self.header, end) == 0
+        is_damaged: cython.bint = not is_right and self.trust == _TRUSTED
+        if is_right:
+            self.trust += self.trust < _TRUSTED
+        else:
+            self.trust = self.trust - 4 if self.trust > 4 else 0
+        return is_damaged
 
     @cython.cfunc
     @cython.nogil
@@ -670,7 +692,7 @@ class _Walk:
         pseudo += (self.dst_hi >> 32 & _MASK_32) + (self.dst_hi & _MASK_32)
         pseudo += (self.dst_lo >> 32 & _MASK_32) + (self.dst_lo & _MASK_32)
         if field == 0 or (field - pseudo) % 65535 == 0 or (field - pseudo - length) % 65535 == 0:
-            return 0
+            return 1
         return 1 if (pseudo + length + self._word_sum(p, self.end)) % 65535 == 0 else -1
 
     @cython.cfunc
@@ -711,6 +733,7 @@ def _walk_packets(
     narrow: cython.int[:, ::1],
     counts: cython.longlong[::1],
     kinds: cython.longlong[:, ::1],
+    trust: cython.longlong[::1],
     index: cython.short[::1],
     fragments: list[FragmentRow],
 ) -> int:
@@ -727,6 +750,7 @@ def _walk_packets(
     result: cython.int
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, index, kinds
+    walk.trust = trust[0]
     walk.proto = 0  # uncompiled code reads it even after a malformed IP header
     with cython.nogil:  # columns are written where the loop has their addresses
         for i in range(spans.shape[1]):
@@ -773,6 +797,7 @@ def _walk_packets(
             if walk.rest != 0:
                 with cython.gil:
                     fragments.append((i, (), 0, False, walk.rest, walk.rest_end, walk.rest_end))
+    trust[0] = walk.trust
     return row
 
 
@@ -795,9 +820,10 @@ def _subframes(data: bytes) -> Iterator[bytes]:
 
 
 class _Tally:
-    """Packets by word of COUNTS, and by kind."""
+    """Packets by word of COUNTS, and by kind; ``trust``: `_Walk.trust` of the capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, trust: NDArray[np.int64]) -> None:
+        self.trust = trust
         self.words = np.zeros(_WALKED_COUNT, np.int64)
         self.kinds = np.zeros((2, MAX_KINDS), np.int64)
 
@@ -831,7 +857,7 @@ class _Rows:
         self.buffer = buffer
         self.fragments: list[FragmentRow] = []
         packets = buffer, np.stack([offset, caplen, wirelen]), np.ascontiguousarray(link_type)
-        arrays = *packets, wide, narrow, tally.words, tally.kinds
+        arrays = *packets, wide, narrow, tally.words, tally.kinds, tally.trust
         count: int = _walk_packets(*map(memoryview, arrays), index, self.fragments)  # type: ignore[arg-type, call-arg]  # as many
         self.row_count = count
         lines = zip(WIDE + NARROW, (*wide, *narrow), strict=True)
@@ -845,13 +871,14 @@ class Dissector:
 
     def __init__(self, rules: Sequence[tuple[int, str]] = ()) -> None:
         self._fragments, self._rules = Fragments(), tuple(rules)
+        self._trust = np.zeros(1, np.int64)
 
     def segments(self, window: Window) -> Segments:
         """The TCP segments of a window's packets, in order; see Segments.
 
         Fragments go into the window that completes their datagram.
         """
-        tally = _Tally()
+        tally = _Tally(self._trust)
         index = wrappings.rule_index(self._rules)
         rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, tally, index)
         malformed, dropped, datagrams = self._fragments.malformed, self._fragments.dropped, 0
@@ -936,7 +963,15 @@ def connections_of(
     Fragments are not joined: whose they are may be said in another window.
     """
     index = wrappings.rule_index(tuple(rules))
-    rows = _Rows(window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally(), index)
+    rows = _Rows(
+        window.buffer,
+        window.offset,
+        window.caplen,
+        window.wirelen,
+        window.link_type,
+        _Tally(np.zeros(1, np.int64)),
+        index,
+    )
     return rows.packet, _endpoint_pairs(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 

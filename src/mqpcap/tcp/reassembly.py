@@ -67,10 +67,11 @@ class Reassembler:
     ``evicted_open``: connections evicted while open.
     ``uncompared_bytes``: retransmitted bytes whose first copy was no longer stored.
     ``history_shrunk``: histories dropped to stay below the cap.
+    ``damaged_strays``: packets with a damaged IP header that belong to no connection.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk")
+        words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk", "damaged_strays")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
         self._table = FlowTable()
         self._gaps = Gaps()
@@ -125,6 +126,7 @@ class Reassembler:
             elif self._slow_path(_packet(segments, row), table.stopped_flow * 2 + table.stopped_side):
                 row += 1
             table.reserve(count - row)
+        self.counts["damaged_strays"] = table.stray_count
         return self._chunks(segments.buffer)
 
     def flush_reordering(self, flows: Int64Array) -> StreamChunks:
@@ -177,7 +179,7 @@ class Reassembler:
         """Process one packet; False if it opened a new flow, where the fast path tries it again."""
         table, out_of_order, handshakes = self._table, self._out_of_order, self._handshakes
         newest = side
-        packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
+        self._find_damage(packet, side)
         handshakes.choose_syn_ack(packet, side)
         side = handshakes.syn_owner(packet, side) if packet.flags & SYN else handshakes.owner(packet, side)
         if side == NEW:
@@ -187,12 +189,13 @@ class Reassembler:
             return False
         is_stray = side == STRAY
         side = newest if is_stray else side
-        packet.is_damaged = packet.length > 0 and bool(table.is_damaged(side, packet.checksum))
+        self._find_damage(packet, side)
         self._give_up_if_idle(side >> 1, packet.ts_ns)
         if packet.flags & RST:
             self._apply_reset(packet, side)
             return True
-        if is_stray:
+        if is_stray or (packet.is_damaged and not packet.wire_length):
+            table.note_checksum(side, packet.checksum)
             handshakes.note_stray(packet, side)
             table.count(side, packet.flags, packet.ts_ns)
             out_of_order.update(side >> 1)
@@ -218,6 +221,11 @@ class Reassembler:
             table.close(side >> 1)
         out_of_order.update(side >> 1)
         return True
+
+    def _find_damage(self, packet: Segment, side: int) -> None:
+        """Its receiver drops a damaged segment: but for its bytes, which may be in reserve, it shows nothing."""
+        if self._table.is_damaged(side, packet.checksum):
+            packet.is_damaged, packet.flags = True, 0
 
     def _give_up_if_idle(self, flow: int, ts_ns: int) -> None:
         """Give up the holes of a flow that was idle, as a sweep does: packets of other flows must not count."""
