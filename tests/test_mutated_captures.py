@@ -338,11 +338,12 @@ def test_bytes_that_are_missing_were_sent_at_most_a_delayed_acknowledgement_befo
         (0.9, Segment(b"", reply, after if is_acknowledged else to_lost, from_server=True)),
         (1.0, Segment(_blipmq(3, 3, PUBLISH[13:]), reply, to_lost, from_server=True)),
         (2.0, Segment(POLL if is_found_late else 2 * POLL, after, reply + len(PUBLISH))),
-        # The hole is given up once this many packets came after its acknowledgement.
+        # The hole is given up once this many packets, and a second, came after its acknowledgement.
         *[(2.1, Segment(b"", reply + len(PUBLISH), after + len(POLL), from_server=True))] * (SETTLE_PACKETS + 1),
+        (3.2, Segment(b"", reply + len(PUBLISH), after + len(POLL), from_server=True)),
     ]
     if is_found_late:
-        segments.append((3.0, Segment(POLL, after + len(POLL), reply + len(PUBLISH))))
+        segments.append((3.3, Segment(POLL, after + len(POLL), reply + len(PUBLISH))))
     data = pcap([segment for _, segment in segments], 5555)
     times = [struct.pack("<II", 1_700_000_000 + int(s), round(s % 1 * 1e6)) for s, _ in segments]
     timed = [(ts, wire, body) for ts, (_, wire, body) in zip(times, records(data), strict=True)]

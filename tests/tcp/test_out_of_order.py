@@ -50,7 +50,8 @@ def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.Monk
 
 def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
     lost = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two")]
-    acks = [b(5000, ack=1009)] * (out_of_order.SETTLE_PACKETS + 1)
+    """For a second, which is 1,000 packets of the test, and for 32 packets more where these come later."""
+    acks = [b(5000, ack=1009)] * 1001
     reassembler = Reassembler()
     shown: list[tuple[int, int]] = []
     packets = [*lost, *acks]
@@ -58,8 +59,35 @@ def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:
         chunks = reassembler.feed(segments([packet], i))
         shown += [(i, int(offset)) for offset in chunks.offset]
 
-    assert shown == [(3, 0), (len(lost) + out_of_order.SETTLE_PACKETS, 6)]
+    assert shown == [(3, 0), (len(lost) + 1000, 6)]
     assert rows(reassembler.gaps()) == [(0, 0, 3, 3)]
+    later = [b(5000, ack=1009, ts_ns=5 * 10**9 + k) for k in range(33)]
+    reassembler = Reassembler()
+    offsets = [
+        reassembler.feed(segments([packet], i)).offset.tolist() for i, packet in enumerate([*lost, acks[0], *later])
+    ]
+    assert [i for i, found in enumerate(offsets) if found] == [3, len(lost) + 32]
+
+
+def test_an_acknowledged_hole_does_not_wait_for_ever() -> None:
+    """4 MB of the other side pass, all in one millisecond."""
+    body = bytes(64 * 1024)
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), b(5000, ack=1009)]
+    packets += [b(5000 + k * len(body), body, ack=1009) for k in range(64)]
+    reassembler = Reassembler()
+    counts = [len(reassembler.feed(segments([packet.but(ts_ns=9)], i)).offset) for i, packet in enumerate(packets)]
+
+    assert [i for i, packet in enumerate(packets) if counts[i] > 1] == [len(packets) - 1]
+
+
+@pytest.mark.parametrize("late_by", [100, 900])
+def test_bytes_that_a_recorder_writes_late_fill_their_hole(late_by: int) -> None:
+    """Up to a second: 900 packets of the test, or a second tap that saw it a second later."""
+    packets = [*HANDSHAKE, a(1000, b"one"), a(1006, b"two"), *[b(5000, ack=1009)] * late_by]
+    late = a(1003, b"mid", ts_ns=5 * 10**6)
+
+    assert read([*packets, late], 50).side() == [(0, b"onemidtwo")]
+    assert read([*packets[:5], packets[-1], late.but(ts_ns=10**9 + 5 * 10**6)], 1).side() == [(0, b"onemidtwo")]
 
 
 def test_a_hole_that_is_not_acknowledged_stays_open() -> None:

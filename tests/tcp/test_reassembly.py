@@ -394,6 +394,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def tighten() -> None:
         for name, value in (
             ("SETTLE_PACKETS", 3),
+            ("LOOKAHEAD_NS", 3_000_000),
             ("MAX_BUFFERED_SEGMENTS", 5),
             ("START_SEGMENTS", 4),
             ("START_PACKETS", 9),

@@ -1,9 +1,10 @@
 # cython: language_level=3, annotation_typing=False
 """Buffers segments that arrive early, and decides when a hole in a side becomes a gap.
 
-A hole becomes a gap for good when it is acknowledged and SETTLE_PACKETS more packets of the connection followed, when a
-buffer limit is reached, or when the flow ends. Acknowledged bytes were sent, and mere reordering would have delivered
-them within that number of packets. The start of a side without a SYN waits by the same rule.
+A hole becomes a gap for good when it is acknowledged and then LOOKAHEAD_NS and SETTLE_PACKETS more packets of the
+connection passed, or LOOKAHEAD_BYTES of it, when a buffer limit is reached, or when the flow ends. Acknowledged bytes
+were sent; a second tap, or a recorder with several queues, may write them that much later. The start of a side without
+a SYN waits for SETTLE_PACKETS after an acknowledgement.
 
 A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
 same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
@@ -28,6 +29,12 @@ SEGMENT_OVERHEAD = 192
 """Memory for a buffered segment in addition to its bytes."""
 SETTLE_PACKETS = 32
 """Packets of the connection to wait for after an acknowledgement covers a hole: captures are a bit out of order."""
+LOOKAHEAD_NS = 1_000_000_000
+"""Time of the capture to wait for after an acknowledgement covers a hole."""
+LOOKAHEAD_BYTES = 4 * 1024 * 1024
+"""Payload of the connection after which an acknowledged hole waits no longer."""
+LOOKAHEAD_STEPS = 64
+"""Acknowledgements within this part of LOOKAHEAD_NS or LOOKAHEAD_BYTES count as one: memory stays bounded."""
 UNSCALED_WINDOW = 0xFFFF
 """Largest window without a scale, also that of a SYN."""
 START_BYTES = 256 * 1024
@@ -63,8 +70,8 @@ class ReorderQueue:
 
     ``buffered``: segments by offset, not overlapping, all at or after the next byte.
     ``snaps``: holes (from, to) that the snap length cut.
-    ``acks``: (packet count of the connection, acknowledged offset), in order.
-    ``settled``: the offset that was acknowledged SETTLE_PACKETS packets ago.
+    ``acks``: (packet count, time and payload bytes of the connection, acknowledged offset), in order.
+    ``settled``: the offset that was acknowledged so long ago that holes before it are gaps.
     ``start_unknown``: offset 0 is not fixed yet. ``lowest``: the lowest offset captured until then.
     ``conflicts``: conflicts that were found until then.
     ``opened_at``, ``since_ns``: packet count of the connection, and capture time, when the queue was opened.
@@ -88,7 +95,7 @@ class ReorderQueue:
         self.buffered: list[BufferedSegment] = []
         self.bytes = 0
         self.snaps: list[tuple[int, int]] = []
-        self.acks: deque[tuple[int, int]] = deque()
+        self.acks: deque[tuple[int, int, int, int]] = deque()
         self.last_ack = NO_OFFSET
         self.settled = NO_OFFSET
         self.start_unknown = start_unknown
@@ -123,7 +130,7 @@ class ReorderQueue:
         """Move offset 0 to the offset delta."""
         self.buffered = [entry._replace(offset=entry.offset - delta) for entry in self.buffered]
         self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
-        self.acks = deque((count, ack - delta) for count, ack in self.acks)
+        self.acks = deque((packets, ns, size, ack - delta) for packets, ns, size, ack in self.acks)
         if self.last_ack != NO_OFFSET:
             self.last_ack -= delta
         if self.settled != NO_OFFSET:
@@ -261,16 +268,41 @@ class OutOfOrder:
             ack = unwrapped(raw, side_record.base_seq, side_record.next_offset)
             if ack > queue.last_ack:
                 queue.last_ack = ack
-                queue.acks.append((self.packets(side >> 1), ack))
+                if ack <= side_record.next_offset and not queue.start_unknown:
+                    return  # no hole before it
+                packets, now_ns, byte_count = self._passed(side >> 1)
+                if queue.acks:
+                    _, since_ns, since_bytes, _ = queue.acks[-1]
+                    is_near = now_ns - since_ns < LOOKAHEAD_NS // LOOKAHEAD_STEPS
+                    if is_near and byte_count - since_bytes < LOOKAHEAD_BYTES // LOOKAHEAD_STEPS:
+                        queue.acks.pop()
+                        now_ns, byte_count = since_ns, since_bytes
+                queue.acks.append((packets, now_ns, byte_count, ack))
+
+    def _passed(self, flow: int) -> tuple[int, int, int]:
+        """Packets, latest time and payload bytes of a connection."""
+        a, b = self._table.sides[flow * 2], self._table.sides[flow * 2 + 1]
+        return int(a.packets + b.packets), int(self._table.flows[flow].last_ts_ns), int(a.bytes + b.bytes)
+
+    def _settle(self, side: int, queue: ReorderQueue) -> None:
+        """Note up to which offset acknowledged holes have waited long enough."""
+        packets, now_ns, byte_count = self._passed(side >> 1)
+        while queue.acks:
+            ack_packets, ack_ns, ack_bytes, ack = queue.acks[0]
+            has_waited = now_ns - ack_ns >= LOOKAHEAD_NS and packets - ack_packets >= SETTLE_PACKETS
+            if not has_waited and byte_count - ack_bytes < LOOKAHEAD_BYTES:
+                break
+            queue.settled = ack
+            queue.acks.popleft()
 
     def _resolve_holes(self, side: int, queue: ReorderQueue, give_up: bool = False, is_end: bool = False) -> None:
         """Release the segments in order, and turn due holes, or all holes, into gaps."""
         self._note_ack(side, queue)
-        packet_count = self.packets(side >> 1)
-        while queue.acks and packet_count - queue.acks[0][0] >= SETTLE_PACKETS:
-            queue.settled = queue.acks.popleft()[1]
+        self._settle(side, queue)
         if queue.start_unknown:
+            packet_count = self.packets(side >> 1)
             safe = queue.settled >= queue.lowest or packet_count - queue.opened_at >= START_PACKETS
+            safe |= any(packet_count - ack[0] >= SETTLE_PACKETS and ack[3] >= queue.lowest for ack in queue.acks)
             full = queue.bytes > START_BYTES or len(queue.buffered) > START_SEGMENTS
             if not (safe or full or give_up):
                 return
@@ -286,7 +318,7 @@ class OutOfOrder:
             if not give_up and (head.end if head.is_damaged else head.offset) > queue.settled:
                 if queue.bytes <= MAX_BUFFERED_BYTES and len(queue.buffered) <= MAX_BUFFERED_SEGMENTS:
                     break
-                self._counts["reorder_cap"] += 1
+                self._counts["reorder_cap"] += head.offset > queue.last_ack
             if is_end and head.offset > max(queue.last_ack, self._sendable_end(side)):
                 self._drop_unsent(side, queue)
                 break
