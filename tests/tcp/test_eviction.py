@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segments import ACK, FIN, RST, SYN, B, Packet, segments
 
-from mqpcap.tcp import eviction
+from mqpcap.tcp import eviction, out_of_order
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.eviction import IDLE_TIMEOUT_NS
 from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, STALE_NS
@@ -264,8 +264,9 @@ def test_history_of_a_silent_connection_waits_for_an_hour(pause_ns: int) -> None
     assert two.finish() == one.finish()
 
 
-def test_gaps_of_a_live_connection_are_reported_once_nothing_can_fill_them() -> None:
+def test_gaps_of_a_live_connection_are_reported_once_nothing_can_fill_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """TCP sends nothing again that lies 2**30 bytes back."""
+    monkeypatch.setattr(out_of_order, "LOOKAHEAD_NS", 0)
     client = ("10.0.0.9", 1)
 
     def at(offset: int) -> Packet:

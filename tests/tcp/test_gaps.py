@@ -64,7 +64,7 @@ def test_a_gap_at_the_end_names_the_last_bytes(window: int) -> None:
 
 
 def test_what_a_late_packet_leaves_of_a_gap_names_that_packet(window: int) -> None:
-    acks = [b(5000, ack=1011)] * 40
+    acks = [*[b(5000, ack=1011)] * 39, b(5000, ack=1011, ts_ns=3 * 10**9)]
     reassembler = ends([*HANDSHAKE, a(1000, b"a"), a(1010, b"f"), *acks, a(1004, b"xy")], window)
 
     assert places_of(reassembler.gaps()) == [(0, 1, 3, 4), (0, 6, 4, 46)]

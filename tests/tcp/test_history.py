@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from segments import ACK, SYN, B, Packet, a, b, segments
 from streams import HANDSHAKE, cut, read, rows
 
-from mqpcap.tcp import history
+from mqpcap.tcp import history, out_of_order
 from mqpcap.tcp.reassembly import Reassembler
 
 COPIES = st.lists(
@@ -153,6 +153,7 @@ def test_the_packets_of_a_side_are_stored_once_a_window_however_many_holes_it_ha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each of 50 holes is acknowledged, so that it is given up: else all packets were copied for each of them."""
+    monkeypatch.setattr(out_of_order, "LOOKAHEAD_NS", 0)
     sides: list[int] = []
     append = history.History._append_packets
     monkeypatch.setattr(history.History, "_append_packets", lambda self, *x: (sides.append(x[0]), append(self, *x)))

@@ -112,7 +112,8 @@ def test_late_bytes_are_counted_and_shrink_their_gap(window: int) -> None:
         *HANDSHAKE,
         a(1000, b"one"),
         a(1009, b"two"),
-        *[b(5000, ack=1012)] * 40,
+        *[b(5000, ack=1012)] * 39,
+        b(5000, ack=1012, ts_ns=3 * 10**9),
         a(1004, b"LATE"),
         a(1004, b"LATE"),
     ]

@@ -577,7 +577,9 @@ class FlowTable:
             )
         elif near == _NEAR and not self._sides[q].lowest_offset <= off <= self._sides[q].known_end:
             return 0  # another connection may fit better
-        elif not self._sides[q].next_offset - near <= off <= self._sides[q].known_end + near:
+        elif (self._sides[q].base_known and off < self._sides[q].lowest_offset - _NEAR) or not self._sides[
+            q
+        ].next_offset - near <= off <= self._sides[q].known_end + near:
             return 0
         else:
             self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
@@ -626,6 +628,8 @@ class FlowTable:
         if self._sides[o].base_seq < 0:
             return 0
         distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
+        if self._sides[o].base_known and distance < self._sides[o].lowest_offset - _NEAR - self._sides[o].next_offset:
+            return 0
         return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
 
     @cython.cfunc

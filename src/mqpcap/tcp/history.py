@@ -112,7 +112,7 @@ class History:
             is_copy |= ahead(packet.ack, side_record.ack) < 0
         is_copy |= lag_ns < COPY_NS
         if original is not None and packet.ident & IP_ID and original.ident & IP_ID:
-            ahead_of = (packet.ident - original.ident >> 16) & 0xFFFF
+            ahead_of = ((packet.ident >> 16) - (original.ident >> 16)) & 0xFFFF
             # If the sender's network card cut a packet, its segments have IP identifications of their run_packets.
             is_part = offset > original.offset and lag_ns < COPY_NS and ahead_of <= offset - original.offset
             is_copy = ahead_of == 0 or is_part

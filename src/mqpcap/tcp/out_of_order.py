@@ -315,10 +315,11 @@ class OutOfOrder:
         self._release_in_order(side, queue)
         while queue.buffered:
             head = queue.buffered[0]
-            if not give_up and (head.end if head.is_damaged else head.offset) > queue.settled:
+            due = head.end if head.is_damaged else head.offset
+            if not give_up and due > queue.settled:
                 if queue.bytes <= MAX_BUFFERED_BYTES and len(queue.buffered) <= MAX_BUFFERED_SEGMENTS:
                     break
-                self._counts["reorder_cap"] += head.offset > queue.last_ack
+                self._counts["reorder_cap"] += due > queue.last_ack
             if is_end and head.offset > max(queue.last_ack, self._sendable_end(side)):
                 self._drop_unsent(side, queue)
                 break
