@@ -51,6 +51,7 @@ from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tcp.views import Views
 from mqpcap.tls import KeyLog, Opener
 
 __all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline"]
@@ -103,6 +104,7 @@ class Pipeline:
         self.protocols = protocols()
         self.dissector = Dissector(options.decode_as)
         self.assembler = Reassembler(options.max_memory_bytes)
+        self._views = Views()
         self.opener = Opener(options.keys)
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.evidence = EvidenceCollector(self.framer.connections)
@@ -170,7 +172,9 @@ class Pipeline:
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
-            yield self._framed(self.assembler.feed(segments.taken(rows)))
+            received = self.assembler.feed(self._views.translated(segments.taken(rows)))
+            self._views.resolve(self.assembler)
+            yield self._framed(received)
 
     def _framed(self, received: StreamChunks) -> list[Frames]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
@@ -368,6 +372,7 @@ class Pipeline:
             numbers,
             [states.get(number) for number in numbers.tolist()],
             [self.opener.facts(number) for number in numbers.tolist()],
+            [self._views.same_as.get(number) for number in numbers.tolist()],
             flows,
         )
         if self.hooks.ended is not None:
@@ -383,10 +388,12 @@ class Pipeline:
         self._closings.forget(numbers)
         self.framer.forget(numbers)
         self.opener.forget(numbers)
+        self._views.forget(numbers)
 
     def server_notes(self) -> Iterator[str]:
-        """Notes on recognised servers with many unrecognised connections."""
-        return self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
+        """Notes on other views of connections, and on recognised servers with many unrecognised connections."""
+        yield from self._views.notes()
+        yield from self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
 
 
 class CapturePipeline:

@@ -1,15 +1,20 @@
 """Captures of real kernels (``captures``): the rows are those of the same dialogue, captured plainly.
 
 corrupt_small: netem damaged packet 28 on its way; it was never acknowledged, and came again.
+nat_both_sides_flymq: a container's connection on all interfaces of its host, which masquerades.
 """
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pytest
 from combined_cases import conversation, write
-from mutated_captures import capture_bytes, records
+from dissection import Dissection, dissect
+from mutated_captures import Record, capture_bytes, records
 from torture import MAKERS, Result, read
 
+from mqpcap.capture import captures
 from mqpcap.protocols import protocols
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -61,3 +66,47 @@ def test_a_packet_with_a_damaged_ip_header_opens_no_connection(tmp_path: Path) -
     assert plain(seen) == plain(base) == plain(rewritten)
     assert (len(seen.connections), seen.counts["damaged_strays"]) == (1, 1)
     assert [len(base.messages), len(base.connections), len(rewritten.connections)] == [80, 1, 1]
+
+
+INSIDE = bytes([172, 17, 0, 2])
+"""The container's own address: packets without it are on the outside of NAT."""
+
+
+def of_nat(path: Path, packets: list[Record]) -> Dissection:
+    path.write_bytes(capture_bytes((CAPTURES / "nat_both_sides_flymq.pcap").read_bytes()[:24], packets))
+    (capture,) = captures([str(path)]).captures
+    return dissect(capture)
+
+
+def spans(found: Dissection) -> list[tuple[object, ...]]:
+    names = "direction", "stream_offset", "frame_len", "op", "status", "flaw"
+    return sorted(tuple(map(str, map(row.get, names))) for row in found.messages.to_pylist())
+
+
+def test_both_sides_of_nat_are_one_connection(tmp_path: Path) -> None:
+    """60 messages, 30 pairs and 7 deliveries: those of the outside alone."""
+    packets = records((CAPTURES / "nat_both_sides_flymq.pcap").read_bytes())
+    outside = [packet for packet in packets if INSIDE not in packet[2]]
+    both, one = of_nat(tmp_path / "both.pcap", packets), of_nat(tmp_path / "one.pcap", outside)
+    inner, outer = both.connections.to_pylist()
+
+    assert spans(both) == spans(one)
+    assert (len(spans(both)), both.exchanges["state"].to_pylist(), len(both.deliveries)) == (60, ["answered"] * 30, 7)
+    assert (inner["client_ip"], inner["protocol"], inner["same_as"]) == ("172.17.0.2", None, outer["connection_id"])
+    assert (outer["client_ip"], outer["same_as"]) == ("10.20.0.1", None)
+    assert [outer[f"{name}_c2s"] for name in ("retransmitted_bytes", "missing_bytes")] == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_one_side_of_nat_lost_the_other_has(seed: int, tmp_path: Path) -> None:
+    """A tenth of the packets after the handshake are lost; each that counts was captured twice or thrice."""
+    dice = Random(seed)
+    packets = records((CAPTURES / "nat_both_sides_flymq.pcap").read_bytes())
+    whole = of_nat(tmp_path / "whole.pcap", packets)
+    found = of_nat(tmp_path / "lost.pcap", [*packets[:9], *(x for x in packets[9:] if dice.random() > 0.1)])
+
+    assert "unanswered" not in found.exchanges["state"].to_pylist()
+    replies = {row["request_offset"]: row["reply_offset"] for row in whole.exchanges.to_pylist()}
+    pairs = [row for row in found.exchanges.to_pylist() if row["state"] == "answered"]
+    assert all(replies[row["request_offset"]] == row["reply_offset"] for row in pairs)
+    assert len(pairs) >= 25

@@ -27,6 +27,7 @@ class EndedConnections:
     numbers: Int64Array
     states: Sequence[ConnectionState | None]
     tls: Sequence[TlsFacts | None]
+    same_as: Sequence[int | None]
     flows: Flows
 
     @property
@@ -48,7 +49,8 @@ class ConnectionRows:
             part = slice(start, start + CONNECTION_ROWS)
             states = ended.states[part]
             columns = ended.flows.columns(ended.numbers[part])
-            block = _rows(self._capture, columns, [state or _SILENT for state in states], ended.tls[part])
+            states_of = [state or _SILENT for state in states]
+            block = _rows(self._capture, columns, states_of, ended.tls[part], ended.same_as[part])
             self.servers.add(block, [state.foreign_protocol if state else None for state in states])
             yield append_columns(block, {name: x[part] for name, x in more_columns.items()})
 
@@ -58,7 +60,11 @@ _SILENT = ConnectionState(-1, (Side(-1, 0), Side(-1, 1)))
 
 
 def _rows(
-    capture: str, flow_columns: FlowColumns, states: list[ConnectionState], tls: Sequence[TlsFacts | None]
+    capture: str,
+    flow_columns: FlowColumns,
+    states: list[ConnectionState],
+    tls: Sequence[TlsFacts | None],
+    same_as: Sequence[int | None],
 ) -> pa.Table:
     client = np.array([state.client for state in states], np.int64)
     columns: dict[str, object] = {
@@ -82,6 +88,7 @@ def _rows(
         "identified_by": [state.identified_by for state in states],
         "proxied_ip": [state.proxied and state.proxied.ip for state in states],
         "proxied_port": [state.proxied and state.proxied.port for state in states],
+        "same_as": same_as,
         "syn_seen": flow_columns.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(flow_columns.end_state)),
     }

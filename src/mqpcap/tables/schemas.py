@@ -209,6 +209,7 @@ CONNECTIONS = pa.schema(
             "address of the original client in a PROXY header, or of the server in a request to a proxy",
         ),
         column("proxied_port", pa.int32(), "port beside proxied_ip"),
+        column("same_as", pa.int64(), "connection of which this is another view (NAT seen on both sides)"),
         column("syn_seen", pa.bool_(), "whether a SYN was captured"),
         column("end_state", pa.string(), "how it ended", values=END_STATES),
         *(

@@ -1,0 +1,198 @@
+"""Other views of a connection: both sides of NAT, captured together, are one connection.
+
+In: the `Segments` of a window. Out: the same, where packets of another view have the endpoints of the first one, so
+that reassembly takes them for copies. Called by: the pipeline, before `Reassembler.feed`.
+
+A view is known by its SYN-ACK: both sequence numbers and both TCP timestamps of another SYN-ACK within MAX_DELAY_NS,
+and one end in common. Connections that a program made with equal numbers have no timestamps, and stay apart.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mqpcap.arrays import Int64Array
+from mqpcap.records import dataclass
+from mqpcap.tcp.flags import ACK, SYN
+from mqpcap.tcp.headers import Segments, address_text
+from mqpcap.tcp.reassembly import Reassembler
+
+MAX_VIEWS = 1 << 16
+"""SYN-ACKs, and other views, that are remembered; the oldest are forgotten."""
+MAX_DELAY_NS = 1_000_000_000
+"""Time between a packet of one view and the same packet of another view."""
+NAMED_VIEWS = 8
+"""Views that are named in notes; further ones are counted."""
+_TIMESTAMPS, _TIMESTAMPS_LEN = 8, 10
+_SOURCE = ("src_hi", "src_lo", "sport")
+_TARGET = ("dst_hi", "dst_lo", "dport")
+_NUMBERS = struct.Struct(">II")
+
+Endpoint = tuple[int, int, int]
+"""Halves of the address, and the port."""
+
+
+@dataclass(slots=True)
+class _View:
+    """Another view: its ends (client, server), those of the first view; ``since``: the row that showed it, then -1."""
+
+    ends: tuple[Endpoint, Endpoint]
+    first_ends: tuple[Endpoint, Endpoint]
+    key: int
+    first_key: int
+    numbers: tuple[int, int]
+    """Sequence numbers of stream offset 0, client and server."""
+    since: int
+    version: int
+
+    def text(self) -> str:
+        """For a note: which connection it is."""
+        ends = [f"{address_text(self.version, *end[:2])}:{end[2]}" for end in (*self.ends, *self.first_ends)]
+        return f"{ends[0]} to {ends[1]} is {ends[2]} to {ends[3]} on the other side of NAT: its messages count once"
+
+
+class Views:
+    """The other views of a capture's connections; ``same_as``: by connection, the id of the first view."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, tuple[tuple[Endpoint, Endpoint], int, int]] = {}
+        """By numbers and timestamps of a SYN-ACK: the ends (client, server), `Segments.key`, and the time."""
+        self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
+        self._new: list[_View] = []
+        self.same_as: dict[int, int] = {}
+        self._texts: list[str] = []
+        self._count = 0
+
+    def translated(self, segments: Segments) -> Segments:
+        """The segments, packets of other views with the endpoints of the first."""
+        for row in np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK).tolist():
+            self._find(segments, row)
+        if not self._views:
+            return segments
+        keys = np.array([view.key for view in self._views.values()], np.int64)
+        rows = np.flatnonzero(np.isin(segments.key, keys))
+        changes = {row: change for row in rows.tolist() if (change := self._change(segments, row)) is not None}
+        if not changes:
+            return segments
+        columns: dict[str, Any] = {name: getattr(segments, name).copy() for name in (*_SOURCE, *_TARGET, "key")}
+        for row, (source, target, key) in changes.items():
+            for name, value in zip(columns, (*source, *target, key), strict=True):
+                columns[name][row] = value
+        return replace(segments, **columns)
+
+    def _change(self, segments: Segments, row: int) -> tuple[Endpoint, Endpoint, int] | None:
+        """The ends and the key of the first view, if a packet belongs to another one."""
+        source, target = _ends(segments, row)
+        view = self._views.get((source, target)) or self._views.get((target, source))
+        if view is None or row <= view.since:
+            return None
+        is_client = view.ends[0] == source
+        if segments.flags[row] & SYN and (int(segments.seq[row]) + 1) % 2**32 not in view.numbers:
+            del self._views[view.ends]  # its ports are used again
+            return None
+        client, server = view.first_ends
+        return (client, server, view.first_key) if is_client else (server, client, view.first_key)
+
+    def _find(self, segments: Segments, row: int) -> None:
+        """Whether a SYN-ACK is that of an earlier one, on the other side of NAT."""
+        timestamps = _timestamps(segments, row)
+        if timestamps is None:
+            return
+        server, client = _ends(segments, row)
+        seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
+        name = _NUMBERS.pack(seq, ack) + timestamps
+        first_ends, first_key, first_ns = self._answers.get(name, ((client, server), 0, ts_ns))
+        is_other = first_ends != (client, server) and (first_ends[0] == client or first_ends[1] == server)
+        if not is_other or abs(ts_ns - first_ns) > MAX_DELAY_NS or (client, server) in self._views:
+            self._answers.setdefault(name, ((client, server), int(segments.key[row]), ts_ns))
+            if len(self._answers) > MAX_VIEWS:
+                del self._answers[next(iter(self._answers))]
+            return
+        numbers = ack, (seq + 1) % 2**32
+        view = _View(
+            (client, server), first_ends, int(segments.key[row]), first_key, numbers, row, int(segments.version[row])
+        )
+        self._views[view.ends] = view
+        self._new.append(view)
+        self._count += 1
+        if self._count <= NAMED_VIEWS:
+            self._texts.append(view.text())
+        if len(self._views) > MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+
+    def resolve(self, assembler: Reassembler) -> None:
+        """Find the connections of the views that the last segments showed."""
+        if not self._new:
+            return
+        for view in self._new:
+            view.since = -1
+        numbers = assembler.live
+        keys, base = assembler.flows.anchors(numbers)
+        for view in self._new:
+            is_one = np.sort(base, axis=1) == sorted(view.numbers)
+            origins, views = (numbers[(keys == key) & is_one.all(axis=1)] for key in (view.first_key, view.key))
+            if len(origins) and len(views):
+                self.same_as[int(views[-1])] = int(assembler.flows.columns(origins[-1:]).connection_ids()[0])
+        self._new = []
+
+    def forget(self, numbers: Int64Array) -> None:
+        """Drop what is known of ended connections."""
+        for number in numbers.tolist() if self.same_as else ():
+            self.same_as.pop(number, None)
+
+    def notes(self) -> list[str]:
+        """Which connections are other views of others."""
+        unnamed = self._count - len(self._texts)
+        return [*self._texts, *([f"{unnamed:,} more connections are other views of others"] if unnamed else [])]
+
+
+def _ends(segments: Segments, row: int) -> tuple[Endpoint, Endpoint]:
+    source, target = ((getattr(segments, name)[row] for name in names) for names in (_SOURCE, _TARGET))
+    return _endpoint(source), _endpoint(target)
+
+
+def _endpoint(numbers: Iterable[int]) -> Endpoint:
+    hi, lo, port = map(int, numbers)
+    return hi, lo, port
+
+
+def _timestamps(segments: Segments, row: int) -> bytes | None:
+    """The value of the TCP option timestamps (RFC 7323) of a segment, None without it or where it is not captured."""
+    return next(
+        (
+            value
+            for kind, value in tcp_options(segments, row)
+            if kind == _TIMESTAMPS and len(value) == _TIMESTAMPS_LEN - 2
+        ),
+        None,
+    )
+
+
+def tcp_options(segments: Segments, row: int) -> list[tuple[int, bytes]]:
+    """The options of a segment, kind and value, in order; none where the header is not captured."""
+    ports = struct.pack(">HHI", segments.sport[row], segments.dport[row], segments.seq[row])
+    end = int(segments.start[row])
+    if end > len(segments.buffer):
+        return []
+    header = segments.buffer[max(end - 60, 0) : end].tobytes()
+    start = next(
+        (
+            k
+            for k in range(len(header) - 20, -1, -4)
+            if header[k : k + 8] == ports and header[k + 12] >> 4 == (len(header) - k) // 4
+        ),
+        None,
+    )
+    options: list[tuple[int, bytes]] = []
+    position = len(header) if start is None else start + 20
+    while position < len(header) and header[position] != 0:
+        size = 1 if header[position] == 1 else header[position + 1] if position + 1 < len(header) else 0
+        if size == 0 or (size == 1 and header[position] != 1):
+            break
+        if size > 1:
+            options.append((header[position], header[position + 2 : position + size]))
+        position += size
+    return options
