@@ -55,7 +55,7 @@ def test_bytes_that_come_too_late_for_their_message_are_counted_once() -> None:
     parts = [(0, size), (size, size + 10), (size + 16, 3 * size), (size + 10, size + 16), (3 * size, 4 * size)]
     data = [Segment(stream[begin:end], 1000 + begin, 5000) for begin, end in parts]
     opening = Segment(seq=999, flags=SYN), Segment(b"", 4999, 1000, SYN | ACK, from_server=True)
-    acks = [Segment(b"", 5000, 1000 + 3 * size, ACK, from_server=True)] * 40
+    acks = [Segment(b"", 5000, 1000 + 3 * size, ACK, from_server=True)] * 1100
     result = read_bytes(pcap([*opening, *data[:3], *acks, *data[3:]], 9092))
 
     assert [(m["stream_offset"], m["frame_len"], m["flaw"]) for m in result.messages] == [

@@ -8,7 +8,6 @@ import random
 import struct
 import sys
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -144,7 +143,8 @@ def test_a_long_message_is_not_read_again_with_each_segment(monkeypatch: pytest.
     pipeline, found = Pipeline(Options(), lambda output: None), []
     for i, packet in enumerate(said):
         window = segments([packet], i)
-        found += chain.from_iterable(pipeline.messages(SimpleNamespace(ts_ns=window.ts_ns, secrets=()), window))
+        for parts in pipeline.frames(SimpleNamespace(ts_ns=window.ts_ns, secrets=()), window):
+            found += pipeline._decoded(parts)
     found += pipeline._last_messages(pipeline.assembler.finish(), None)
 
     assert sum(len(decoded.frames.start) for decoded in found) == 2

@@ -5,8 +5,9 @@ In: the `Segments` of a window. Out: records of connections, sides and accepted 
 Called by: `Reassembler`, which handles every segment that the fast path refuses.
 
 `FlowTable.fast_path` processes segments up to the first that needs the slow path. That is a segment out of order,
-damaged, truncated by the snap length, a RST, an unusual SYN, the first after a long pause, or one that may belong to an
-older connection of its 5-tuple. The fast path changes nothing for that segment. Both ways note what a packet shows by
+damaged, or truncated by the snap length. A RST, an unusual SYN, and the first segment after a long pause need it, too,
+and so does a segment that may belong to an older connection of its 5-tuple. The fast path changes nothing for that
+segment. Both ways note what a packet shows by
 the same methods. So each decision is made per packet, and results do not depend on how the input is split into windows.
 Flows are found by 5-tuple in an open-addressing hash table. The hash key is random for each process, so that a crafted
 capture cannot force collisions. Payload is referenced by offset, and no Python object is made per packet.
@@ -886,8 +887,8 @@ class FlowTable:
 
         It is a duplicate if it repeats the last one, identity included. An acknowledgement that a receiver repeats has
         another IP identification, answers a SYN, or comes later than a copy. It stands at the end of what its sender
-        has sent: one that lies before it, beside copies of the peer, is a copy. A probe of a connection that is alive
-        repeats the last byte that was acknowledged; it is sent again and again, so only its identity shows a copy.
+        has sent: an acknowledgement before that end, beside copies of the peer, is a copy. A keep-alive
+        probe repeats the last acknowledged byte again and again, so only its identity shows a copy.
         """
         other_ack: cython.longlong = self._sides[q ^ 1].ack
         is_probe: cython.bint = other_ack >= 0 and _ahead(other_ack, self._sides[q].base_seq + off) == 1

@@ -42,7 +42,7 @@ MAX_SUBFRAMES = 256
 MAX_KINDS = 256
 """Names of packets counted in one window; packets of further names are counted under the last."""
 TRUSTED_IP_HEADERS = 16
-"""So many right IP header checksums, four for each wrong one, make a wrong one mean damage."""
+"""Right IP header checksums, four for each wrong checksum, after which a wrong checksum means damage."""
 RAW_IP = 101
 """Link type of joined datagrams."""
 ADDRESSES = 1 << 16
@@ -646,7 +646,7 @@ class _Walk:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def _is_damaged_header(self, end: cython.Py_ssize_t) -> cython.bint:
-        """Whether the checksum of the IP header before a TCP header is wrong, where those of others are right."""
+        """Whether the checksum of the IP header before a TCP header is wrong, and most earlier checksums are right."""
         is_right: cython.bint = self._word_sum(self.header, end) == 0
         is_damaged: cython.bint = not is_right and self.trust == _TRUSTED
         if is_right:

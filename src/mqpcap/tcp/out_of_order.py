@@ -1,10 +1,10 @@
 # cython: language_level=3, annotation_typing=False
 """Buffers segments that arrive early, and decides when a hole in a side becomes a gap.
 
-A hole becomes a gap for good when it is acknowledged and then LOOKAHEAD_NS and SETTLE_PACKETS more packets of the
-connection passed, or LOOKAHEAD_BYTES of it, when a buffer limit is reached, or when the flow ends. Acknowledged bytes
-were sent; a second tap, or a recorder with several queues, may write them that much later. The start of a side without
-a SYN waits for SETTLE_PACKETS after an acknowledgement.
+A hole waits for its acknowledgement. It becomes a gap when LOOKAHEAD_NS and SETTLE_PACKETS more packets of the
+connection, or LOOKAHEAD_BYTES, have passed since then. A buffer limit and the end of the flow decide it, too.
+Acknowledged bytes were sent; a second tap, or a recorder with several queues, may write them that much later. The start
+of a side without a SYN waits for SETTLE_PACKETS after an acknowledgement.
 
 A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
 same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
@@ -71,7 +71,7 @@ class ReorderQueue:
     ``buffered``: segments by offset, not overlapping, all at or after the next byte.
     ``snaps``: holes (from, to) that the snap length cut.
     ``acks``: (packet count, time and payload bytes of the connection, acknowledged offset), in order.
-    ``settled``: the offset that was acknowledged so long ago that holes before it are gaps.
+    ``settled``: holes before this offset are gaps.
     ``start_unknown``: offset 0 is not fixed yet. ``lowest``: the lowest offset captured until then.
     ``conflicts``: conflicts that were found until then.
     ``opened_at``, ``since_ns``: packet count of the connection, and capture time, when the queue was opened.
@@ -285,7 +285,7 @@ class OutOfOrder:
         return int(a.packets + b.packets), int(self._table.flows[flow].last_ts_ns), int(a.bytes + b.bytes)
 
     def _settle(self, side: int, queue: ReorderQueue) -> None:
-        """Note up to which offset acknowledged holes have waited long enough."""
+        """Set ``settled`` after the holes that have waited long enough."""
         packets, now_ns, byte_count = self._passed(side >> 1)
         while queue.acks:
             ack_packets, ack_ns, ack_bytes, ack = queue.acks[0]
