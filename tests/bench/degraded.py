@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from conversations import LOSSES, SHAPES, Conversation
 from degraded_captures import HEAVY_WAYS, OTHER_WAYS, WAYS, measured
+from simulated_exchanges import LOSSES, SHAPES, Conversation
 
 Counts = Counter[tuple[str, str, str]]
 

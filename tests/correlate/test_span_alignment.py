@@ -4,8 +4,8 @@ import random
 from collections import Counter
 
 import pytest
-from conversations import LOSSES, MANY, SHAPES, Conversation, Loss, mixed
 from examples import multiplied
+from simulated_exchanges import LOSSES, MANY, SHAPES, Conversation, Loss, mixed
 
 from mqpcap.correlate import span_alignment
 
