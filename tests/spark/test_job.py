@@ -505,7 +505,7 @@ def with_fault(monkeypatch: pytest.MonkeyPatch, place: object, name: str, is_bad
     (3, TaskFiles, "write", lambda files, table, rows: table == "flymq"),
     (3, RangeReader, "packets", lambda reader: "fetch" in reader.capture.files[0]),
     (3, delivery_keys, "deliveries", lambda protocol, parts: protocol == "flymq"),
-    (3, tasks, "_describe", lambda task, files, result: "fetch" in task.capture.files[0]),
+    (3, tasks, "_describe", lambda task, files, result, options: "fetch" in task.capture.files[0]),
 ])  # fmt: skip
 def test_capture_that_fails_is_named_and_the_others_are_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_count: int | None, place: object, name: str,

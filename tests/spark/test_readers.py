@@ -29,7 +29,7 @@ pytestmark = [
 ]  # fmt: skip
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 NAMES = ("fq/peers", "flymq/fetch", "flymq/pipelining", "blipmq/qos1", "msgq/json_session", "kokaq/go1_session",
-         "faults/flymq_lost", "faults/fq_snapped")  # fmt: skip
+         "mqtt/v5_paho", "faults/flymq_lost", "faults/fq_snapped")  # fmt: skip
 SPARK = {"quote": "`", "micros": "unix_micros", "text": "octet_length", "list": "size"}
 DUCKDB = {"quote": '"', "micros": "epoch_us", "text": "strlen", "list": "len"}
 Told = dict[str, tuple[int, int]]

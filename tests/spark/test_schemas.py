@@ -25,6 +25,8 @@ REQUIRED = {
     "hops body program bind_flags binding_id interval_ms status_values error_text",
     "kokaq": "message_type rq opaque op_opaque client status reason tag namespace queue body metadata",
     "msgq": "type from to group instance seq repl reply lname subtype msg document",
+    "mqtt": "packet_id qos dup retain topic body client_id username password protocol_level bridge keep_alive "
+    "will_topic reason_code subscription_identifier subscriptions properties",
 }
 """The contract's words for the columns of protocols' tables."""
 NUMBERS = pa.schema([("number", pa.int64()), ("body", pa.binary()), ("text", pa.string())])

@@ -4,12 +4,14 @@ In: the `Segments` of a window. Out: the same, where packets of another view hav
 that reassembly takes them for copies. Called by: the pipeline, before `Reassembler.feed`.
 
 A view is known by its SYN-ACK: both sequence numbers and both TCP timestamps of another SYN-ACK within MAX_DELAY_NS,
-and one end in common. Connections that a program made with equal numbers have no timestamps, and stay apart.
+one end in common, and another time to live: what translates addresses forwards packets. Copies of a connection that a
+program made with other ports have the same, and stay apart.
 """
 
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
+from socket import IPPROTO_TCP
 from typing import Any
 
 import numpy as np
@@ -58,8 +60,8 @@ class Views:
     """The other views of a capture's connections; ``same_as``: by connection, the id of the first view."""
 
     def __init__(self) -> None:
-        self._answers: dict[bytes, tuple[tuple[Endpoint, Endpoint], int, int]] = {}
-        """By numbers and timestamps of a SYN-ACK: the ends (client, server), `Segments.key`, and the time."""
+        self._answers: dict[bytes, tuple[tuple[Endpoint, Endpoint], int, int, int]] = {}
+        """By numbers and timestamps of a SYN-ACK: the ends (client, server), `Segments.key`, time, and time to live."""
         self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
         self._new: list[_View] = []
         self.same_as: dict[int, int] = {}
@@ -98,16 +100,16 @@ class Views:
 
     def _find(self, segments: Segments, row: int) -> None:
         """Whether a SYN-ACK is that of an earlier one, on the other side of NAT."""
-        timestamps = _timestamps(segments, row)
-        if timestamps is None:
+        timestamps, hops = _timestamps(segments, row), _time_to_live(segments, row)
+        if timestamps is None or hops is None:
             return
         server, client = _ends(segments, row)
         seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
         name = _NUMBERS.pack(seq, ack) + timestamps
-        first_ends, first_key, first_ns = self._answers.get(name, ((client, server), 0, ts_ns))
-        is_other = first_ends != (client, server) and (first_ends[0] == client or first_ends[1] == server)
+        first_ends, first_key, first_ns, first_hops = self._answers.get(name, ((client, server), 0, ts_ns, hops))
+        is_other = hops != first_hops and (first_ends[0] == client) != (first_ends[1] == server)
         if not is_other or abs(ts_ns - first_ns) > MAX_DELAY_NS or (client, server) in self._views:
-            self._answers.setdefault(name, ((client, server), int(segments.key[row]), ts_ns))
+            self._answers.setdefault(name, ((client, server), int(segments.key[row]), ts_ns, hops))
             if len(self._answers) > MAX_VIEWS:
                 del self._answers[next(iter(self._answers))]
             return
@@ -171,23 +173,32 @@ def _timestamps(segments: Segments, row: int) -> bytes | None:
     )
 
 
-def tcp_options(segments: Segments, row: int) -> list[tuple[int, bytes]]:
-    """The options of a segment, kind and value, in order; none where the header is not captured."""
+def _tcp_header(segments: Segments, row: int) -> bytes:
+    """The TCP header of a segment, empty where it is not captured."""
     ports = struct.pack(">HHI", segments.sport[row], segments.dport[row], segments.seq[row])
     end = int(segments.start[row])
     if end > len(segments.buffer):
-        return []
+        return b""
     header = segments.buffer[max(end - 60, 0) : end].tobytes()
-    start = next(
-        (
-            k
-            for k in range(len(header) - 20, -1, -4)
-            if header[k : k + 8] == ports and header[k + 12] >> 4 == (len(header) - k) // 4
-        ),
-        None,
-    )
+    starts = range(len(header) - 20, -1, -4)
+    found = (k for k in starts if header[k : k + 8] == ports and header[k + 12] >> 4 == (len(header) - k) // 4)
+    return header[next(found, len(header)) :]
+
+
+def _time_to_live(segments: Segments, row: int) -> int | None:
+    """The routers that a packet may still pass; None without TCP right behind the IP header."""
+    end = int(segments.start[row]) - len(_tcp_header(segments, row))
+    ip = segments.buffer[max(end - 40, 0) : end].tobytes()
+    if segments.version[row] == 4:
+        return ip[-12] if len(ip) >= 20 and ip[-20] == 0x45 else None
+    return ip[7] if len(ip) == 40 and ip[0] >> 4 == 6 and ip[6] == IPPROTO_TCP else None
+
+
+def tcp_options(segments: Segments, row: int) -> list[tuple[int, bytes]]:
+    """The options of a segment, kind and value, in order; none where the header is not captured."""
+    header = _tcp_header(segments, row)
     options: list[tuple[int, bytes]] = []
-    position = len(header) if start is None else start + 20
+    position = 20
     while position < len(header) and header[position] != 0:
         size = 1 if header[position] == 1 else header[position + 1] if position + 1 < len(header) else 0
         if size == 0 or (size == 1 and header[position] != 1):
