@@ -9,6 +9,8 @@ import pytest
 from examples import one_in
 from running import ROOT, run, script
 
+from mqpcap.protocols import protocols
+
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap"))
 SOME_FILES = one_in(2, FILES)
 
@@ -58,7 +60,7 @@ def test_protocols(options: str) -> None:
 def test_explain_of_one_message_of_each_protocol_and_side() -> None:
     one = {(m["protocol"], m["direction"]): m for m in reversed(messages()) if "op" in m}
 
-    assert len(one) == 10
+    assert len(one) == 2 * len(protocols())
     for m in one.values():
         place = ["--connection", m["connection_id"], "--direction", "c2s", "--offset", m["stream_offset"]]
         said = run("explain", m["capture_file"], *(place if m["direction"] == "c2s" else ["--at", m["first_packet"]]))

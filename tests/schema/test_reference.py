@@ -47,3 +47,11 @@ def test_other_name_is_refused_by_command_and_call() -> None:
     said = run("protocols", "nats")
     assert (said.exit_code, said.stderr) == (2, f"mqpcap: {refused.value}\n")
     assert run("protocols", "--markdown").exit_code == 2
+
+
+def test_masks_of_bits_are_those_of_the_whole_number() -> None:
+    """MQTT 5.0, 2.1.1: the type of a packet is the upper half of the first byte."""
+    (mqtt,) = mqpcap.protocols("mqtt")
+    types = {row["field"]: row["type"] for row in mqtt["messages"][0]["fields"]}
+    assert types["packet_type"] == "Bits (of first_byte, mask 0xf0)"
+    assert types["qos"] == "Bits (of first_byte, mask 0x6)"

@@ -67,7 +67,7 @@ def _type(kind: Kind) -> str:
     name = type(kind).__name__
     if isinstance(kind, Array) and isinstance(kind.item, Kind):
         name += f" of {type(kind.item).__name__}"
-    words = [f"of {kind.of}, mask {kind.mask:#x}"] if isinstance(kind, Bits) else []
+    words = [f"of {kind.of}, mask {kind.mask << kind.shift:#x}"] if isinstance(kind, Bits) else []
     if isinstance(kind, Sized):
         words += [f"{kind.count_word} in {kind.sized_by}"] if kind.sized_by else []
         words += [f"{kind.count_word} of {kind.prefix} bytes in front"] if isinstance(kind.prefix, int) else []
