@@ -345,6 +345,7 @@ class Recording(NamedTables):
         flymq: pa.Table
         fq: pa.Table
         kokaq: pa.Table
+        mqtt: pa.Table
         msgq: pa.Table
     else:
 

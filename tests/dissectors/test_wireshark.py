@@ -1,5 +1,6 @@
 """The generated dissectors, loaded into tshark: operations, ids, topics and body lengths equal the rows of samples."""
 
+import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -46,7 +47,8 @@ def dissected(lua: Path, capture: Path, protocol: str, ports: set[int], fields: 
     ]
     words += [word for field in fields for word in ("-e", field)] + ["-E", "aggregator=\x01"]
     words += [word for port in ports for word in ("-d", f"tcp.port=={port},{protocol}")]
-    ended = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True)
+    home = {**os.environ, "HOME": str(lua.parent)}  # without what a user installed
+    ended = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True, env=home)
     assert "Lua" not in ended.stderr
     found = {}
     for line in ended.stdout.splitlines():

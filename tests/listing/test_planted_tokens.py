@@ -59,11 +59,14 @@ class Planter:
 
     def message(self, cls: type[Message]) -> Message:
         values: dict[str, object] = {}
+        limited = {x.name for x in fields.wire_fields(cls) if getattr(x, "among", None) is not None}
         for kind in fields.wire_fields(cls):
             if isinstance(kind, fields.If) and isinstance(kind.equals, bytes):
                 if not self.condition:
                     continue
                 values[str(kind.when)] = kind.equals
+            elif isinstance(kind, fields.If) and isinstance(kind.equals, int) and kind.when in limited:
+                values[kind.when] = kind.equals  # the last of the cases
             value = self.value(fields.bare(kind), kind)
             if value is not None:
                 values[kind.name] = value
@@ -97,6 +100,8 @@ class Planter:
         """A token as long as the field may be, and of its characters."""
         if kind.at_most == 0:
             return b""
+        if kind.among is not None:
+            return next(iter(kind.among))
         token = self.token(kind.body)
         is_allowed = not kind.is_text or (token.decode("utf-8", "ignore").encode() == token and b"\0" not in token)
         if not is_allowed or (kind.until is not None and bytes([kind.until]) in token):
@@ -160,6 +165,8 @@ def built(layout: Layout, op: int, body: Message, extra: bytes = b"", packed: bo
         return inner
     inner = gzip.compress(inner) if packed else inner
     values: dict[str, object] = {} if op == ANY else {str(layout.op): op}
+    names = {kind.name for kind in fields.wire_fields(layout.header)}
+    values |= {name: value for name, value in body.binding_values.items() if name in names and name not in values}
     for kind in fields.wire_fields(layout.header):
         if isinstance(kind, fields.Length):
             values[kind.name] = len(inner) + kind.less

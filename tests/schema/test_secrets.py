@@ -11,8 +11,8 @@ HOME = "schema/secrets.py"
 DECLARED = {"secret", "spare"}
 """What a description says of secrets: attributes of fields, columns, parts and protocols."""
 MASKS = {"***", b"***"}
-DESCRIPTIONS = {"schema/compiler.py", "schema/refusals.py"}
-"""They carry and check what is declared; they hide nothing."""
+DESCRIPTIONS = {"schema/compiler.py", "schema/reference.py", "schema/refusals.py"}
+"""They carry, list and check what is declared; they hide nothing."""
 
 
 def deciding(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -8,7 +8,7 @@ from mqpcap.errors import MisuseError, QueryError
 from mqpcap.wording import shown
 
 
-@command(epilog="Example: mqpcap wireshark blipmq flymq --install")
+@command(epilog="Example: mqpcap wireshark blipmq flymq")
 @click.argument("names", nargs=-1, metavar="[PROTOCOL...]")
 @click.option("--install", is_flag=True, help="Write the file to Wireshark's folder of Lua plugins, and name it.")
 def wireshark(names: tuple[str, ...], install: bool) -> None:

@@ -17,6 +17,7 @@ cdef class Alignment:
     cdef Py_ssize_t _first(self, PlacedReply p, Py_ssize_t low, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y, Py_ssize_t most)
     cdef Py_ssize_t _last(self, PlacedReply p, Py_ssize_t first, Py_ssize_t high, Py_ssize_t x, Py_ssize_t y)
     cpdef bint add(self, PlacedReply p)
+    cdef void take_first_of_queue(self)
     cpdef list settle(self, Py_ssize_t x, Py_ssize_t y)
     cdef long long offset_at(self, Py_ssize_t i)
     cdef void record(self, object replay)

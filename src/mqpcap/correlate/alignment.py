@@ -187,6 +187,24 @@ class Alignment:
         self.low, self.high = self._next(earliest), self._next(latest)
         return True
 
+    @cython.cfunc
+    def take_first_of_queue(self) -> cython.void:
+        """If all candidates of the only placed reply read one queue, the first of them gets the message.
+
+        The client published the message before the first candidate, and the queue had it already.
+        """
+        p: PlacedReply = self.placed[0]
+        q: Request
+        earliest: Request = self.ring[p.low]
+        if p.reply.publish_offset >= earliest.offset or earliest.is_unread:
+            return
+        for i in range(p.low, min(p.high, p.limit - 1) + 1):
+            q = self.ring[i]
+            if self.fits(i, p.reply, p.named) and q.payload_key != earliest.payload_key:
+                return
+        p.high = p.low
+        self.high = self.far = self.low
+
     @cython.ccall
     def settle(self, x: cython.Py_ssize_t, y: cython.Py_ssize_t) -> list[Candidates] | None:
         """Each reply with the first and the last request that it may answer; None if no alignment is left.

@@ -267,6 +267,8 @@ class RequestMatcher(TcpOrder):
         self.reply_count += 1
         if self.replay is not None:
             c.record(self.replay)
+        if len(c.placed) == 1 and r.publish_offset >= 0 and c.low < c.high:
+            c.take_first_of_queue()
         if c.low == c.high:
             self._record("decision", "one place is left")
             self._decide(c.low, c.low, False)

@@ -52,7 +52,7 @@ from mqpcap.listing.row_bytes import best_attempt, operation
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema import fields
-from mqpcap.schema.field_items import FieldItem
+from mqpcap.schema.field_items import Attempt, FieldItem
 from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.json_parts import json_parts
 from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
@@ -275,7 +275,7 @@ class MessageMasker:
             return self._replaced(protocol, data, [x for x in best.items if not (x.is_rest or x.inflated)])
         if best is None or not best.fits or not is_whole or any(item.is_rest for item in best.items):
             self.unreadable_count += row.message["flaw"] is None
-            return self._header(protocol, row)
+            return self._header(protocol, row, best)
         outside = [item for item in best.items if not item.inflated]
         inside = [item for item in best.items if item.inflated]
         secrets = NO_SECRETS
@@ -287,14 +287,22 @@ class MessageMasker:
             packed = self._packed(protocol, data[start:], inside, secrets)
             if packed is None:
                 self.unreadable_count += 1
-                return self._header(protocol, row)
+                return self._header(protocol, row, best)
             result[start:] = packed
         return bytes(result)
 
-    def _header(self, protocol: MessageQueue, row: MessageRow) -> bytes:
-        """A message with nothing but its fixed header."""
+    def _header(self, protocol: MessageQueue, row: MessageRow, best: Attempt | None) -> bytes:
+        """A message with nothing but its header."""
         headers = [x.header for x in protocol.layouts if x.name == row.message[LAYOUT]]
         kept = min((0 if header is None else fields.smallest(header) for header in headers), default=0)
+        sized = {
+            f.name
+            for header in headers
+            if header is not None
+            for f in fields.wire_fields(header)
+            if fields.is_variable(f)
+        }
+        kept = max([kept, *(x.offset + x.length for x in best.items if x.name in sized)]) if sized and best else kept
         return row.data[:kept] + b"x" * (len(row.data) - kept)
 
     def _packed(
@@ -342,6 +350,8 @@ class MessageMasker:
             return self.masker.opaque(value) if is_key else stars(len(value))
         if item.body:
             return self.masker.body(value, mode)
+        if isinstance(kind, fields.Span) and kind.among is not None:
+            return value  # one of the words of the protocol
         if isinstance(kind, fields.Address):
             return self.addresses.mapped(value)
         if isinstance(kind, fields.Text):

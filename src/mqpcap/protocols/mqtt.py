@@ -246,18 +246,20 @@ MqttPubrel = _packet("MqttPubrel", "The message of a PUBREC may be delivered.", 
 Mqtt5Ack = _packet("Mqtt5Ack", "An acknowledgement (3.4, 3.5, 3.7).", ID, *ENDING)
 Mqtt5Pubrel = _packet("Mqtt5Pubrel", "The message of a PUBREC may be delivered (3.6).", ID, *ENDING, flags=HELD)
 Mqtt5Unsuback = _packet("Mqtt5Unsuback", "What each filter of an UNSUBSCRIBE was (3.11).", ID, _properties(), CODES)
-MqttEmpty = _packet("MqttEmpty", "A packet without anything: PINGREQ, PINGRESP, DISCONNECT of 3.1.1.")
+MqttPingreq = _packet("MqttPingreq", "A client asks whether the server is there (3.12).")
+MqttPingresp = _packet("MqttPingresp", "It is (3.13).")
+MqttDisconnect = _packet("MqttDisconnect", "The last packet of a client of 3.1 or 3.1.1 (3.14).")
 Mqtt5Ending = _packet("Mqtt5Ending", "DISCONNECT (3.14) and AUTH (3.15).", *ENDING)
 
-_BOTH = {3: MqttPublish, 4: MqttAck, 5: MqttAck, 6: MqttPubrel, 7: MqttAck, 14: MqttEmpty}
+_BOTH = {3: MqttPublish, 4: MqttAck, 5: MqttAck, 6: MqttPubrel, 7: MqttAck, 14: MqttDisconnect}
 _BOTH5 = {3: Mqtt5Publish, 4: Mqtt5Ack, 5: Mqtt5Ack, 6: Mqtt5Pubrel, 7: Mqtt5Ack, 14: Mqtt5Ending, 15: Mqtt5Ending}
 _V3: Mapping[str, Mapping[int, type[Message]]] = {
-    "c2s": _BOTH | {1: MqttConnect, 8: MqttSubscribe, 10: MqttUnsubscribe, 12: MqttEmpty},
-    "s2c": _BOTH | {2: MqttConnack, 9: MqttSuback, 11: MqttAck, 13: MqttEmpty},
+    "c2s": _BOTH | {1: MqttConnect, 8: MqttSubscribe, 10: MqttUnsubscribe, 12: MqttPingreq},
+    "s2c": _BOTH | {2: MqttConnack, 9: MqttSuback, 11: MqttAck, 13: MqttPingresp},
 }
 _V5: Mapping[str, Mapping[int, type[Message]]] = {
-    "c2s": _BOTH5 | {1: MqttConnect, 8: Mqtt5Subscribe, 10: Mqtt5Unsubscribe, 12: MqttEmpty},
-    "s2c": _BOTH5 | {2: Mqtt5Connack, 9: Mqtt5Suback, 11: Mqtt5Unsuback, 13: MqttEmpty},
+    "c2s": _BOTH5 | {1: MqttConnect, 8: Mqtt5Subscribe, 10: Mqtt5Unsubscribe, 12: MqttPingreq},
+    "s2c": _BOTH5 | {2: Mqtt5Connack, 9: Mqtt5Suback, 11: Mqtt5Unsuback, 13: MqttPingresp},
 }
 
 

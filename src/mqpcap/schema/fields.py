@@ -456,7 +456,8 @@ class Bits(Kind):
     shift: int = 0
 
     def getfield(self, pkt: Packet, s: Buffer) -> tuple[Buffer, Any]:
-        return s, pkt.getfieldval(self.of) >> self.shift & self.mask
+        number = pkt.getfieldval(self.of)  # None: it is absent
+        return s, None if number is None else number >> self.shift & self.mask
 
     def build_bytes(self, pkt: Packet, value: Any) -> bytes:
         return b""

@@ -132,7 +132,7 @@ class Message(Packet):
     """Size of the later messages in the last build: the length of this message does not count them."""
 
     _trailing_size = 0
-    """Size of the bytes after the packet's last message, if this is its last layer."""
+    """Size of the bytes after the packet's last message, if this is its last layer but for bytes that no field has."""
 
     of_protocol: "ClassVar[MessageQueue | None]" = None
     """The protocol whose messages begin with this class."""
@@ -343,10 +343,9 @@ class Message(Packet):
             self.add_payload(later_slice.read(s))
         trailing = s[slices[-1].end :]
         if trailing:
-            last_layer = self.lastlayer()
+            *_, last_message = (layer for layer in self.iterpayloads() if isinstance(layer, Message))
             self.add_payload(conf.raw_layer(trailing))
-            if isinstance(last_layer, Message):
-                last_layer.__dict__["_trailing_size"] = len(trailing)
+            last_message.__dict__["_trailing_size"] = len(trailing)
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the header; bytes that do not fit are all left over."""

@@ -56,6 +56,7 @@ def _latencies(messages: pa.Table, exchanges: pa.Table) -> list[tuple[str, list[
     """Operations, and p50, p95, p99 and the largest in milliseconds."""
     report = by_group(("protocol", "op"), ("latency",))
     report.counters.count("messages", messages)
-    report.counters.count("exchanges", exchanges)
+    index = exchanges.column_names.index("status")  # errors, which move messages, are drawn over time
+    report.counters.count("exchanges", exchanges.set_column(index, "status", pa.nulls(len(exchanges), pa.string())))
     groups = sorted((row for row in report.rows() if row["answered"]), key=lambda row: -number(row, "answered"))
     return drawn_latencies(groups[:MAX_OPERATIONS])
