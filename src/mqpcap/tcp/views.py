@@ -9,7 +9,7 @@ program made with other ports have the same, and stay apart.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from socket import IPPROTO_TCP
 from typing import Any
@@ -28,10 +28,11 @@ MAX_DELAY_NS = 1_000_000_000
 """Time between a packet of one view and the same packet of another view."""
 NAMED_VIEWS = 8
 """Views that are named in notes; further ones are counted."""
-_TIMESTAMPS, _TIMESTAMPS_LEN = 8, 10
+HEADER_BYTES = 100
+"""The longest header of TCP, and one of IP."""
+_TIMESTAMPS, _TIMESTAMPS_BYTES = 8, 8
 _SOURCE = ("src_hi", "src_lo", "sport")
 _TARGET = ("dst_hi", "dst_lo", "dport")
-_NUMBERS = struct.Struct(">II")
 
 Endpoint = tuple[int, int, int]
 """Halves of the address, and the port."""
@@ -56,12 +57,55 @@ class _View:
         return f"{ends[0]} to {ends[1]} is {ends[2]} to {ends[3]} on the other side of NAT: its messages count once"
 
 
+@dataclass(slots=True)
+class _Answer:
+    """A SYN-ACK: its ends (client, server), `Segments.key`, and ``before``: the bytes up to the end of its header."""
+
+    ends: tuple[Endpoint, Endpoint]
+    seq: int
+    ack: int
+    ts_ns: int
+    key: int
+    version: int
+    before: bytes
+
+    def is_view_of(self, first: "_Answer") -> bool:
+        """Whether it is the SYN-ACK of the first view, forwarded to other addresses."""
+        timestamps, hops = self.read()
+        first_timestamps, first_hops = first.read()
+        return (
+            (self.ends[0] == first.ends[0]) != (self.ends[1] == first.ends[1])
+            and abs(self.ts_ns - first.ts_ns) <= MAX_DELAY_NS
+            and timestamps == first_timestamps != b""
+            and hops != first_hops
+            and 0 not in (hops, first_hops)
+        )
+
+    def read(self) -> tuple[bytes, int]:
+        """The value of the TCP option timestamps (RFC 7323) and the time to live; empty and 0 where there is none.
+
+        The time to live is known where TCP is right behind the IP header, without options of IP.
+        """
+        before, (client, server) = self.before, self.ends
+        begin = struct.pack(">HHI", server[2], client[2], self.seq)
+        starts = range(len(before) - 20, max(len(before) - 60, 0) - 1, -4)
+        found = (k for k in starts if before[k : k + 8] == begin and before[k + 12] >> 4 == (len(before) - k) // 4)
+        start = next(found, len(before))
+        values = (x for kind, x in tcp_options(before[start:]) if kind == _TIMESTAMPS and len(x) == _TIMESTAMPS_BYTES)
+        ip = before[:start][-40:]
+        if self.version == 4:
+            hops = ip[-12] if len(ip) >= 20 and ip[-20] == 0x45 else 0
+        else:
+            hops = ip[7] if len(ip) == 40 and ip[0] >> 4 == 6 and ip[6] == IPPROTO_TCP else 0
+        return next(values, b""), hops
+
+
 class Views:
     """The other views of a capture's connections; ``same_as``: by connection, the id of the first view."""
 
     def __init__(self) -> None:
-        self._answers: dict[bytes, tuple[tuple[Endpoint, Endpoint], int, int, int]] = {}
-        """By numbers and timestamps of a SYN-ACK: the ends (client, server), `Segments.key`, time, and time to live."""
+        self._answers: dict[tuple[int, int], _Answer] = {}
+        """By both sequence numbers: the first SYN-ACK that has them."""
         self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
         self._new: list[_View] = []
         self.same_as: dict[int, int] = {}
@@ -100,23 +144,14 @@ class Views:
 
     def _find(self, segments: Segments, row: int) -> None:
         """Whether a SYN-ACK is that of an earlier one, on the other side of NAT."""
-        timestamps, hops = _timestamps(segments, row), _time_to_live(segments, row)
-        if timestamps is None or hops is None:
+        answer = _answer(segments, row)
+        first = self._answers.setdefault((answer.seq, answer.ack), answer)
+        if len(self._answers) > MAX_VIEWS:
+            del self._answers[next(iter(self._answers))]
+        if first is answer or answer.ends in self._views or not answer.is_view_of(first):
             return
-        server, client = _ends(segments, row)
-        seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
-        name = _NUMBERS.pack(seq, ack) + timestamps
-        first_ends, first_key, first_ns, first_hops = self._answers.get(name, ((client, server), 0, ts_ns, hops))
-        is_other = hops != first_hops and (first_ends[0] == client) != (first_ends[1] == server)
-        if not is_other or abs(ts_ns - first_ns) > MAX_DELAY_NS or (client, server) in self._views:
-            self._answers.setdefault(name, ((client, server), int(segments.key[row]), ts_ns, hops))
-            if len(self._answers) > MAX_VIEWS:
-                del self._answers[next(iter(self._answers))]
-            return
-        numbers = ack, (seq + 1) % 2**32
-        view = _View(
-            (client, server), first_ends, int(segments.key[row]), first_key, numbers, row, int(segments.version[row])
-        )
+        numbers = answer.ack, (answer.seq + 1) % 2**32
+        view = _View(answer.ends, first.ends, answer.key, first.key, numbers, row, answer.version)
         self._views[view.ends] = view
         self._new.append(view)
         self._count += 1
@@ -161,49 +196,21 @@ def _endpoint(numbers: Iterable[int]) -> Endpoint:
     return hi, lo, port
 
 
-def _timestamps(segments: Segments, row: int) -> bytes | None:
-    """The value of the TCP option timestamps (RFC 7323) of a segment, None without it or where it is not captured."""
-    return next(
-        (
-            value
-            for kind, value in tcp_options(segments, row)
-            if kind == _TIMESTAMPS and len(value) == _TIMESTAMPS_LEN - 2
-        ),
-        None,
-    )
-
-
-def _tcp_header(segments: Segments, row: int) -> bytes:
-    """The TCP header of a segment, empty where it is not captured."""
-    ports = struct.pack(">HHI", segments.sport[row], segments.dport[row], segments.seq[row])
-    end = int(segments.start[row])
-    if end > len(segments.buffer):
-        return b""
-    header = segments.buffer[max(end - 60, 0) : end].tobytes()
-    starts = range(len(header) - 20, -1, -4)
-    found = (k for k in starts if header[k : k + 8] == ports and header[k + 12] >> 4 == (len(header) - k) // 4)
-    return header[next(found, len(header)) :]
-
-
-def _time_to_live(segments: Segments, row: int) -> int | None:
-    """The routers that a packet may still pass; None without TCP right behind the IP header."""
-    end = int(segments.start[row]) - len(_tcp_header(segments, row))
-    ip = segments.buffer[max(end - 40, 0) : end].tobytes()
-    if segments.version[row] == 4:
-        return ip[-12] if len(ip) >= 20 and ip[-20] == 0x45 else None
-    return ip[7] if len(ip) == 40 and ip[0] >> 4 == 6 and ip[6] == IPPROTO_TCP else None
-
-
-def tcp_options(segments: Segments, row: int) -> list[tuple[int, bytes]]:
-    """The options of a segment, kind and value, in order; none where the header is not captured."""
-    header = _tcp_header(segments, row)
-    options: list[tuple[int, bytes]] = []
+def tcp_options(header: bytes) -> Iterator[tuple[int, bytes]]:
+    """The options of a TCP header, kind and value, in order."""
     position = 20
     while position < len(header) and header[position] != 0:
         size = 1 if header[position] == 1 else header[position + 1] if position + 1 < len(header) else 0
         if size == 0 or (size == 1 and header[position] != 1):
             break
         if size > 1:
-            options.append((header[position], header[position + 2 : position + size]))
+            yield header[position], header[position + 2 : position + size]
         position += size
-    return options
+
+
+def _answer(segments: Segments, row: int) -> _Answer:
+    server, client = _ends(segments, row)
+    end = int(segments.start[row])
+    before = b"" if end > len(segments.buffer) else segments.buffer[max(end - HEADER_BYTES, 0) : end].tobytes()
+    seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
+    return _Answer((client, server), seq, ack, ts_ns, int(segments.key[row]), int(segments.version[row]), before)
