@@ -4,8 +4,8 @@ In: the `Segments` of a window. Out: the same, where packets of another view hav
 that reassembly takes them for copies. Called by: the pipeline, before `Reassembler.feed`.
 
 A view is known by its SYN-ACK: both sequence numbers and both TCP timestamps of another SYN-ACK within MAX_DELAY_NS,
-one end in common, and another time to live: what translates addresses forwards packets. Copies of a connection that a
-program made with other ports have the same, and stay apart.
+and one end in common. Its time to live differs, as what translates addresses forwards packets. Copies of a
+connection that a program made with other ports have the same, and stay apart.
 """
 
 import struct
@@ -29,7 +29,7 @@ MAX_DELAY_NS = 1_000_000_000
 NAMED_VIEWS = 8
 """Views that are named in notes; further ones are counted."""
 HEADER_BYTES = 100
-"""The longest header of TCP, and one of IP."""
+"""The longest header of TCP and the header of IPv6."""
 _TIMESTAMPS, _TIMESTAMPS_BYTES = 8, 8
 _SOURCE = ("src_hi", "src_lo", "sport")
 _TARGET = ("dst_hi", "dst_lo", "dport")
@@ -59,7 +59,7 @@ class _View:
 
 @dataclass(slots=True)
 class _Answer:
-    """A SYN-ACK: its ends (client, server), `Segments.key`, and ``before``: the bytes up to the end of its header."""
+    """A SYN-ACK: its ends (client, server), `Segments.key`, and ``header``: the bytes up to the end of its header."""
 
     ends: tuple[Endpoint, Endpoint]
     seq: int
@@ -67,32 +67,32 @@ class _Answer:
     ts_ns: int
     key: int
     version: int
-    before: bytes
+    header: bytes
 
-    def is_view_of(self, first: "_Answer") -> bool:
+    def is_view_of(self, other: "_Answer") -> bool:
         """Whether it is the SYN-ACK of the first view, forwarded to other addresses."""
         timestamps, hops = self.read()
-        first_timestamps, first_hops = first.read()
+        other_timestamps, other_hops = other.read()
         return (
-            (self.ends[0] == first.ends[0]) != (self.ends[1] == first.ends[1])
-            and abs(self.ts_ns - first.ts_ns) <= MAX_DELAY_NS
-            and timestamps == first_timestamps != b""
-            and hops != first_hops
-            and 0 not in (hops, first_hops)
+            (self.ends[0] == other.ends[0]) != (self.ends[1] == other.ends[1])
+            and abs(self.ts_ns - other.ts_ns) <= MAX_DELAY_NS
+            and timestamps == other_timestamps != b""
+            and hops != other_hops
+            and 0 not in (hops, other_hops)
         )
 
     def read(self) -> tuple[bytes, int]:
         """The value of the TCP option timestamps (RFC 7323) and the time to live; empty and 0 where there is none.
 
-        The time to live is known where TCP is right behind the IP header, without options of IP.
+        An IP header with options has no time to live here.
         """
-        before, (client, server) = self.before, self.ends
+        header, (client, server) = self.header, self.ends
         begin = struct.pack(">HHI", server[2], client[2], self.seq)
-        starts = range(len(before) - 20, max(len(before) - 60, 0) - 1, -4)
-        found = (k for k in starts if before[k : k + 8] == begin and before[k + 12] >> 4 == (len(before) - k) // 4)
-        start = next(found, len(before))
-        values = (x for kind, x in tcp_options(before[start:]) if kind == _TIMESTAMPS and len(x) == _TIMESTAMPS_BYTES)
-        ip = before[:start][-40:]
+        starts = range(len(header) - 20, max(len(header) - 60, 0) - 1, -4)
+        places = (k for k in starts if header[k : k + 8] == begin and header[k + 12] >> 4 == (len(header) - k) // 4)
+        start = next(places, len(header))
+        values = (x for kind, x in tcp_options(header[start:]) if kind == _TIMESTAMPS and len(x) == _TIMESTAMPS_BYTES)
+        ip = header[:start][-40:]
         if self.version == 4:
             hops = ip[-12] if len(ip) >= 20 and ip[-20] == 0x45 else 0
         else:
@@ -145,13 +145,13 @@ class Views:
     def _find(self, segments: Segments, row: int) -> None:
         """Whether a SYN-ACK is that of an earlier one, on the other side of NAT."""
         answer = _answer(segments, row)
-        first = self._answers.setdefault((answer.seq, answer.ack), answer)
+        origin = self._answers.setdefault((answer.seq, answer.ack), answer)
         if len(self._answers) > MAX_VIEWS:
             del self._answers[next(iter(self._answers))]
-        if first is answer or answer.ends in self._views or not answer.is_view_of(first):
+        if origin is answer or answer.ends in self._views or not answer.is_view_of(origin):
             return
         numbers = answer.ack, (answer.seq + 1) % 2**32
-        view = _View(answer.ends, first.ends, answer.key, first.key, numbers, row, answer.version)
+        view = _View(answer.ends, origin.ends, answer.key, origin.key, numbers, row, answer.version)
         self._views[view.ends] = view
         self._new.append(view)
         self._count += 1
@@ -211,6 +211,6 @@ def tcp_options(header: bytes) -> Iterator[tuple[int, bytes]]:
 def _answer(segments: Segments, row: int) -> _Answer:
     server, client = _ends(segments, row)
     end = int(segments.start[row])
-    before = b"" if end > len(segments.buffer) else segments.buffer[max(end - HEADER_BYTES, 0) : end].tobytes()
+    header = b"" if end > len(segments.buffer) else segments.buffer[max(end - HEADER_BYTES, 0) : end].tobytes()
     seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
-    return _Answer((client, server), seq, ack, ts_ns, int(segments.key[row]), int(segments.version[row]), before)
+    return _Answer((client, server), seq, ack, ts_ns, int(segments.key[row]), int(segments.version[row]), header)
