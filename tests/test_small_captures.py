@@ -62,13 +62,14 @@ def test_rows_and_notes_are_those_of_captures_read_one_by_one(tmp_path: Path, al
 
 
 def test_whole_captures_are_read_in_one_step_and_odd_ones_by_themselves(tmp_path: Path) -> None:
-    """The odd ones: a packet is missing, a login of fq is shared, the last record is cut."""
+    """The odd ones: a packet is missing, a login of fq is shared, the last record is cut, NAT has two sides."""
     data = (PCAPS / "blipmq" / "qos1.pcap").read_bytes()
     lossy = [packet for k, packet in enumerate(records(data)[:60]) if k != 20]
     odd = {
         "lossy": capture_bytes(data[:24], lossy),
         "shared": (PCAPS / "fq" / "session.pcap").read_bytes(),
         "cut": data[:-7],
+        "nat": (Path(__file__).parent / "tcp" / "captures" / "nat_both_sides_flymq.pcap").read_bytes(),
     }
     whole = {f"whole{k}": (PCAPS / "blipmq" / "handshake.pcap").read_bytes() for k in range(8)}
     found = captures([str(copied(tmp_path, whole | odd))]).captures

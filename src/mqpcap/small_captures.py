@@ -90,14 +90,14 @@ def framed(capture: Capture, options: Options) -> FramedCapture | None:
 def _is_plain(pipeline: CapturePipeline) -> bool:
     """Whether the rows of a capture are the same in a group.
 
-    No byte is missing, repeated with other bytes or encrypted, nothing was cut short, no limit was reached, and no
-    protocol lets connections share what other servers said.
+    No byte is missing, repeated with other bytes or encrypted, nothing was cut short, no limit was reached,
+    no connection shows both sides of NAT, and no protocol lets connections share what other servers said.
     """
     stages, capture = pipeline.stages, pipeline.capture
     assembler, states = stages.assembler, stages.framer.connections
     if capture.notes or any(assembler.counts.values()) or assembler.gaps() or assembler.unreported_count:
         return False
-    if stages.opener.counts or any(stages.opener.facts(number) for number in states):
+    if stages.opener.counts or [*stages.server_notes()] or any(stages.opener.facts(number) for number in states):
         return False
     return not any(state.protocol is not None and _shares_facts(state.protocol) for state in states.values())
 

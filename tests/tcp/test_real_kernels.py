@@ -16,6 +16,7 @@ from torture import MAKERS, Result, read
 
 from mqpcap.capture import captures
 from mqpcap.protocols import protocols
+from mqpcap.tcp import views
 
 CAPTURES = Path(__file__).parent / "captures"
 PORT = protocols()["blipmq"].ports[0]
@@ -95,6 +96,14 @@ def test_both_sides_of_nat_are_one_connection(tmp_path: Path) -> None:
     assert (inner["client_ip"], inner["protocol"], inner["same_as"]) == ("172.17.0.2", None, outer["connection_id"])
     assert (outer["client_ip"], outer["same_as"]) == ("10.20.0.1", None)
     assert [outer[f"{name}_c2s"] for name in ("retransmitted_bytes", "missing_bytes")] == [0, 0]
+
+
+def test_a_forgotten_handshake_has_no_other_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 60 messages of both sides, each side by itself."""
+    monkeypatch.setattr(views, "MAX_VIEWS", 0)
+    found = of_nat(tmp_path / "both.pcap", records((CAPTURES / "nat_both_sides_flymq.pcap").read_bytes()))
+
+    assert (len(spans(found)), found.connections["same_as"].null_count) == (120, 2)
 
 
 @pytest.mark.parametrize("seed", range(4))

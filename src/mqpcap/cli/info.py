@@ -1,7 +1,6 @@
 """``mqpcap info``: what a capture is, and how far it can be trusted."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +9,6 @@ from mqpcap.cli.console import coloured, put, width_of, wrapped
 from mqpcap.cli.options import color_option, common, utc_option
 from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome
-
-if TYPE_CHECKING:
-    pass
 
 CONNECTIONS_SHOWN = 20
 

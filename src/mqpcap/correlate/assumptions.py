@@ -38,7 +38,6 @@ MAX_ROUNDS = 64
 """Rounds (a reply, the next request, its reply) that are remembered as evidence."""
 NO_REPLY_NS = 50_000_000
 """An optional request got no reply if the next was sent this much later. No acknowledgement is delayed longer."""
-
 BURST_NS = 100_000
 """Optional requests that follow each other within this time were sent together."""
 PROMPT_NS = 500_000

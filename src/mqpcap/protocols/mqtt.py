@@ -53,6 +53,7 @@ from mqpcap.schema.protocol import (
     Opening,
     Raw,
     Verdict,
+    other_direction,
 )
 from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, body_hash
 from mqpcap.schema.secrets import MASK
@@ -310,15 +311,12 @@ def claims(opening: Opening) -> Claim:
             return Claim(Verdict.NO if not fits_alone else Verdict.LIKELY if ended else Verdict.WAIT, "c2s", "s2c")
     run = 2 if opening.on_port else MIN_RUN
     fits = [d for d in DIRECTIONS if opening.find_run(d, d, run) is not None]
-    sided = [d for d in fits if opening.find_run(d, _OTHER[d], run) is None]
+    sided = [d for d in fits if opening.find_run(d, other_direction(d), run) is None]
     if opening.on_port and fits:
         return Claim(Verdict.LIKELY, "c2s", "s2c")
     if len(fits) == len(DIRECTIONS) and sided:
         return Claim(Verdict.YES, "c2s", "s2c")
     return Claim(Verdict.LIKELY if fits else Verdict.NO if ended else Verdict.WAIT, "c2s", "s2c")
-
-
-_OTHER: Mapping[Direction, Direction] = {"c2s": "s2c", "s2c": "c2s"}
 
 
 # -- what a connection shows ------------------------------------------------------------------------------
