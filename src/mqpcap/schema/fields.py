@@ -183,18 +183,18 @@ class Sized(Kind):
 
     def read_size(self, pkt: Packet, s: Buffer) -> tuple[int | None, Buffer]:
         """The length or count (None without a source), and the bytes after its prefix. Raises Broken."""
-        if (kind := self.prefix_kind) is not None:
-            s, n = kind.getfield(pkt, s)
-            return n, s
         if isinstance(self.prefix, int):
             if len(s) < self.prefix:
                 raise Broken(f"its {self.count_word} has {self.prefix} bytes, {len(s)} are left")
             return int.from_bytes(s[: self.prefix], "big"), s[self.prefix :]
-        if self.sized_by is None:
+        if (kind := self.prefix_kind) is not None:
+            s, n = kind.getfield(pkt, s)
+        elif self.sized_by is not None:
+            n = pkt.getfieldval(self.sized_by)
+        else:
             return None, s
-        n = pkt.getfieldval(self.sized_by)
         if n < 0:
-            raise Broken(f"{self.sized_by}, which measures it, is {{}}", n)
+            raise Broken(f"{self.sized_by or 'the ' + self.count_word}, which measures it, is {{}}", n)
         return n, s
 
     def with_prefix(self, pkt: Packet, n: int, body: bytes) -> bytes:
