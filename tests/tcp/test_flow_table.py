@@ -11,17 +11,23 @@ from streams import HANDSHAKE, read
 
 from mqpcap.tcp import flow_table
 from mqpcap.tcp.flow_records import FLOW, NO_OFFSET, SIDE
-from mqpcap.tcp.flow_table import FlowTable, gather_pieces
+from mqpcap.tcp.flow_table import FastPath, FlowTable, gather_pieces
 
 HOSTS = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1), ("10.0.0.2", 2)]
 WAYS = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)), max_size=30)
 
 
+def walk(packets: list[Packet], table: FlowTable | None = None) -> tuple[FastPath, FlowTable, int]:
+    """The walk, its table, and the row that it stopped at."""
+    table = table or FlowTable()
+    fast_path = FastPath(table)
+    fast_path.load_segments(segments(packets))
+    return fast_path, table, fast_path.run(0)
+
+
 def walked(packets: list[Packet], table: FlowTable | None = None) -> tuple[FlowTable, int]:
     """A table after the walk, and the row that it stopped at."""
-    table = table or FlowTable()
-    table.load_segments(segments(packets))
-    return table, table.fast_path(0)
+    return walk(packets, table)[1:]
 
 
 @given(WAYS, st.integers(0, 30))
@@ -36,10 +42,11 @@ def test_packets_find_their_connections_as_in_a_dictionary(
         expected.append((flow, int(one != sender)))
     table = FlowTable()
     for part in (ways[:at], ways[at:]):
-        table.load_segments(segments([Packet(*way, 0, 0, RST) for way in part]))
+        fast_path = FastPath(table)
+        fast_path.load_segments(segments([Packet(*way, 0, 0, RST) for way in part]))
         for row in range(len(part)):
-            assert table.fast_path(row) == row
-            found.append((table.stopped_flow, table.stopped_side))
+            assert fast_path.run(row) == row
+            found.append((fast_path.stopped_flow, fast_path.stopped_side))
         table = pickle.loads(pickle.dumps(table))
 
     assert table.flow_count == table.opened_count == len(known)
@@ -49,13 +56,13 @@ def test_packets_find_their_connections_as_in_a_dictionary(
 def test_the_fast_path_without_capacity_goes_on_after_the_table_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_table, "INITIAL_CAPACITY", 4)
     packets = [Packet(("10.0.0.1", port), B, 7, flags=SYN) for port in range(1, 12)]
-    table, row = walked(packets)
+    fast_path, table, row = walk(packets)
     stops = []
     while row < len(packets):
-        assert table.is_full
+        assert fast_path.is_full
         stops.append(row)
-        table.grow()
-        row = table.fast_path(row)
+        fast_path.grow()
+        row = fast_path.run(row)
 
     assert stops == [4, 8]
     assert table.flow_array["connection_number"][:11].tolist() == [*range(11)]
@@ -75,9 +82,9 @@ STOPS = {
 
 @pytest.mark.parametrize("name", STOPS)
 def test_the_fast_path_stops_at_a_packet_of_the_slow_path_and_changes_nothing(name: str) -> None:
-    table, row = walked([*HANDSHAKE, STOPS[name], a(1000, b"abc")])
+    fast_path, table, row = walk([*HANDSHAKE, STOPS[name], a(1000, b"abc")])
 
-    assert (row, table.piece_count, table.ended_count, table.is_full) == (3, 0, 0, False)
+    assert (row, table.piece_count, table.ended_count, fast_path.is_full) == (3, 0, 0, False)
     assert table.sides[0].packets == 2
 
 
@@ -121,14 +128,14 @@ def test_the_highest_acknowledgement_is_kept_also_where_numbers_wrap() -> None:
 
 def test_a_tuple_used_again_is_found_at_its_newest_connection() -> None:
     table, _ = walked(HANDSHAKE)
-    new = table.replace(0, 1, 99, 4)
+    new = FastPath(table).replace(0, 1, 99, 4)
     table.sides[new * 2].base_seq, table.sides[new * 2 + 1].base_seq = 7, 9
 
     assert (table.flows[new].previous, table.sides[new * 2].port, table.sides[new * 2 + 1].port) == (0, B[1], A[1])
     assert walked([b(7, b"x")], table)[1] == 1
     assert table.sides[new * 2].bytes == 1
     with pytest.raises(KeyError):
-        table.replace(0, 0, 99, 4)
+        FastPath(table).replace(0, 0, 99, 4)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["window", "held", "kept"]), st.integers(0, 20), st.integers(0, 9))))

@@ -39,7 +39,7 @@ def one_key(n: int) -> Reassembler:
 
 def test_flows_of_one_key_are_apart_in_the_table() -> None:
     """A search steps over neighbours, so the longest run of taken places bounds its steps."""
-    taken = np.append(one_key(3000)._table.slots != 0, False)
+    taken = np.append(one_key(3000)._fast_path.slots != 0, False)
     longest = int(np.diff(np.flatnonzero(~taken)).max())
 
     assert np.count_nonzero(taken) == 3000

@@ -12,16 +12,16 @@ from torture import MAKERS
 from mqpcap.capture import captures
 from mqpcap.protocols import protocols
 from mqpcap.tcp import reassembly
-from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.flow_table import FastPath, FlowTable
 
 SENT = [(True, b"".join(MAKERS["blipmq"][1](k) for k in range(first, first + 2))) for first in range(0, 24, 2)]
 PORT = protocols()["blipmq"].ports[0]
 
 
-def slow_table() -> FlowTable:
-    table = FlowTable()
-    table.only_slow = True
-    return table
+def only_slow(table: FlowTable) -> FastPath:
+    fast_path = FastPath(table)
+    fast_path.only_slow = True
+    return fast_path
 
 
 def differences(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
@@ -29,7 +29,7 @@ def differences(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object
     (capture,) = captures([str(path)]).captures
     fast = tables(dissect(capture))
     with monkeypatch.context() as patched:
-        patched.setattr(reassembly, "FlowTable", slow_table)
+        patched.setattr(reassembly, "FastPath", only_slow)
         slow = tables(dissect(capture))
     return {name: (fast[name] - slow[name], slow[name] - fast[name]) for name in fast if fast[name] != slow[name]}
 

@@ -85,6 +85,61 @@ def run_starts(pieces: NDArray[np.void]) -> Int64Array:
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~continues) + 1])
 
 
+def chunks_of(
+    rows: NDArray[np.void],
+    runs: Int64Array,
+    buffer: NDArray[np.uint8],
+    sides: NDArray[np.void],
+    shown: Int64Array,
+    trailing: Int64Array,
+    order: Int64Array,
+) -> StreamChunks:
+    """Runs of pieces as chunks, and an empty chunk for each side that ended without unconsumed bytes.
+
+    ``sides``: the records, which note what the reader gets. ``shown``: sides with chunks. ``trailing``: sides that
+    ended with a gap. ``order``: `StreamChunks.piece_order`. ``flow`` of the result has indexes of the flow table.
+    """
+    side, offset, start = rows["side"][runs], rows["offset"][runs], rows["start"][runs]
+    bounds = np.append(runs, len(rows))
+    total = np.append(rows["start"], rows["length"].sum())
+    length = total[bounds[1:]] - start
+    empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
+    empty = empty[(sides["next_offset"][empty] > 0) | np.isin(empty, trailing)]
+    if len(empty):
+        insert_rows = np.searchsorted(side, empty)
+        offset, start = (
+            np.insert(offset, insert_rows, sides["next_offset"][empty]),
+            np.insert(start, insert_rows, total[bounds[insert_rows]]),
+        )
+        length, bounds = np.insert(length, insert_rows, 0), np.insert(bounds, insert_rows, bounds[insert_rows])
+        side = np.insert(side, insert_rows, empty)
+    is_first = np.append(True, side[1:] != side[:-1])[: len(side)]
+    is_last = np.append(side[1:] != side[:-1], True)[: len(side)]
+    end = offset + length
+    previous_end = np.append(np.int64(0), end[:-1])[: len(side)]
+    gap_before = offset - np.where(is_first, sides["consumed_to"][side], previous_end)
+    gap_after = ~is_last | np.isin(side, trailing)
+    sides["consumed_to"][side[is_last]] = end[is_last]
+    sides["resume_at"][side[is_last]] = 0
+    return StreamChunks(
+        buffer=buffer,
+        flow=side >> 1,
+        side=(side & 1).astype(np.int8),
+        offset=offset,
+        start=start,
+        length=length,
+        gap_before=gap_before,
+        gap_after=gap_after,
+        ended=is_last & (sides["ended"][side] != 0),
+        start_known=sides["base_known"][side] != 0,
+        is_estimated=np.zeros(len(side), np.bool_),
+        piece_first=bounds,
+        piece_order=order,
+        piece_last=np.zeros(len(rows), np.int64),
+        **{f"piece_{name}": rows[name] for name in ("offset", "length", "ts_ns", "packet_number", "file", "ack")},
+    )
+
+
 CHUNK_COLUMNS = (
     "flow", "side", "offset", "start", "length", "gap_before", "gap_after", "ended", "start_known", "is_estimated",
 )  # fmt: skip

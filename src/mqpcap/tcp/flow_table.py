@@ -4,7 +4,7 @@
 In: the `Segments` of a window. Out: records of connections, sides and accepted payload (``flow_records``).
 Called by: `Reassembler`, which handles every segment that the fast path refuses.
 
-`FlowTable.fast_path` processes segments up to the first that needs the slow path. That is a segment out of order,
+`FastPath` processes segments up to the first that needs the slow path. That is a segment out of order,
 damaged, or truncated by the snap length. A RST, an unusual SYN, and the first segment after a long pause need it, too,
 and so does a segment that may belong to an older connection of its 5-tuple. The fast path changes nothing for that
 segment. Both ways note what a packet shows by
@@ -178,17 +178,13 @@ def _product(
 @cython.final
 @cython.cclass
 class FlowTable:
-    """Connections, and the pieces and ended sides of one feed.
+    """Connections, and the pieces and ended sides of one feed; what a packet shows is noted by these methods.
 
     ``flows``, ``sides``, ``pieces``: the records for Python. ``flow_array``, ...: the same memory for NumPy. A record
     must not be used once the table has grown. ``opened_count``: connections, including forgotten ones. ``stray_count``:
     packets with a damaged IP header that belong to no connection.
 
-    ``is_full``: the fast path stopped because a packet opens a connection and no capacity is left. Otherwise it stopped
-    at a packet that needs the slow path, with ``stopped_flow`` and ``stopped_side`` as connection and sender.
-    Until it stops both are those of the current packet. ``only_slow``: every packet takes the slow path, for tests.
-
-    In methods, i is the row of a packet, q and o are the sides of its sender and receiver, off is a stream offset.
+    In methods, q and o are the sides of a packet's sender and receiver, off is a stream offset.
     """
 
     flows = cython.declare(object, visibility="public")
@@ -198,58 +194,26 @@ class FlowTable:
     side_array = cython.declare(object, visibility="public")
     piece_array = cython.declare(object, visibility="public")
     ended = cython.declare(object, visibility="public")
-    slots = cython.declare(object, visibility="public")
     flow_count = cython.declare(cython.longlong, visibility="public")
     opened_count = cython.declare(cython.longlong, visibility="public")
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
     ended_count = cython.declare(cython.longlong, visibility="public")
     stray_count = cython.declare(cython.longlong, visibility="public")
-    is_full = cython.declare(cython.bint, visibility="public")
-    only_slow = cython.declare(cython.bint, visibility="public")
-    stopped_flow = cython.declare(cython.longlong, visibility="public")
-    stopped_side = cython.declare(cython.longlong, visibility="public")
-    # The same memory for C, the columns of the segments, and the key of the hash.
+    # The same memory for C.
     _flows: _Flow[::1]
     _sides: _Side[::1]
     _pieces: _Piece[::1]
     _ended: cython.longlong[::1]
-    _slots: cython.longlong[::1]
-    _hash_key: cython.const[cython.ulonglong][::1]
-    _mask: cython.longlong
-    _capacity: cython.longlong
-    _rows: cython.longlong
-    _key: cython.const[cython.longlong][::1]
-    _src_hi: cython.const[cython.longlong][::1]
-    _src_lo: cython.const[cython.longlong][::1]
-    _dst_hi: cython.const[cython.longlong][::1]
-    _dst_lo: cython.const[cython.longlong][::1]
-    _version: cython.const[cython.schar][::1]
-    _sport: cython.const[cython.int][::1]
-    _dport: cython.const[cython.int][::1]
-    _seq: cython.const[cython.longlong][::1]
-    _ack: cython.const[cython.longlong][::1]
-    _flags: cython.const[cython.int][::1]
-    _start: cython.const[cython.longlong][::1]
-    _length: cython.const[cython.longlong][::1]
-    _wire_length: cython.const[cython.longlong][::1]
-    _ts_ns: cython.const[cython.longlong][::1]
-    _packet_number: cython.const[cython.longlong][::1]
-    _file: cython.const[cython.int][::1]
-    _ident: cython.const[cython.longlong][::1]
-    _checksum: cython.const[cython.int][::1]
-    _window: cython.const[cython.int][::1]
 
     def __init__(self) -> None:
         self.opened_count = self.piece_count = self.piece_first = self.ended_count = self.stray_count = 0
-        self.is_full = self.only_slow = self.stopped_flow = self.stopped_side = self._rows = 0
-        self._hash_key = HASH_KEY if cython.compiled else memoryview(HASH_KEY)
         self.piece_array, self.ended = np.zeros(INITIAL_CAPACITY, PIECE), np.zeros(INITIAL_CAPACITY, np.int64)
         self._bind_pieces()
         self.replace_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """State between two feeds, without spare capacity, hash key and slots."""
+        """State between two feeds, without spare capacity."""
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
         return _restored_table, (int(self.piece_first), int(self.opened_count), int(self.stray_count), flows, sides)
 
@@ -272,11 +236,10 @@ class FlowTable:
     def _bind_flows(self) -> None:
         self.flows = (FlowRecord * len(self.flow_array)).from_buffer(self.flow_array)
         self.sides = (SideRecord * len(self.side_array)).from_buffer(self.side_array)
-        self._capacity, self._mask = len(self.flow_array), len(self.slots) - 1
         if cython.compiled:
-            self._flows, self._sides, self._slots = self.flow_array, self.side_array, self.slots
+            self._flows, self._sides = self.flow_array, self.side_array
         else:
-            self._flows, self._sides, self._slots = self.flows, self.sides, memoryview(self.slots)
+            self._flows, self._sides = self.flows, self.sides
 
     def _bind_pieces(self) -> None:
         self.pieces = (PieceRecord * len(self.piece_array)).from_buffer(self.piece_array)
@@ -285,34 +248,14 @@ class FlowTable:
         else:
             self._pieces, self._ended = self.pieces, memoryview(self.ended)
 
-    def load_segments(self, segments: Segments) -> None:
-        """Set the segments of a window as input of `fast_path`."""
-        self._key, self._version = memoryview(segments.key), memoryview(segments.version)
-        self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
-        self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
-        self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
-        self._seq, self._ack, self._flags = (
-            memoryview(segments.seq),
-            memoryview(segments.ack),
-            memoryview(segments.flags),
-        )
-        self._start, self._length = memoryview(segments.start), memoryview(segments.length)
-        self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
-        self._packet_number, self._file = memoryview(segments.packet_number), memoryview(segments.file)
-        self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
-        self._window = memoryview(segments.window)
-        self._rows = len(segments.key)
-        self.reserve(self._rows)
-
     def replace_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
-        """Replace all flows, with little spare capacity, and rebuild the hash table."""
+        """Replace all flows, with little spare capacity."""
         count: int = len(flows)
         capacity: int = INITIAL_CAPACITY + count + count // 8
         self.flow_array, self.side_array = np.zeros(capacity, FLOW), np.zeros(capacity * 2, SIDE)
         self.flow_array[:count], self.side_array[: count * 2] = flows, sides
-        self.slots = np.zeros(INITIAL_CAPACITY, np.int64)
         self.flow_count = count
-        self._bind_slots(capacity)
+        self._bind_flows()
 
     def grow(self) -> None:
         """Reserve capacity for more flows: an eighth more, as new memory is zeroed at once."""
@@ -321,141 +264,13 @@ class FlowTable:
         self.flows = self.sides = None
         self.flow_array.resize(capacity, refcheck=False)
         self.side_array.resize(capacity * 2, refcheck=False)
-        self._bind_slots(capacity)
-
-    def _bind_slots(self, capacity: int) -> None:
-        """Rebuild the hash table if it is too small, with the newest flow of every 5-tuple."""
-        size: int = len(self.slots)
-        while size < capacity * 3 // 2:
-            size *= 2
-        is_new: bool = size > len(self.slots)
-        if is_new:
-            self.slots = np.zeros(size, np.int64)
         self._bind_flows()
-        flow: cython.longlong
-        slot: cython.longlong
-        for flow in range(self.flow_count if is_new else 0):
-            slot = self._slot_of(flow)
-            # Replaces the previous flow on the 5-tuple, whose index is lower.
-            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].previous + 1:
-                slot = (slot + 1) & self._mask
-            self._slots[slot] = flow + 1
-
-    # The connection of a packet
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _find(self, i: cython.longlong) -> cython.longlong:
-        """Set stopped_flow and stopped_side to the newest flow of a packet's 5-tuple and to its sender.
-
-        Opens a flow if there is none; 0 if the capacity for flows is used up. stopped_flow is -1 for a packet whose IP
-        header is damaged: it opens none.
-        """
-        flow: cython.longlong
-        slot: cython.longlong = self._slot(
-            self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
-            self._version[i],
-        )  # fmt: skip
-        while self._slots[slot] != 0:
-            flow = self._slots[slot] - 1
-            if self._flows[flow].key == self._key[i] and self._flows[flow].version == self._version[i]:
-                self.stopped_flow = flow
-                self.stopped_side = 0
-                if self._is_sent_by(i, flow * 2):
-                    return 1
-                self.stopped_side = 1
-                if self._is_sent_by(i, flow * 2 + 1):
-                    return 1
-            slot = (slot + 1) & self._mask
-        if self._checksum[i] == _DAMAGED_HEADER:
-            self.stopped_flow = -1
-            self.stray_count += 1
-            return 1
-        if self.flow_count >= self._capacity:
-            return 0
-        self._open(i, slot)
-        return 1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _is_sent_by(self, i: cython.longlong, q: cython.longlong) -> cython.bint:
-        """Whether addresses and ports of a packet are those of a side and of the other side as the receiver."""
-        o: cython.longlong = q ^ 1
-        return (
-            self._sides[q].lo == self._src_lo[i]
-            and self._sides[o].lo == self._dst_lo[i]
-            and self._sides[q].port == self._sport[i]
-            and self._sides[o].port == self._dport[i]
-            and self._sides[q].hi == self._src_hi[i]
-            and self._sides[o].hi == self._dst_hi[i]
-        )
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _slot(
-        self,
-        a_hi: cython.longlong,
-        a_lo: cython.longlong,
-        b_hi: cython.longlong,
-        b_lo: cython.longlong,
-        a_port: cython.longlong,
-        b_port: cython.longlong,
-        version: cython.longlong,
-    ) -> cython.longlong:
-        """The first slot to look for a flow, whichever endpoint is A.
-
-        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014). It is the upper half of a
-        sum of products, each of two words of 32 bits and two words of the key. Two flows share a slot only by chance.
-        """
-        h: cython.ulonglong = self._hash_key[0]
-        if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
-            a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
-        h += _product(self._hash_key[1], (a_hi >> 32) & _MASK_32, self._hash_key[2], a_hi & _MASK_32)
-        h += _product(self._hash_key[3], (a_lo >> 32) & _MASK_32, self._hash_key[4], a_lo & _MASK_32)
-        h += _product(self._hash_key[5], (b_hi >> 32) & _MASK_32, self._hash_key[6], b_hi & _MASK_32)
-        h += _product(self._hash_key[7], (b_lo >> 32) & _MASK_32, self._hash_key[8], b_lo & _MASK_32)
-        h += _product(self._hash_key[9], (a_port << 16) | b_port, self._hash_key[10], version)
-        return (h >> 32) & self._mask
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _slot_of(self, flow: cython.longlong) -> cython.longlong:
-        """`_slot` of a flow of the table."""
-        a: cython.longlong = flow * 2
-        b: cython.longlong = a + 1
-        return self._slot(
-            self._sides[a].hi, self._sides[a].lo, self._sides[b].hi, self._sides[b].lo, self._sides[a].port,
-            self._sides[b].port, self._flows[flow].version,
-        )  # fmt: skip
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
-        """Open a flow for a packet. Endpoint A is the sender; for a SYN-ACK it is the receiver."""
-        flow: cython.longlong = self._new(slot, -1, self._ts_ns[i], self._packet_number[i])
-        q: cython.longlong
-        o: cython.longlong
-        self.stopped_flow = flow
-        self.stopped_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
-        self._flows[flow].a_is_client = 1 if self._flags[i] & _SYN else 0
-        self._flows[flow].key = self._key[i]
-        self._flows[flow].version = self._version[i]
-        q = flow * 2 + self.stopped_side
-        o = q ^ 1
-        self._sides[q].hi, self._sides[q].lo, self._sides[q].port = self._src_hi[i], self._src_lo[i], self._sport[i]
-        self._sides[o].hi, self._sides[o].lo, self._sides[o].port = self._dst_hi[i], self._dst_lo[i], self._dport[i]
-        return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
     def _new(
-        self, slot: cython.longlong, previous: cython.longlong, ts_ns: cython.longlong, packet_number: cython.longlong
+        self, previous: cython.longlong, ts_ns: cython.longlong, packet_number: cython.longlong
     ) -> cython.longlong:
         """The index of a new flow, still without its 5-tuple. The caller has reserved capacity."""
         flow: cython.longlong = self.flow_count
@@ -472,130 +287,11 @@ class FlowTable:
             self._sides[q].fin_ack = -1
             self._sides[q].fin_offset = _NO_OFFSET
             self._sides[q].last_piece = -1
-        self._slots[slot] = flow + 1
         self.flow_count += 1
         self.opened_count += 1
         return flow
 
-    def replace(self, flow: int, side: int, ts_ns: int, packet_number: int) -> int:
-        """Open a new flow on the 5-tuple of a flow; the given side of the old flow is endpoint A of the new.
-
-        The caller sets `duplicate`.
-        """
-        if self.flow_count >= len(self.flow_array):
-            self.grow()
-        old: cython.longlong = flow
-        client_side: cython.longlong = side
-        slot: cython.longlong = self._slot_of(old)
-        new: cython.longlong
-        new_side: cython.longlong
-        old_side: cython.longlong
-        while self._slots[slot] != old + 1:
-            if self._slots[slot] == 0:
-                raise KeyError(flow)
-            slot = (slot + 1) & self._mask
-        new = self._new(slot, old, ts_ns, packet_number)
-        self._flows[new].key = self._flows[old].key
-        self._flows[new].version = self._flows[old].version
-        self._flows[new].a_is_client = 1
-        for new_side in range(new * 2, new * 2 + 2):
-            old_side = old * 2 + ((new_side & 1) ^ client_side)
-            self._sides[new_side].hi, self._sides[new_side].lo = self._sides[old_side].hi, self._sides[old_side].lo
-            self._sides[new_side].port = self._sides[old_side].port
-        return int(new)
-
-    # The fast path
-
-    def fast_path(self, first_row: int) -> int:
-        """The row of the first packet that needs the slow path (or another flow: `is_full`), else the number of rows.
-
-        The caller has reserved capacity for all rows that are left, and two pieces more.
-        """
-        row: cython.longlong = first_row
-        with cython.nogil:
-            row = self._fast_path(row)
-        return int(row)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _fast_path(self, row: cython.longlong) -> cython.longlong:
-        while row < self._rows:
-            self.is_full = self._find(row) == 0
-            if self.is_full:
-                return row
-            if self.stopped_flow < 0:
-                row += 1
-                continue
-            if self.only_slow or self._fast_segment(row, self.stopped_flow * 2 + self.stopped_side) == 0:
-                return row
-            row += 1
-        return row
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _fast_segment(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
-        """Process a packet of a side; 0 if it needs the slow path. It then changes nothing."""
-        o: cython.longlong = q ^ 1
-        flow: cython.longlong = q >> 1
-        flag: cython.longlong = self._flags[i]
-        seq: cython.longlong = self._seq[i]
-        length: cython.longlong = self._length[i]
-        ack: cython.longlong = self._ack[i] if flag & _ACK else -1
-        off: cython.longlong
-        near: cython.longlong
-        if flag & _RST or self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
-            return 0
-        if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
-            return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
-        if self._checksum[i] < 0 and self.is_damaged(q, self._checksum[i]):
-            return 0
-        if flag & _SYN:
-            seq = (seq + 1) & _MASK_32
-            if self._apply_syn(i, flow, q, seq) == 0:
-                return 0
-        elif self._sides[q].base_seq < 0 or (self._sides[o].base_seq < 0 and self._flows[flow].previous >= 0):
-            return 0
-        if length != self._wire_length[i]:
-            return 0
-        # The limit is narrow if the packet may belong to an older connection of the 5-tuple.
-        near = _NEAR if self._flows[flow].previous >= 0 else _MAX_HOLE
-        if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
-            # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
-            if length == 0 or near == _NEAR:
-                return 0
-            ack = -1
-        if self._sides[o].base_seq < 0:
-            self.begin_other(flow, q, seq, ack)
-        off = _unwrapped(seq, self._sides[q].base_seq, self._sides[q].next_offset)
-        if length > 0:
-            if off != self._sides[q].next_offset or self._sides[q].ended:
-                return 0
-            self._sides[q].bytes += length
-            self._accept(
-                q, self._start[i], length, self._ts_ns[i], self._packet_number[i], self._file[i], ack, self._ident[i]
-            )
-        elif near == _NEAR and not self._sides[q].lowest_offset <= off <= self._sides[q].known_end:
-            return 0  # another connection may fit better
-        elif (self._sides[q].base_known and off < self._sides[q].lowest_offset - _NEAR) or not self._sides[
-            q
-        ].next_offset - near <= off <= self._sides[q].known_end + near:
-            return 0
-        else:
-            self.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
-        self.count(q, flag, self._ts_ns[i])
-        self.note_checksum(q, self._checksum[i])
-        self.note_window(q, self._window[i])
-        if flag & _FIN:
-            self.note_fin(q, off + length, ack, True)
-        if ack >= 0:
-            self.acknowledge(q, ack)
-            if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
-                self.close(flow)
-        self.note_ahead(q)
-        self.note_ahead(o)
-        return 1
+    # What a packet shows
 
     @cython.ccall
     @cython.nogil
@@ -612,58 +308,6 @@ class FlowTable:
         if is_in_order and off == self._sides[q].next_offset and not self._sides[q].ended:
             self._end(q)
         return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
-        """Whether an acknowledgement number that a side sends is close to the known bytes of the other side."""
-        o: cython.longlong = q ^ 1
-        distance: cython.longlong
-        if self._sides[q].ack >= 0:
-            distance = _ahead(ack, self._sides[q].ack)
-            if -near <= distance <= near:
-                return 1
-        elif self._sides[o].base_seq < 0:
-            return 1
-        if self._sides[o].base_seq < 0:
-            return 0
-        distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
-        if self._sides[o].base_known and distance < self._sides[o].lowest_offset - _NEAR - self._sides[o].next_offset:
-            return 0
-        return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1)
-    def _apply_syn(
-        self, i: cython.longlong, flow: cython.longlong, q: cython.longlong, seq: cython.longlong
-    ) -> cython.longlong:
-        """Apply a SYN; the stream of the side starts at seq. 0 if the packet needs the slow path."""
-        o: cython.longlong = q ^ 1
-        flag: cython.longlong = self._flags[i]
-        if (
-            not self._flows[flow].a_is_client
-            or self._flows[flow].is_closed
-            or self._sides[q].packets != 0
-            or self._sides[q].base_seq >= 0
-            or (self._sides[o].ack >= 0 and self._sides[o].ack != seq)
-        ):
-            return 0
-        if flag & _ACK:
-            if self._sides[o].base_seq < 0 and self._sides[o].packets == 0:
-                self._sides[o].base_seq = self._ack[i]
-                self._sides[o].base_known = 1
-            elif (
-                _ahead(self._ack[i], self._sides[o].base_seq) < 0
-                or _ahead(self._ack[i], self._sides[o].base_seq) > self._sides[o].known_end
-            ):
-                return 0
-        self._sides[q].base_seq = seq
-        self._sides[q].syn_seen = 1
-        self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
-        self._sides[q].last_packet = self._packet_number[i]
-        return 1
 
     @cython.ccall
     @cython.nogil
@@ -1013,6 +657,401 @@ class FlowTable:
         """Drop the pieces and ended sides of this feed."""
         self.piece_first += self.piece_count
         self.piece_count = self.ended_count = 0
+
+
+@cython.final
+@cython.cclass
+class FastPath:
+    """Finds the connection of each packet, opens connections, and processes segments that are in order.
+
+    ``is_full``: the fast path stopped because a packet opens a connection and no capacity is left. Otherwise it stopped
+    at a packet that needs the slow path, with ``stopped_flow`` and ``stopped_side`` as connection and sender.
+    Until it stops both are those of the current packet. ``only_slow``: every packet takes the slow path, for tests.
+    ``slots``: a hash table by 5-tuple, of the newest flow of each.
+
+    In methods, i is the row of a packet, q and o are the sides of its sender and receiver, off is a stream offset.
+    """
+
+    slots = cython.declare(object, visibility="public")
+    is_full = cython.declare(cython.bint, visibility="public")
+    only_slow = cython.declare(cython.bint, visibility="public")
+    stopped_flow = cython.declare(cython.longlong, visibility="public")
+    stopped_side = cython.declare(cython.longlong, visibility="public")
+    _table: FlowTable
+    # The memory of the table for C, the columns of the segments, and the key of the hash.
+    _flows: _Flow[::1]
+    _sides: _Side[::1]
+    _slots: cython.longlong[::1]
+    _hash_key: cython.const[cython.ulonglong][::1]
+    _mask: cython.longlong
+    _capacity: cython.longlong
+    _rows: cython.longlong
+    _key: cython.const[cython.longlong][::1]
+    _src_hi: cython.const[cython.longlong][::1]
+    _src_lo: cython.const[cython.longlong][::1]
+    _dst_hi: cython.const[cython.longlong][::1]
+    _dst_lo: cython.const[cython.longlong][::1]
+    _version: cython.const[cython.schar][::1]
+    _sport: cython.const[cython.int][::1]
+    _dport: cython.const[cython.int][::1]
+    _seq: cython.const[cython.longlong][::1]
+    _ack: cython.const[cython.longlong][::1]
+    _flags: cython.const[cython.int][::1]
+    _start: cython.const[cython.longlong][::1]
+    _length: cython.const[cython.longlong][::1]
+    _wire_length: cython.const[cython.longlong][::1]
+    _ts_ns: cython.const[cython.longlong][::1]
+    _packet_number: cython.const[cython.longlong][::1]
+    _file: cython.const[cython.int][::1]
+    _ident: cython.const[cython.longlong][::1]
+    _checksum: cython.const[cython.int][::1]
+    _window: cython.const[cython.int][::1]
+
+    def __init__(self, table: FlowTable) -> None:
+        self._table = table
+        self.is_full = self.only_slow = self.stopped_flow = self.stopped_side = self._rows = 0
+        self._hash_key = HASH_KEY if cython.compiled else memoryview(HASH_KEY)
+        self.rebuild()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Its table: the index is built anew."""
+        return FastPath, (self._table,)
+
+    def load_segments(self, segments: Segments) -> None:
+        """Set the segments of a window as input of `run`."""
+        self._key, self._version = memoryview(segments.key), memoryview(segments.version)
+        self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
+        self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
+        self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
+        self._seq, self._ack, self._flags = (
+            memoryview(segments.seq),
+            memoryview(segments.ack),
+            memoryview(segments.flags),
+        )
+        self._start, self._length = memoryview(segments.start), memoryview(segments.length)
+        self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
+        self._packet_number, self._file = memoryview(segments.packet_number), memoryview(segments.file)
+        self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
+        self._window = memoryview(segments.window)
+        self._rows = len(segments.key)
+        self._table.reserve(self._rows)
+
+    def rebuild(self) -> None:
+        """Build the hash table anew, after the table's flows were replaced."""
+        self.slots = np.zeros(INITIAL_CAPACITY, np.int64)
+        self._bind()
+
+    def grow(self) -> None:
+        """Reserve capacity for more flows."""
+        self._table.grow()
+        self._bind()
+
+    def _bind(self) -> None:
+        """Rebuild the hash table if it is too small, with the newest flow of every 5-tuple."""
+        size: int = len(self.slots)
+        capacity: int = len(self._table.flow_array)
+        while size < capacity * 3 // 2:
+            size *= 2
+        is_new: bool = size > len(self.slots)
+        if is_new:
+            self.slots = np.zeros(size, np.int64)
+        self._capacity, self._mask = capacity, len(self.slots) - 1
+        if cython.compiled:
+            self._flows, self._sides, self._slots = self._table.flow_array, self._table.side_array, self.slots
+        else:
+            self._flows, self._sides, self._slots = self._table.flows, self._table.sides, memoryview(self.slots)
+        flow: cython.longlong
+        slot: cython.longlong
+        for flow in range(self._table.flow_count if is_new else 0):
+            slot = self._slot_of(flow)
+            # Replaces the previous flow on the 5-tuple, whose index is lower.
+            while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].previous + 1:
+                slot = (slot + 1) & self._mask
+            self._slots[slot] = flow + 1
+
+    # The connection of a packet
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _find(self, i: cython.longlong) -> cython.longlong:
+        """Set stopped_flow and stopped_side to the newest flow of a packet's 5-tuple and to its sender.
+
+        Opens a flow if there is none; 0 if the capacity for flows is used up. stopped_flow is -1 for a packet whose IP
+        header is damaged: it opens none.
+        """
+        flow: cython.longlong
+        slot: cython.longlong = self._slot(
+            self._src_hi[i], self._src_lo[i], self._dst_hi[i], self._dst_lo[i], self._sport[i], self._dport[i],
+            self._version[i],
+        )  # fmt: skip
+        while self._slots[slot] != 0:
+            flow = self._slots[slot] - 1
+            if self._flows[flow].key == self._key[i] and self._flows[flow].version == self._version[i]:
+                self.stopped_flow = flow
+                self.stopped_side = 0
+                if self._is_sent_by(i, flow * 2):
+                    return 1
+                self.stopped_side = 1
+                if self._is_sent_by(i, flow * 2 + 1):
+                    return 1
+            slot = (slot + 1) & self._mask
+        if self._checksum[i] == _DAMAGED_HEADER:
+            self.stopped_flow = -1
+            self._table.stray_count += 1
+            return 1
+        if self._table.flow_count >= self._capacity:
+            return 0
+        self._open(i, slot)
+        return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_sent_by(self, i: cython.longlong, q: cython.longlong) -> cython.bint:
+        """Whether addresses and ports of a packet are those of a side and of the other side as the receiver."""
+        o: cython.longlong = q ^ 1
+        return (
+            self._sides[q].lo == self._src_lo[i]
+            and self._sides[o].lo == self._dst_lo[i]
+            and self._sides[q].port == self._sport[i]
+            and self._sides[o].port == self._dport[i]
+            and self._sides[q].hi == self._src_hi[i]
+            and self._sides[o].hi == self._dst_hi[i]
+        )
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot(
+        self,
+        a_hi: cython.longlong,
+        a_lo: cython.longlong,
+        b_hi: cython.longlong,
+        b_lo: cython.longlong,
+        a_port: cython.longlong,
+        b_port: cython.longlong,
+        version: cython.longlong,
+    ) -> cython.longlong:
+        """The first slot to look for a flow, whichever endpoint is A.
+
+        Multilinear-HM of Lemire and Kaser (Strongly universal string hashing is fast, 2014). It is the upper half of a
+        sum of products, each of two words of 32 bits and two words of the key. Two flows share a slot only by chance.
+        """
+        h: cython.ulonglong = self._hash_key[0]
+        if a_lo > b_lo or (a_lo == b_lo and (a_hi > b_hi or (a_hi == b_hi and a_port > b_port))):
+            a_hi, a_lo, a_port, b_hi, b_lo, b_port = b_hi, b_lo, b_port, a_hi, a_lo, a_port
+        h += _product(self._hash_key[1], (a_hi >> 32) & _MASK_32, self._hash_key[2], a_hi & _MASK_32)
+        h += _product(self._hash_key[3], (a_lo >> 32) & _MASK_32, self._hash_key[4], a_lo & _MASK_32)
+        h += _product(self._hash_key[5], (b_hi >> 32) & _MASK_32, self._hash_key[6], b_hi & _MASK_32)
+        h += _product(self._hash_key[7], (b_lo >> 32) & _MASK_32, self._hash_key[8], b_lo & _MASK_32)
+        h += _product(self._hash_key[9], (a_port << 16) | b_port, self._hash_key[10], version)
+        return (h >> 32) & self._mask
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _slot_of(self, flow: cython.longlong) -> cython.longlong:
+        """`_slot` of a flow of the table."""
+        a: cython.longlong = flow * 2
+        b: cython.longlong = a + 1
+        return self._slot(
+            self._sides[a].hi, self._sides[a].lo, self._sides[b].hi, self._sides[b].lo, self._sides[a].port,
+            self._sides[b].port, self._flows[flow].version,
+        )  # fmt: skip
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _open(self, i: cython.longlong, slot: cython.longlong) -> cython.longlong:
+        """Open a flow for a packet. Endpoint A is the sender; for a SYN-ACK it is the receiver."""
+        flow: cython.longlong = self._table._new(-1, self._ts_ns[i], self._packet_number[i])
+        q: cython.longlong
+        o: cython.longlong
+        self._slots[slot] = flow + 1
+        self.stopped_flow = flow
+        self.stopped_side = 1 if self._flags[i] & _SYN and self._flags[i] & _ACK else 0
+        self._flows[flow].a_is_client = 1 if self._flags[i] & _SYN else 0
+        self._flows[flow].key = self._key[i]
+        self._flows[flow].version = self._version[i]
+        q = flow * 2 + self.stopped_side
+        o = q ^ 1
+        self._sides[q].hi, self._sides[q].lo, self._sides[q].port = self._src_hi[i], self._src_lo[i], self._sport[i]
+        self._sides[o].hi, self._sides[o].lo, self._sides[o].port = self._dst_hi[i], self._dst_lo[i], self._dport[i]
+        return 0
+
+    def replace(self, flow: int, side: int, ts_ns: int, packet_number: int) -> int:
+        """Open a new flow on the 5-tuple of a flow; the given side of the old flow is endpoint A of the new.
+
+        The caller sets `duplicate`.
+        """
+        if self._table.flow_count >= self._capacity:
+            self.grow()
+        old: cython.longlong = flow
+        client_side: cython.longlong = side
+        slot: cython.longlong = self._slot_of(old)
+        new: cython.longlong
+        new_side: cython.longlong
+        old_side: cython.longlong
+        while self._slots[slot] != old + 1:
+            if self._slots[slot] == 0:
+                raise KeyError(flow)
+            slot = (slot + 1) & self._mask
+        new = self._table._new(old, ts_ns, packet_number)
+        self._slots[slot] = new + 1
+        self._flows[new].key = self._flows[old].key
+        self._flows[new].version = self._flows[old].version
+        self._flows[new].a_is_client = 1
+        for new_side in range(new * 2, new * 2 + 2):
+            old_side = old * 2 + ((new_side & 1) ^ client_side)
+            self._sides[new_side].hi, self._sides[new_side].lo = self._sides[old_side].hi, self._sides[old_side].lo
+            self._sides[new_side].port = self._sides[old_side].port
+        return int(new)
+
+    # The fast path
+
+    def run(self, first_row: int) -> int:
+        """The row of the first packet that needs the slow path (or another flow: `is_full`), else the number of rows.
+
+        The caller has reserved capacity for all rows that are left, and two pieces more.
+        """
+        row: cython.longlong = first_row
+        with cython.nogil:
+            row = self._run(row)
+        return int(row)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _run(self, row: cython.longlong) -> cython.longlong:
+        while row < self._rows:
+            self.is_full = self._find(row) == 0
+            if self.is_full:
+                return row
+            if self.stopped_flow < 0:
+                row += 1
+                continue
+            if self.only_slow or self._fast_segment(row, self.stopped_flow * 2 + self.stopped_side) == 0:
+                return row
+            row += 1
+        return row
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _fast_segment(self, i: cython.longlong, q: cython.longlong) -> cython.longlong:
+        """Process a packet of a side; 0 if it needs the slow path. It then changes nothing."""
+        o: cython.longlong = q ^ 1
+        flow: cython.longlong = q >> 1
+        flag: cython.longlong = self._flags[i]
+        seq: cython.longlong = self._seq[i]
+        length: cython.longlong = self._length[i]
+        ack: cython.longlong = self._ack[i] if flag & _ACK else -1
+        off: cython.longlong
+        near: cython.longlong
+        if flag & _RST or self._flows[flow].out_of_order or self._ts_ns[i] - self._flows[flow].last_ts_ns > _STALE_NS:
+            return 0
+        if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
+            return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
+        if self._checksum[i] < 0 and self._table.is_damaged(q, self._checksum[i]):
+            return 0
+        if flag & _SYN:
+            seq = (seq + 1) & _MASK_32
+            if self._apply_syn(i, flow, q, seq) == 0:
+                return 0
+        elif self._sides[q].base_seq < 0 or (self._sides[o].base_seq < 0 and self._flows[flow].previous >= 0):
+            return 0
+        if length != self._wire_length[i]:
+            return 0
+        # The limit is narrow if the packet may belong to an older connection of the 5-tuple.
+        near = _NEAR if self._flows[flow].previous >= 0 else _MAX_HOLE
+        if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
+            # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
+            if length == 0 or near == _NEAR:
+                return 0
+            ack = -1
+        if self._sides[o].base_seq < 0:
+            self._table.begin_other(flow, q, seq, ack)
+        off = _unwrapped(seq, self._sides[q].base_seq, self._sides[q].next_offset)
+        if length > 0:
+            if off != self._sides[q].next_offset or self._sides[q].ended:
+                return 0
+            self._sides[q].bytes += length
+            self._table._accept(
+                q, self._start[i], length, self._ts_ns[i], self._packet_number[i], self._file[i], ack, self._ident[i]
+            )
+        elif near == _NEAR and not self._sides[q].lowest_offset <= off <= self._sides[q].known_end:
+            return 0  # another connection may fit better
+        elif (self._sides[q].base_known and off < self._sides[q].lowest_offset - _NEAR) or not self._sides[
+            q
+        ].next_offset - near <= off <= self._sides[q].known_end + near:
+            return 0
+        else:
+            self._table.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
+        self._table.count(q, flag, self._ts_ns[i])
+        self._table.note_checksum(q, self._checksum[i])
+        self._table.note_window(q, self._window[i])
+        if flag & _FIN:
+            self._table.note_fin(q, off + length, ack, True)
+        if ack >= 0:
+            self._table.acknowledge(q, ack)
+            if self._sides[q].fin_offset != _NO_OFFSET or self._sides[o].fin_offset != _NO_OFFSET:
+                self._table.close(flow)
+        self._table.note_ahead(q)
+        self._table.note_ahead(o)
+        return 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
+        """Whether an acknowledgement number that a side sends is close to the known bytes of the other side."""
+        o: cython.longlong = q ^ 1
+        distance: cython.longlong
+        if self._sides[q].ack >= 0:
+            distance = _ahead(ack, self._sides[q].ack)
+            if -near <= distance <= near:
+                return 1
+        elif self._sides[o].base_seq < 0:
+            return 1
+        if self._sides[o].base_seq < 0:
+            return 0
+        distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
+        if self._sides[o].base_known and distance < self._sides[o].lowest_offset - _NEAR - self._sides[o].next_offset:
+            return 0
+        return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def _apply_syn(
+        self, i: cython.longlong, flow: cython.longlong, q: cython.longlong, seq: cython.longlong
+    ) -> cython.longlong:
+        """Apply a SYN; the stream of the side starts at seq. 0 if the packet needs the slow path."""
+        o: cython.longlong = q ^ 1
+        flag: cython.longlong = self._flags[i]
+        if (
+            not self._flows[flow].a_is_client
+            or self._flows[flow].is_closed
+            or self._sides[q].packets != 0
+            or self._sides[q].base_seq >= 0
+            or (self._sides[o].ack >= 0 and self._sides[o].ack != seq)
+        ):
+            return 0
+        if flag & _ACK:
+            if self._sides[o].base_seq < 0 and self._sides[o].packets == 0:
+                self._sides[o].base_seq = self._ack[i]
+                self._sides[o].base_known = 1
+            elif (
+                _ahead(self._ack[i], self._sides[o].base_seq) < 0
+                or _ahead(self._ack[i], self._sides[o].base_seq) > self._sides[o].known_end
+            ):
+                return 0
+        self._sides[q].base_seq = seq
+        self._sides[q].syn_seen = 1
+        self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
+        self._sides[q].last_packet = self._packet_number[i]
+        return 1
 
 
 def _restored_table(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mqpcap.tcp.flags import ACK, RST, SYN
 from mqpcap.tcp.flow_records import CHALLENGED, NO_OFFSET, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, STALE_NS, FlowTable
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, MAX_RIVALS, NEAR_BYTES, STALE_NS, FastPath, FlowTable
 from mqpcap.tcp.out_of_order import OutOfOrder
 from mqpcap.tcp.sequence_numbers import ahead, unwrapped, wrapped
 
@@ -59,8 +59,9 @@ class Fit(NamedTuple):
 class Handshakes:
     """Finds the connection that a packet fits, judges SYNs, and opens a new flow if a 5-tuple is used again."""
 
-    def __init__(self, table: FlowTable, out_of_order: OutOfOrder) -> None:
+    def __init__(self, table: FlowTable, out_of_order: OutOfOrder, fast_path: FastPath) -> None:
         self._table = table
+        self._fast_path = fast_path
         self._out_of_order = out_of_order
         self._duplicates: dict[int, dict[bytes, int]] = {}
         """By newest flow of a 5-tuple whose first times do not ascend: the last `duplicate` by first time."""
@@ -399,7 +400,7 @@ class Handshakes:
         duplicates = self._duplicates.pop(flow, None)
         if duplicates is None and ts_ns <= self._table.flows[flow].first_ts_ns:
             duplicates = self._duplicates_of(flow)
-        new = self._table.replace(flow, client, ts_ns, packet_number)
+        new = self._fast_path.replace(flow, client, ts_ns, packet_number)
         if duplicates is not None:
             time_key = _time_key(ts_ns)
             self._table.flows[new].duplicate = duplicates[time_key] = duplicates.get(time_key, -1) + 1

@@ -187,6 +187,54 @@ def _address_text(key: bytes) -> str:
     return ip_text(key[1:])
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=False)
+def _word_sum(
+    buf: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.longlong:
+    """The sum of big-endian words of 16 bits, modulo 65535."""
+    word: cython.ulonglong = 0
+    total: cython.ulonglong = 0
+    position: cython.Py_ssize_t = start
+    if cython.compiled:
+        if start < 0 or end > buf.shape[0]:
+            return 0
+        while end - position >= 8:
+            memcpy(cython.address(word), cython.address(buf[position]), 8)
+            total += (word & _MASK_32) + (word >> 32)
+            position += 8
+        if position < end:
+            word = 0
+            memcpy(cython.address(word), cython.address(buf[position]), end - position)
+            total += (word & _MASK_32) + (word >> 32)
+        return cython.cast(cython.longlong, total % 65535 * _SWAP % 65535)
+    return int.from_bytes(bytes(buf[start:end]) + bytes((end - start) & 1), "big") % 65535
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=False)
+def _window_scale(
+    buf: cython.const[cython.uchar][::1], p: cython.Py_ssize_t, end: cython.Py_ssize_t, captured_end: cython.Py_ssize_t
+) -> cython.longlong:
+    """From the TCP options of a SYN: the window scale plus 2, 1 without that option, 0 if options are cut off."""
+    size: cython.longlong
+    while p < end and p < captured_end and buf[p] != 0:
+        if buf[p] == 1:
+            p += 1
+            continue
+        if p + 3 > captured_end:
+            break
+        size = buf[p + 1]
+        if buf[p] == 3 and size == 3:
+            return 2 + (buf[p + 2] if buf[p + 2] < 14 else 14)
+        if size < 2:
+            break
+        p += size
+    return 1 if captured_end >= end else 0
+
+
 @cython.cclass
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
@@ -319,7 +367,7 @@ class _Walk:
             return 0
         if self.buf[p] >> 4 == 4:
             head = (self.buf[p] & 15) * 4
-            if head < 20 or self._short(head) != 0 or self._word_sum(p, p + head) != 0:
+            if head < 20 or self._short(head) != 0 or _word_sum(self.buf, p, p + head) != 0:
                 return 0
             return p + self._u16(p + 2)
         # IPv6 has no checksum, so its next header must be TCP or IP.
@@ -633,7 +681,7 @@ class _Walk:
         self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
         self.window = self._u16(p + 14)
         if self.flags & _SYN:
-            self.window |= self._window_scale(p + 20, p + head) << 16
+            self.window |= _window_scale(self.buf, p + 20, p + head, self.end) << 16
         self.checksum = self._compare_checksum(p) if self.end == self.wire_end else 0
         if self.version == 4 and self._u16(self.header + 10) != 0 and self._is_damaged_header(p):
             self.checksum = -2
@@ -647,33 +695,13 @@ class _Walk:
     @cython.exceptval(-1, check=False)
     def _is_damaged_header(self, end: cython.Py_ssize_t) -> cython.bint:
         """Whether the checksum of the IP header before a TCP header is wrong, and most earlier checksums are right."""
-        is_right: cython.bint = self._word_sum(self.header, end) == 0
+        is_right: cython.bint = _word_sum(self.buf, self.header, end) == 0
         is_damaged: cython.bint = not is_right and self.trust == _TRUSTED
         if is_right:
             self.trust += self.trust < _TRUSTED
         else:
             self.trust = self.trust - 4 if self.trust > 4 else 0
         return is_damaged
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def _window_scale(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """From the TCP options of a SYN: the window scale plus 2, 1 without that option, 0 if options are cut off."""
-        size: cython.longlong
-        while p < end and p < self.end and self.buf[p] != 0:
-            if self.buf[p] == 1:
-                p += 1
-                continue
-            if p + 3 > self.end:
-                break
-            size = self.buf[p + 1]
-            if self.buf[p] == 3 and size == 3:
-                return 2 + (self.buf[p + 2] if self.buf[p + 2] < 14 else 14)
-            if size < 2:
-                break
-            p += size
-        return 1 if self.end >= end else 0
 
     @cython.cfunc
     @cython.nogil
@@ -693,29 +721,7 @@ class _Walk:
         pseudo += (self.dst_lo >> 32 & _MASK_32) + (self.dst_lo & _MASK_32)
         if field == 0 or (field - pseudo) % 65535 == 0 or (field - pseudo - length) % 65535 == 0:
             return 1
-        return 1 if (pseudo + length + self._word_sum(p, self.end)) % 65535 == 0 else -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def _word_sum(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """The sum of big-endian words of 16 bits, modulo 65535."""
-        word: cython.ulonglong = 0
-        total: cython.ulonglong = 0
-        position: cython.Py_ssize_t = start
-        if cython.compiled:
-            if start < 0 or end > self.buf.shape[0]:
-                return 0
-            while end - position >= 8:
-                memcpy(cython.address(word), cython.address(self.buf[position]), 8)
-                total += (word & _MASK_32) + (word >> 32)
-                position += 8
-            if position < end:
-                word = 0
-                memcpy(cython.address(word), cython.address(self.buf[position]), end - position)
-                total += (word & _MASK_32) + (word >> 32)
-            return cython.cast(cython.longlong, total % 65535 * _SWAP % 65535)
-        return int.from_bytes(bytes(self.buf[start:end]) + bytes((end - start) & 1), "big") % 65535
+        return 1 if (pseudo + length + _word_sum(self.buf, p, self.end)) % 65535 == 0 else -1
 
 
 FragmentRow = tuple[int, tuple[int, ...], int, bool, int, int, int]

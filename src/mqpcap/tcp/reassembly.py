@@ -5,7 +5,7 @@ In: the `Segments` of a window. Out: `StreamChunks`, runs of stream bytes of eac
 the pipeline. Promise: no byte is emitted twice, and missing bytes are recorded as gaps, never filled. The first copy of
 a byte is kept; different bytes in a later copy are recorded as a conflict.
 
-`FlowTable.fast_path` processes every packet that is in order, in C when compiled. A side that is not in order has a
+`FastPath` processes every packet that is in order, in C when compiled. A side that is not in order has a
 `ReorderQueue` with copies of early segments; while it exists, every packet of the connection takes the slow path here.
 Bytes that come after their hole was given up are counted and recorded as late. Each decision is made per packet, so
 results do not depend on how the input was split into windows. Exception: if a memory cap is reached (see ``counts``),
@@ -19,6 +19,7 @@ of the side is emitted. Bytes below it that come later have negative offsets, an
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -26,10 +27,10 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.tcp import eviction
-from mqpcap.tcp.chunks import StreamChunks, StreamRange, run_starts
+from mqpcap.tcp.chunks import StreamChunks, StreamRange, chunks_of, run_starts
 from mqpcap.tcp.flags import FIN, RST, SYN
 from mqpcap.tcp.flow_records import NO_OFFSET, PIECE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FlowTable, gather_pieces
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FastPath, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps, GapTimes
 from mqpcap.tcp.handshake import NEW, STRAY, Handshakes
@@ -52,9 +53,6 @@ SWEEP_PACKETS = 1 << 20
 
 _Value = TypeVar("_Value")
 
-PIECE_COLUMNS = ("offset", "length", "ts_ns", "packet_number", "file", "ack")
-"""Columns of pieces that chunks have, too."""
-
 
 class Reassembler:
     """Ordered streams of the segments of one capture.
@@ -74,12 +72,13 @@ class Reassembler:
         words = ("reorder_cap", "evicted_open", "uncompared_bytes", "history_shrunk", "damaged_strays")
         self.counts: dict[str, int] = dict.fromkeys(words, 0)
         self._table = FlowTable()
+        self._fast_path = FastPath(self._table)
         self._gaps = Gaps()
         self._history = History(self._table, self.counts, max_bytes // HISTORY_DIVISOR)
         self._out_of_order = OutOfOrder(
             self._table, self._history, self._gaps, self.counts, max_bytes // REORDERING_DIVISOR
         )
-        self._handshakes = Handshakes(self._table, self._out_of_order)
+        self._handshakes = Handshakes(self._table, self._out_of_order, self._fast_path)
         self._unconsumed = UnconsumedBytes(max_bytes // UNCONSUMED_DIVISOR, self.counts)
         self._finished = False
         self._now_ns = 0
@@ -112,18 +111,18 @@ class Reassembler:
         """
         if self._finished:
             raise ValueError("segments came after finish()")
-        table, row, count = self._table, 0, len(segments.key)
+        table, fast_path, row, count = self._table, self._fast_path, 0, len(segments.key)
         self._history.window = memoryview(segments.buffer)
         if count:
             self._now_ns = int(segments.ts_ns[-1])
         self._packets_unswept += count
         if self._packets_unswept >= SWEEP_PACKETS:
             self._sweep(int(segments.ts_ns[0]))
-        table.load_segments(segments)
-        while (row := table.fast_path(row)) < count:
-            if table.is_full:
-                table.grow()
-            elif self._slow_path(_packet(segments, row), table.stopped_flow * 2 + table.stopped_side):
+        fast_path.load_segments(segments)
+        while (row := fast_path.run(row)) < count:
+            if fast_path.is_full:
+                fast_path.grow()
+            elif self._slow_path(_packet(segments, row), fast_path.stopped_flow * 2 + fast_path.stopped_side):
                 row += 1
             table.reserve(count - row)
         self.counts["damaged_strays"] = table.stray_count
@@ -393,7 +392,9 @@ class Reassembler:
         self._unconsumed.add(hidden, np.ones(len(hidden), np.bool_), buffer)
         runs = runs[: int(np.searchsorted(runs, shown_rows))]
         emit_order = order[:shown_rows] + (table.piece_first - retained_count)
-        result = self._as_chunks(rows[:shown_rows], runs, buffer, shown, emit_order)
+        trailing = np.fromiter(self._gaps.trailing, np.int64)
+        result = chunks_of(rows[:shown_rows], runs, buffer, table.side_array, shown, trailing, emit_order)
+        result = replace(result, flow=self.flows.numbers(result.flow))
         for part in (table, self._gaps, self._history):
             part.reset_feed()
         return result
@@ -410,57 +411,6 @@ class Reassembler:
             retained_count, memoryview(starts), memoryview(lengths),
         )  # fmt: skip
         return buffer
-
-    def _as_chunks(
-        self,
-        rows: NDArray[np.void],
-        runs: Int64Array,
-        buffer: NDArray[np.uint8],
-        shown: Int64Array,
-        emit_order: Int64Array,
-    ) -> StreamChunks:
-        """The runs of pieces as chunks, and an empty chunk for each side that ended without unconsumed bytes."""
-        sides = self._table.side_array
-        side, offset, start = rows["side"][runs], rows["offset"][runs], rows["start"][runs]
-        bounds = np.append(runs, len(rows))
-        total = np.append(rows["start"], rows["length"].sum())
-        length = total[bounds[1:]] - start
-        trailing = np.fromiter(self._gaps.trailing, np.int64)
-        empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
-        empty = empty[(sides["next_offset"][empty] > 0) | np.isin(empty, trailing)]
-        if len(empty):
-            insert_rows = np.searchsorted(side, empty)
-            offset, start = (
-                np.insert(offset, insert_rows, sides["next_offset"][empty]),
-                np.insert(start, insert_rows, total[bounds[insert_rows]]),
-            )
-            length, bounds = np.insert(length, insert_rows, 0), np.insert(bounds, insert_rows, bounds[insert_rows])
-            side = np.insert(side, insert_rows, empty)
-        is_first = np.append(True, side[1:] != side[:-1])[: len(side)]
-        is_last = np.append(side[1:] != side[:-1], True)[: len(side)]
-        end = offset + length
-        previous_end = np.append(np.int64(0), end[:-1])[: len(side)]
-        gap_before = offset - np.where(is_first, sides["consumed_to"][side], previous_end)
-        gap_after = ~is_last | np.isin(side, trailing)
-        sides["consumed_to"][side[is_last]] = end[is_last]
-        sides["resume_at"][side[is_last]] = 0
-        return StreamChunks(
-            buffer=buffer,
-            flow=self.flows.numbers(side >> 1),
-            side=(side & 1).astype(np.int8),
-            offset=offset,
-            start=start,
-            length=length,
-            gap_before=gap_before,
-            gap_after=gap_after,
-            ended=is_last & (sides["ended"][side] != 0),
-            start_known=sides["base_known"][side] != 0,
-            is_estimated=np.zeros(len(side), np.bool_),
-            piece_first=bounds,
-            piece_order=emit_order,
-            piece_last=np.zeros(len(rows), np.int64),
-            **{f"piece_{name}": rows[name] for name in PIECE_COLUMNS},
-        )
 
     def retain(self, chunks: StreamChunks, consumed: Int64Array, needed: Int64Array | None = None) -> None:
         """Store the bytes that the reader did not consume, to return them in front of the next bytes of their side.
@@ -540,6 +490,7 @@ class Reassembler:
         previous = flows["previous"]
         flows["previous"] = np.where((previous >= 0) & stays[previous], _moved(previous, indexes), -1)
         self._table.replace_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
+        self._fast_path.rebuild()
         self._handshakes.reindex(stays, lambda flow: int(_moved(np.array([flow]), indexes)[0]))
         self._out_of_order.queues = _moved_sides(self._out_of_order.queues, indexes)
         self._gaps.by_side = _moved_sides(self._gaps.by_side, indexes)
