@@ -71,15 +71,12 @@ class _Answer:
 
     def is_view_of(self, other: "_Answer") -> bool:
         """Whether it is the SYN-ACK of the first view, forwarded to other addresses."""
+        has_common_end = (self.ends[0] == other.ends[0]) != (self.ends[1] == other.ends[1])
+        if not has_common_end or abs(self.ts_ns - other.ts_ns) > MAX_DELAY_NS:
+            return False
         timestamps, hops = self.read()
         other_timestamps, other_hops = other.read()
-        return (
-            (self.ends[0] == other.ends[0]) != (self.ends[1] == other.ends[1])
-            and abs(self.ts_ns - other.ts_ns) <= MAX_DELAY_NS
-            and timestamps == other_timestamps != b""
-            and hops != other_hops
-            and 0 not in (hops, other_hops)
-        )
+        return timestamps == other_timestamps != b"" and hops != other_hops and 0 not in (hops, other_hops)
 
     def read(self) -> tuple[bytes, int]:
         """The value of the TCP option timestamps (RFC 7323) and the time to live; empty and 0 where there is none.
@@ -104,8 +101,8 @@ class Views:
     """The other views of a capture's connections; ``same_as``: by connection, the id of the first view."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[int, int], _Answer] = {}
-        """By both sequence numbers: the first SYN-ACK that has them."""
+        self._answers: dict[bytes, tuple[Segments, int]] = {}
+        """By both sequence numbers: the first SYN-ACK that has them, as `_headers` and row."""
         self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
         self._new: list[_View] = []
         self.same_as: dict[int, int] = {}
@@ -114,8 +111,9 @@ class Views:
 
     def translated(self, segments: Segments) -> Segments:
         """The segments, packets of other views with the endpoints of the first."""
-        for row in np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK).tolist():
-            self._find(segments, row)
+        rows = np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK)
+        if len(rows):
+            self._find(segments.taken(rows), rows.tolist())
         if not self._views:
             return segments
         keys = np.array([view.key for view in self._views.values()], np.int64)
@@ -142,13 +140,20 @@ class Views:
         client, server = view.first_ends
         return (client, server, view.first_key) if is_client else (server, client, view.first_key)
 
-    def _find(self, segments: Segments, row: int) -> None:
-        """Whether a SYN-ACK is that of an earlier one, on the other side of NAT."""
-        answer = _answer(segments, row)
-        origin = self._answers.setdefault((answer.seq, answer.ack), answer)
-        if len(self._answers) > MAX_VIEWS:
-            del self._answers[next(iter(self._answers))]
-        if origin is answer or answer.ends in self._views or not answer.is_view_of(origin):
+    def _find(self, segments: Segments, rows: list[int]) -> None:
+        """Whether SYN-ACKs are those of earlier ones, on the other side of NAT; ``rows``: where they stand."""
+        segments, may_have_timestamps = _headers(segments)
+        numbers = np.column_stack([segments.seq, segments.ack]).astype(">u4").tobytes()
+        for k, row in enumerate(rows):
+            answer = segments, k
+            origin = self._answers.setdefault(numbers[8 * k : 8 * k + 8], answer)
+            if len(self._answers) > MAX_VIEWS:
+                del self._answers[next(iter(self._answers))]
+            if origin is not answer and may_have_timestamps[k]:
+                self._compare(_answer(*answer), _answer(*origin), row)
+
+    def _compare(self, answer: _Answer, origin: _Answer, row: int) -> None:
+        if answer.ends in self._views or not answer.is_view_of(origin):
             return
         numbers = answer.ack, (answer.seq + 1) % 2**32
         view = _View(answer.ends, origin.ends, answer.key, origin.key, numbers, row, answer.version)
@@ -208,9 +213,21 @@ def tcp_options(header: bytes) -> Iterator[tuple[int, bytes]]:
         position += size
 
 
+def _headers(segments: Segments) -> tuple[Segments, list[bool]]:
+    """SYN-ACKs over a buffer that holds only their last HEADER_BYTES of headers, and which may have TCP timestamps."""
+    places = segments.start[:, None] + np.arange(-HEADER_BYTES, 0)
+    is_there = (places >= 0) & (segments.start[:, None] <= len(segments.buffer))
+    headers = np.where(is_there, segments.buffer[np.where(is_there, places, 0)], 0).astype(np.uint8)
+    ports = np.column_stack([segments.sport, segments.dport]).astype(">u2").view(np.uint8)
+    begin = np.hstack([ports, segments.seq[:, None].astype(">u4").view(np.uint8)])
+    has_no_options = (headers[:, -20:-12] == begin).all(axis=1) & (headers[:, -8] >> 4 == 5)
+    starts = np.arange(1, len(headers) + 1) * HEADER_BYTES
+    return replace(segments, buffer=headers.reshape(-1), start=starts), (~has_no_options).tolist()
+
+
 def _answer(segments: Segments, row: int) -> _Answer:
     server, client = _ends(segments, row)
     end = int(segments.start[row])
-    header = b"" if end > len(segments.buffer) else segments.buffer[max(end - HEADER_BYTES, 0) : end].tobytes()
+    header = segments.buffer[end - HEADER_BYTES : end].tobytes()
     seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
     return _Answer((client, server), seq, ack, ts_ns, int(segments.key[row]), int(segments.version[row]), header)
