@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from dissection import dissect
 from in_process_spark import InProcessSpark
+from opened_tls import capture_with_secrets
 from rows import fragmented, of_dissections, of_export, records, rotated
 
-from mqpcap.capture import Capture, Window, captures
+from mqpcap.capture import Capture, Window, captures, windows
 from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options
 from mqpcap.spark import job, partitions, ranges
@@ -313,6 +314,27 @@ def test_export_by_spans_is_the_whole(tmp_path: Path, monkeypatch: pytest.Monkey
     assert of_export(tmp_path / "tables") == whole
     assert len([note for note in made.notes if "short.pcap: at byte" in note]) == 1
     assert (len(done) > 2 * len(found)) == (share_count > 1)
+
+
+@pytest.mark.parametrize("before_packet", [0, 60])
+def test_secrets_in_a_capture_reach_every_share_in_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_packet: int
+) -> None:
+    """Of two connections one begins before packet 60. The secrets are at the end of a range, at its begin or inside."""
+    path = capture_with_secrets("t13_aes256_gcm", tmp_path / "x.pcapng", before_packet)
+    found = captures([str(path)]).captures
+    secrets_at = path.read_bytes().index(b"CLIENT_HANDSHAKE_TRAFFIC")
+    monkeypatch.setattr(ranges, "WINDOW_PACKETS", 1)
+    monkeypatch.setattr(ranges, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    whole = of_dissections([dissect(capture) for capture in found])
+    opened_count = str(whole["connections"]).count("opened")
+
+    assert opened_count == (2 if before_packet == 0 else 1)
+    for border in (secrets_at - 200, secrets_at + 1, secrets_at + 3000):
+        cut_at(monkeypatch, border)
+        job.export(InProcessSpark(), found, str(tmp_path / f"tables{border}"), Options(), share_count=3)
+        assert of_export(tmp_path / f"tables{border}") == whole, border
 
 
 def test_range_whose_border_was_wrong_is_read_again_for_its_capture_only(

@@ -1,13 +1,16 @@
 """Captures of TLS with their key logs, and the plaintext streams that a reader gets of them."""
 
 import hashlib
+import io
 import json
+import os
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mqpcap.capture import captures
+from mqpcap.capture.pcapng import PacketFile
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
@@ -29,6 +32,23 @@ def truth(name: str) -> dict[str, Any]:
 def keys_of(name: str) -> KeyLog:
     """The key log of a capture."""
     return KeyLog(str(CAPTURES / f"{name}.keylog"))
+
+
+def capture_with_secrets(name: str, path: Path, before_packet: int = 0) -> Path:
+    """A capture as pcapng with its key log inside, as ``editcap --inject-secrets`` puts it in front of all packets."""
+    data, count = io.BytesIO(), 0
+    file = PacketFile(data, "test")
+    (capture,) = captures([str(CAPTURES / f"{name}.pcap")]).captures
+    for window in capture.windows():
+        for i, start in enumerate(window.offset.tolist()):
+            if count == before_packet:
+                file.write_secrets((CAPTURES / f"{name}.keylog").read_bytes())
+            packet = window.buffer[start : start + int(window.caplen[i])].tobytes()
+            file.write(int(window.link_type[i]), int(window.ts_ns[i]), packet, int(window.wirelen[i]))
+            count += 1
+    path.write_bytes(data.getvalue())
+    os.utime(path, (1_000_000_000, 1_000_000_000))  # a lake leaves new files for later
+    return path
 
 
 def opened(path: Path, keys: KeyLog | None, options: Options | None = None) -> tuple[Streams, dict[str, list[Any]]]:

@@ -1,35 +1,19 @@
 """Key logs in pcapng files, as editcap --inject-secrets puts them there."""
 
-import io
-import os
 from pathlib import Path
 
 import pytest
-from opened_tls import CAPTURES
+from opened_tls import CAPTURES, capture_with_secrets
 from running import run
 
 import mqpcap
-from mqpcap.capture import captures
-from mqpcap.capture.pcapng import PacketFile
 
 NAME = "t13_aes256_gcm"
 
 
 @pytest.fixture
 def with_secrets(tmp_path: Path) -> Path:
-    """The capture as pcapng, with its key log in front."""
-    data = io.BytesIO()
-    file = PacketFile(data, "test")
-    file.write_secrets((CAPTURES / f"{NAME}.keylog").read_bytes())
-    (capture,) = captures([str(CAPTURES / f"{NAME}.pcap")]).captures
-    for window in capture.windows():
-        for i, start in enumerate(window.offset.tolist()):
-            packet = window.buffer[start : start + int(window.caplen[i])].tobytes()
-            file.write(int(window.link_type[i]), int(window.ts_ns[i]), packet, int(window.wirelen[i]))
-    path = tmp_path / "x.pcapng"
-    path.write_bytes(data.getvalue())
-    os.utime(path, (1_000_000_000, 1_000_000_000))  # a lake leaves new files for later
-    return path
+    return capture_with_secrets(NAME, tmp_path / "x.pcapng")
 
 
 def test_the_secrets_of_a_capture_open_it(with_secrets: Path) -> None:

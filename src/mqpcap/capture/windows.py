@@ -315,6 +315,11 @@ class WindowReader:
         return ResumePoint(0) if self._records is None else self._records.resume_point(self._base)
 
     @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Key logs of TLS after the last packet."""
+        return () if self._records is None else tuple(self._records.secrets)
+
+    @property
     def number_count(self) -> int:
         """Packets numbered in this part; later parts add it to their numbers."""
         return 0 if self._records is None else self._records.number_count
@@ -542,6 +547,8 @@ class _Pcapng(_Records):
             self.first_order = self.first_order or self.order
             self._section += 1
             self._count = 0
+        elif kind == _SECRETS_BLOCK and sum(map(len, self.secrets)) > MAX_RECORD_BYTES:
+            return records_index.TOO_LONG
         elif kind == _SECRETS_BLOCK:
             secrets_type, length = struct.unpack(order + "II", block[8:16])
             if secrets_type == TLS_KEY_LOG:

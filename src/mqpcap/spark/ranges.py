@@ -39,6 +39,8 @@ WINDOW_PACKETS = 1 << 15
 
 _NUMBERS = {"packet_number": pa.int64(), "ts_ns": pa.int64(), "wirelen": pa.int64(), "link_type": pa.int32()}
 _SCHEMA = pa.schema(_NUMBERS | {"packet": pa.binary()})
+_KEY_LOG = -1
+"""The link type of a row that is not a packet: secrets of TLS, which every share gets before the packets after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,12 @@ class RangeReader:
             reader = WindowReader(name, file_range.file, source, entry, file_range.until)
             for window in reader.windows():
                 first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
-                buffered.append(_by_share(window, self.plan))
+                buffered += [*_key_logs(window.secrets, self.plan), _by_share(window, self.plan)]
                 if sum(batch.nbytes for batches in buffered for batch in batches) >= BUFFERED_BYTES:
                     yield _tables(buffered)
                     buffered.clear()
+            # Secrets after the last packet serve the next range.
+            buffered += _key_logs(reader.secrets if file_range.until is not None else (), self.plan)
         if buffered:
             yield _tables(buffered)
         is_cut = bool(reader.notes)
@@ -119,6 +123,13 @@ class RangeReader:
 def _tables(buffered: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table]:
     """The packets of some windows, a table for each share."""
     return [pa.Table.from_batches(batches) for batches in zip(*buffered, strict=True)]
+
+
+def _key_logs(secrets: Iterable[bytes], plan: SharePlan) -> Iterator[list[pa.RecordBatch]]:
+    """A batch for each share, of each key log in the file."""
+    numbers = dict.fromkeys(_NUMBERS, [0]) | {"link_type": [_KEY_LOG]}
+    for lines in secrets:
+        yield [pa.RecordBatch.from_pydict(numbers | {"packet": [lines]}, _SCHEMA)] * plan.share_count
 
 
 def _by_share(window: Window, plan: SharePlan) -> list[pa.RecordBatch]:
@@ -214,7 +225,19 @@ class ShareCapture(Capture):
     packets: Iterable[SharePackets] = field(default=())
 
     def windows(self) -> Iterator[Window]:
-        """The windows of the share."""
+        """The windows of the share; each has the secrets since the window before it."""
+        secrets: list[bytes] = []
+        for file, packets in self._tables():
+            begin, key_logs = 0, np.flatnonzero(packets["link_type"].to_numpy() == _KEY_LOG).tolist()
+            for row in (*key_logs, len(packets)):
+                for window in _windows(packets.slice(begin, row - begin), file):
+                    yield replace(window, secrets=tuple(secrets))
+                    secrets = []
+                secrets += packets["packet"].slice(row, 1).to_pylist()
+                begin = row + 1
+
+    def _tables(self) -> Iterator[tuple[int, pa.Table]]:
+        """The packets of some megabytes, of one file, by its index."""
         for file, of_file in groupby(self.packets, itemgetter(0)):
             tables, size_bytes = [], 0
             for part in of_file:
@@ -222,10 +245,10 @@ class ShareCapture(Capture):
                 tables.append(part.packets.set_column(0, "packet_number", numbers))
                 size_bytes += part.packets.nbytes
                 if size_bytes >= WINDOW_BYTES:
-                    yield from _windows(pa.concat_tables(tables), file)
+                    yield file, pa.concat_tables(tables)
                     tables, size_bytes = [], 0
             if tables:
-                yield from _windows(pa.concat_tables(tables), file)
+                yield file, pa.concat_tables(tables)
 
 
 def _windows(packets: pa.Table, file: int) -> Iterator[Window]:

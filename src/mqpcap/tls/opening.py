@@ -8,6 +8,7 @@ ranges (problems) or overhead, each once.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from io import BytesIO
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class Opener:
         except CaptureError:
             self.counts["tls_no_library"] += 1
         else:
-            self.keys.add(lines.split(b"\n"))
+            self.keys.add(BytesIO(lines))
 
     def feed(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
         """The chunks to read, with TLS opened; ``ending``: connections that end now, None for all."""
