@@ -74,8 +74,12 @@ def conversation(
     turns: Sequence[tuple[bytes, bytes]],
     before: Sequence[Segment] = (),
     session: ssl.SSLSession | None = None,
+    ends: bool = False,
 ) -> tuple[list[Segment], ssl.SSLSession | None]:
-    """The segments of a connection: what the client and the server send in each turn, after bytes in clear."""
+    """The segments of a connection: what the client and the server send in each turn, after bytes in clear.
+
+    ``ends``: both sides close it; a server forgets the session of a connection that is not closed.
+    """
     client = End(client_context, server_side=False, server_hostname="broker.example", session=session)
     server = End(server_context, server_side=True)
     segments = [
@@ -109,6 +113,12 @@ def conversation(
             while len(read) < len(data):
                 read += target.tls.read(len(data) - len(read))
             assert read == data
+    done = [not ends, not ends]
+    while not all(done):
+        for i, end in enumerate((client, server)):
+            done[i] = done[i] or end.try_to(end.tls.unwrap)
+            move()
+    assert session is None or client.tls.session_reused
     return segments, client.tls.session
 
 

@@ -3,6 +3,7 @@
 import random
 import ssl
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,25 @@ def test_sessions_of_a_key_log_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     for i in range(25):
         keys.remember(bytes([i]), bytes(32))
 
-    assert (len(keys), keys.forgotten_count, len(keys.resumable)) == (10, 15, 10)
+    assert (len(keys._sessions), keys.forgotten_count, len(keys.resumable)) == (10, 15, 10)
     assert keys.secrets((24).to_bytes(32)) and not keys.secrets((14).to_bytes(32))
+
+
+def test_a_long_key_log_is_read_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 6 MB of sessions, comments and a line without an end, 50 sessions are kept. `bench/tls.py` reads 100 MB."""
+    monkeypatch.setattr(key_log, "MAX_SESSIONS", 50)
+    with (tmp_path / "k").open("wb") as file:
+        for i in range(10_000):
+            file.write(line(i) + b"\n# comment\n")
+        file.write(b"CLIENT_RANDOM " * 300_000)
+    KeyLog()
+    tracemalloc.start()
+    keys = KeyLog(str(tmp_path / "k"))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (len(keys._sessions), keys.forgotten_count) == (50, 9950)
+    assert peak_bytes < 200_000
 
 
 def test_lines_that_are_no_secrets_are_passed_over(tmp_path: Path) -> None:
@@ -48,11 +66,11 @@ def test_a_key_log_that_grows_is_read_on(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_bytes(line(1)[:50])
     keys = KeyLog(str(path), grows=True)
-    assert len(keys) == 0
+    assert not keys.secrets((1).to_bytes(32))
     path.write_bytes(line(1) + b"\n" + line(2))
 
     assert keys.refresh() and not keys.refresh()
-    assert len(keys) == 2
+    assert keys.secrets((1).to_bytes(32)) and keys.secrets((2).to_bytes(32))
 
 
 def test_a_long_handshake_message_is_passed_over() -> None:

@@ -127,7 +127,7 @@ def _tables(buffered: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table]:
 
 def _key_logs(secrets: Iterable[bytes], plan: SharePlan) -> Iterator[list[pa.RecordBatch]]:
     """A batch for each share, of each key log in the file."""
-    numbers = dict.fromkeys(_NUMBERS, [0]) | {"link_type": [_KEY_LOG]}
+    numbers = {name: [0] for name in _NUMBERS} | {"link_type": [_KEY_LOG]}
     for lines in secrets:
         yield [pa.RecordBatch.from_pydict(numbers | {"packet": [lines]}, _SCHEMA)] * plan.share_count
 

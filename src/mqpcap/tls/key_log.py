@@ -28,7 +28,7 @@ MAX_SESSIONS = 1 << 18
 MAX_RESUMABLE = 1 << 16
 """Session ids and tickets that are remembered."""
 MAX_ALL_LATE_TRIALS = 1 << 20
-"""Pairs of a key and a sequence number that are tried in a run for connections whose hellos were not captured."""
+"""Keys and sequence numbers that are tried in a run for connections without hellos, or without a line of their own."""
 MAX_LINE_BYTES = 1024
 """A longer line of a key log holds no secret; it is read in parts."""
 
@@ -64,9 +64,6 @@ class KeyLog:
         """Pickled without secrets: whoever loads it reads the file."""
         return KeyLog, (self.path, self.grows)
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
     def refresh(self) -> bool:
         """Read the lines that were appended to the file; whether there were any. The last may not be whole."""
         if self.path is None:
@@ -75,8 +72,8 @@ class KeyLog:
             size = os.stat(self.path).st_size
             if size == self._size_bytes:
                 return False
-            self._read_bytes = self._read_bytes if size > self._size_bytes else 0  # else it is written anew
-            self._size_bytes = size
+            # A file that is not longer was written anew.
+            self._read_bytes, self._size_bytes = self._read_bytes if size > self._size_bytes else 0, size
             with open(self.path, "rb") as file:
                 file.seek(self._read_bytes)
                 while line := file.readline(MAX_LINE_BYTES):
@@ -91,14 +88,13 @@ class KeyLog:
 
     def add(self, lines: Iterable[bytes]) -> None:
         """Add the secrets of lines; other lines are ignored."""
-        sessions = self._sessions
         for match in filter(None, map(_LINE.match, lines)):
             label, random, secret = match[1].decode(), bytes.fromhex(match[2].decode()), match[3].decode()
-            sessions.setdefault(random, {})[label] = bytes.fromhex(secret)
+            self._sessions.setdefault(random, {})[label] = bytes.fromhex(secret)
             self.has_traffic |= label == LABELS[TRAFFIC][0]
-            if len(sessions) > MAX_SESSIONS:
+            if len(self._sessions) > MAX_SESSIONS:
                 self.forgotten_count += 1
-                sessions.popitem(last=False)
+                self._sessions.popitem(last=False)
 
     def secrets(self, random: bytes) -> dict[str, bytes]:
         """The secrets of the session with a client random; empty if there are none."""

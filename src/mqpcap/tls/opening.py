@@ -51,8 +51,10 @@ class _Connection:
             MAX_LATE_BYTES if session.is_late else MAX_HELD_BYTES
         )
         if session.state is State.HELD:
-            session.find_keys()
-            if is_final:
+            session.find_keys(is_final)
+            while is_final and session.suite is not None and a.advance(False) | b.advance(False):
+                pass
+            if is_final and session.state is State.HELD:
                 session.close()
         while session.state is State.OPENED and is_final and a.advance(True) | b.advance(True):
             pass

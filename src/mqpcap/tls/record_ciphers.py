@@ -180,6 +180,5 @@ def _expanded(suite: Suite, secret: bytes, label: str, length: int) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256, SHA384
     from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-    full = b"tls13 " + label.encode()
-    info = length.to_bytes(2) + bytes([len(full)]) + full + b"\0"
+    info = length.to_bytes(2) + bytes([6 + len(label)]) + f"tls13 {label}\0".encode()
     return HKDFExpand(SHA384() if suite.prf == "sha384" else SHA256(), length, info).derive(secret)

@@ -108,6 +108,11 @@ class Session:
         return bool(self.client_hello.random and self.server_hello.random)
 
     @property
+    def has_keys(self) -> bool:
+        """Whether the keys are known or, before TLS 1.3, each record of either side can be tried with all."""
+        return self.suite is not None and bool(self._root or self.client_hello.random)
+
+    @property
     def is_1_3(self) -> bool:
         """Whether the version is TLS 1.3; False while it is not known."""
         return self.is_late or self.server_hello.version == TLS_1_3
@@ -123,10 +128,14 @@ class Session:
 
     # -- keys ----------------------------------------------------------------------------------------------
 
-    def find_keys(self) -> None:
-        """Look for the keys once both hellos were read; they may come later in a key log that grows."""
+    def find_keys(self, is_final: bool = False) -> None:
+        """Look for the keys once both hellos were read; they may come later in a key log that grows.
+
+        ``is_final``: no ClientHello will come. Before TLS 1.3 all master secrets are tried without one.
+        """
         keys, client, server = self._keys, self.client_hello, self.server_hello
-        if self.state is not State.HELD or not self.has_hellos or self.suite is not None:
+        is_lost = is_final and bool(server.random) and not client.random and not self.is_1_3
+        if self.state is not State.HELD or not (self.has_hellos or is_lost) or self.suite is not None:
             return
         chosen = suite(server.cipher)
         if chosen is None or not TLS_1_0 <= server.version <= TLS_1_3:
@@ -139,7 +148,7 @@ class Session:
             keys.refresh()
         self._root = next((random for random in randoms if needed <= keys.secrets(random).keys()), b"")
         is_resumed = server.session_id and (server.session_id == client.session_id or client.ticket)
-        if self._root or (is_resumed and not self.is_1_3):  # without a line of its own all master secrets are tried
+        if self._root or is_lost or (is_resumed and not self.is_1_3):  # without a root all are tried
             self.suite = chosen
         elif not keys.grows:
             self.close("tls_no_key")
@@ -150,12 +159,14 @@ class Session:
         """A generation and its cipher; of -1 those that a side begins with, None if they are not known yet."""
         if generation >= 0:
             return generation, self.cipher(side, generation)
-        if not self._root and self.suite is not None:
-            for random in islice(self._keys.randoms(MASTER), MAX_TRIED_MASTERS):
-                self._root = random
+        keys, hello = self._keys, self.client_hello
+        if not self._root and self.suite is not None and (hello.random or side != self.client):
+            for self._root in islice(keys.randoms(MASTER), min(MAX_TRIED_MASTERS, keys.late_trials)):
+                keys.late_trials -= 1
                 cipher = self.cipher(side, TRAFFIC)
                 if cipher is not None and cipher.open(0, record, _NOTHING) is not None:
-                    self._keys.remember(self.server_hello.session_id, self._root)
+                    for name in filter(None, (hello.ticket, self.server_hello.session_id)):
+                        keys.remember(name, self._root)
                     return TRAFFIC, cipher
             self._root = b""
             self.close("tls_no_key")
@@ -173,7 +184,7 @@ class Session:
         if self.suite is None or secret is None:
             return None
         if not self.is_1_3:
-            randoms = server.random + self.client_hello.random
+            randoms = server.random + (self.client_hello.random or self._root)
             return cipher_of_master(self.suite, server.version, server.encrypts_first, secret, randoms, is_server)
         cipher: RecordCipher | None = tls_1_3_cipher(self.suite, secret)
         for _ in range(generation - TRAFFIC):
@@ -190,8 +201,7 @@ class Session:
             self.suite = suite(code)
             cipher, size = self.cipher(side, TRAFFIC), len(keys.secrets(self._root).get(LABELS[TRAFFIC][0], b""))
             for seq in range(count if cipher is not None and size == 48 - 16 * (code != 0x1302) else 0):
-                self._late_trials -= 1
-                keys.late_trials -= 1
+                self._late_trials, keys.late_trials = self._late_trials - 1, keys.late_trials - 1
                 if cipher is not None and cipher.open(seq, record, _NOTHING) is not None:
                     self.facts.version, self.facts.cipher = VERSION_NAMES[TLS_1_3], suite_name(code)
                     return seq

@@ -82,15 +82,14 @@ class TlsSide(DerivedSide):
         self.runs, self.lost = list[Run](), list[LostRange]()
         self._places = [(0, 0, True)]
         """Offsets in both streams, at the ends of records and of lost bytes; True if a gap, or the stream, begins."""
-        self.has_end, self.overhead_bytes = False, 0
-        self._is_placed = self._begun = self._has_changed = self._is_estimated = False
+        self.has_end = self._is_placed = self._begun = self._has_changed = self._is_estimated = False
         self._handshake = handshake.HandshakeReader()
         self._cipher: RecordCipher | None = None
         self._generation, self._seq, self._nonce_shift = -1, 0, 0
         self._loss: _Loss | None = None
         self._since: tuple[int, int] | None = None
         """The place where a search began."""
-        self._trial_bytes = self._tried_to = 0
+        self._trial_bytes = self._tried_to = self.overhead_bytes = 0
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys, between two windows."""
@@ -191,7 +190,7 @@ class TlsSide(DerivedSide):
         if not self._begun:
             self._pass_plain(data, base)
         elif self._since is not None:
-            return self._search(data, base, self.session.suite is not None or is_final)
+            return self._search(data, base, self.session.has_keys or is_final)
         elif loss is not None:
             self._lose(min(loss.end, base + len(data)))
             self._loss = None if loss.end == self.at else loss
@@ -376,10 +375,9 @@ class TlsSide(DerivedSide):
 
 def hello_at(data: memoryview) -> int:
     """The place of a ClientHello or ServerHello: the first byte, or after a PROXY header. -1 without a hello."""
-    if len(data) and data[0] in PROXY_BYTES:
-        match = _HELLO.search(data[:MAX_PROXY_BYTES])
-        return match.start() if match is not None else -1
-    return 0 if _HELLO.match(data) else -1
+    is_proxied = len(data) > 0 and data[0] in PROXY_BYTES
+    match = _HELLO.search(data[:MAX_PROXY_BYTES]) if is_proxied else _HELLO.match(data)
+    return -1 if match is None else match.start()
 
 
 def record_size(head: memoryview | bytes) -> int:

@@ -21,8 +21,7 @@ class Suite(NamedTuple):
 @cache
 def _names() -> dict[int, str]:
     """The names of the suites that this package opens, as in IANA's registry, by number."""
-    lines = files(__package__).joinpath("cipher_suites.csv").read_text().split()
-    return {int(line[:4], 16): line[5:] for line in lines}
+    return {int(x[:4], 16): x[5:] for x in files(__package__).joinpath("cipher_suites.csv").read_text().split()}
 
 
 def suite_name(code: int) -> str:
