@@ -50,6 +50,8 @@ TESTS = {
     "tcp.out_of_order.SETTLE_PACKETS":
         "tcp/test_out_of_order.py::test_a_hole_waits_until_it_is_acknowledged_and_settled",
     "tcp.out_of_order.LOOKAHEAD_BYTES": "tcp/test_out_of_order.py::test_an_acknowledged_hole_does_not_wait_for_ever",
+    "continued_files.END_BYTES": "test_continued_files.py::test_large_files_are_looked_at_from_both_ends",
+    "continued_files.MAX_CANDIDATES": "test_continued_files.py::test_the_latest_of_many_files_is_continued",
     "tcp.views.MAX_VIEWS": "tcp/test_real_kernels.py::test_a_forgotten_handshake_has_no_other_view",
     "decode.side.MAX_PARTIAL_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
     "decode.side.HEAD_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",

@@ -73,6 +73,7 @@ class ReadingOptions(TypedDict, total=False):
     max_memory_bytes: int | None
     jobs: int | None
     keylog: "str | os.PathLike[str] | None"
+    one: bool
 
 
 class FilterOptions(ReadingOptions, total=False):
@@ -111,6 +112,8 @@ class Choices:
     """Which messages, where a command takes this with its choices."""
     keys: "KeyLog | None" = None
     """The secrets of TLS sessions, the same for all captures of a run."""
+    is_one: bool = False
+    """Whether all inputs are one recording."""
 
     @property
     def core_count(self) -> int:
@@ -140,6 +143,7 @@ def checked_choices(
     max_memory_bytes: int | None = None,
     jobs: int | None = None,
     keylog: "str | os.PathLike[str] | None" = None,
+    one: bool = False,
     **unknown: object,
 ) -> Choices:
     """The values of the common options; see ``mqpcap.open``. Raises ValueError or TypeError for a wrong one."""
@@ -147,12 +151,15 @@ def checked_choices(
 
     for name in unknown:
         similar = get_close_matches(name, FilterOptions.__annotations__.keys() - {name})
-        others = ", ".join(ReadingOptions.__annotations__)
-        raise TypeError(f"{name!r} is no option; {f'did you mean {similar[0]}?' if similar else f'there are {others}'}")
+        option_names = ", ".join(ReadingOptions.__annotations__)
+        raise TypeError(
+            f"{name!r} is no option; {f'did you mean {similar[0]}?' if similar else f'there are {option_names}'}"
+        )
 
     rules = tuple(DecodeAs(_port(port), _protocol_or_tunnel(name)) for port, name in (decode_as or {}).items())
-    if not isinstance(show_secrets, bool):
-        raise TypeError(f"show_secrets is True or False, not {show_secrets!r}")
+    for option, value in (("show_secrets", show_secrets), ("one", one)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{option} is True or False, not {value!r}")
     body_bytes = {"full": None, "none": 0}[bodies] if bodies in ("full", "none") else bodies
     return Choices(
         rules,
@@ -161,6 +168,7 @@ def checked_choices(
         None if jobs is None else whole_number("jobs", jobs, 1),
         None if max_memory_bytes is None else whole_number("max_memory_bytes", max_memory_bytes, 1),
         keys=None if keylog is None else key_log(os.fspath(keylog)),
+        is_one=one,
     )
 
 
@@ -372,9 +380,9 @@ class Inputs:
 
 def find_captures(inputs: Sequence[str], outcome: Outcome) -> "list[Capture]":
     """The captures in the inputs, about to be read; what is none is the outcome's."""
-    from mqpcap.capture import captures
+    from mqpcap.continued_files import captures
 
-    result = captures(inputs)
+    result = captures(inputs, outcome.choices.is_one)
     outcome.unreadable += result.unreadable
     outcome.skipped += result.skipped
     outcome.capture_count += len(result.captures)
@@ -417,7 +425,7 @@ def steps(pipeline: "CapturePipeline", outcome: Outcome, meter: Meter | None = N
     try:
         yield from pipeline.steps(meter)
         failure = pipeline.failure
-        outcome.notes += map(str, pipeline.capture.notes)
+        outcome.notes += [*pipeline.capture.doubts, *map(str, pipeline.capture.notes)]
         outcome.notes += limit_notes(name, pipeline.stages.counts)
         outcome.notes += pipeline.stages.server_notes()
     except CaptureError as error:

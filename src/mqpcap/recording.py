@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 
 from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
-from mqpcap.capture import Capture, captures
+from mqpcap.capture import Capture
 from mqpcap.capture.inputs import InputFile
+from mqpcap.continued_files import captures
 from mqpcap.errors import CaptureError, let_go
 from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
@@ -85,8 +86,9 @@ def read(
     {'op': 'PUBLISH', 'body_len': 5}
     """
     schema, columns = table_schema(_checked_table(table)), [columns] if isinstance(columns, str) else columns
-    opened, copies = open_inputs(path)
-    recording = Recording(opened, checked_choices(**options).dissection(), copies, progress)
+    choices = checked_choices(**options)
+    opened, copies = open_inputs(path, choices.is_one)
+    recording = Recording(opened, choices.dissection(), copies, progress)
     batches = list(recording.batches(table, filter, columns, notes))
     return pa.Table.from_batches(batches, schema if columns is None else pa.schema([schema.field(x) for x in columns]))
 
@@ -99,6 +101,7 @@ def open(
     bodies: int | Literal["full", "none"] | None = None,
     max_memory_bytes: int | None = None,
     keylog: str | os.PathLike[str] | None = None,
+    one: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> "Recording":
     """A capture, or several: files, directories, globs, bytes, file objects. Packets are read when first needed.
@@ -107,16 +110,17 @@ def open(
     show_secrets: passwords and keys are not masked.
     bodies: bytes of each body to keep; None or ``"full"`` keeps all, ``"none"`` keeps none.
     max_memory_bytes: limit for reassembly, as ``--max-memory``. keylog: a file of TLS secrets, as ``--keylog``.
+    one: the inputs are one recording, as ``--one``.
     progress: called with the number of bytes that were read, for example ``mqpcap.ProgressBar(path)``.
     Raises CaptureError for an input that is not a capture file, ValueError or TypeError for a wrong option.
     """
-    choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes, keylog=keylog)
+    choices = checked_choices(decode_as, show_secrets, bodies, max_memory_bytes, keylog=keylog, one=one)
     options = choices.dissection()
-    opened, copies = open_inputs(path)
+    opened, copies = open_inputs(path, one)
     return Recording(opened, options, copies, progress)
 
 
-def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
+def open_inputs(path: Paths, is_one: bool = False) -> tuple[list[Capture], list[object]]:
     """The captures in some inputs, and temporary files that must live as long as the captures are read."""
     inputs = (
         list(path)
@@ -127,15 +131,15 @@ def open_inputs(path: Paths) -> tuple[list[Capture], list[object]]:
         raise ValueError("there is no input: name at least one capture")
     copies = [_Copy(x) for x in inputs if _is_content(x)]
     names = _unique_names(copies)
-    opened = _located([os.fspath(x) for x in inputs if not _is_content(x)], {})  # type: ignore[arg-type]  # a path
+    opened = _located([os.fspath(x) for x in inputs if not _is_content(x)], {}, is_one)  # type: ignore[arg-type]  # a path
     for copy in copies:  # each by itself: names of temporary files do not say what belongs together
-        opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names)]
+        opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names, False)]
     return opened, list(copies)
 
 
-def _located(paths: Sequence[str], names: Mapping[str, str]) -> list[Capture]:
+def _located(paths: Sequence[str], names: Mapping[str, str], is_one: bool) -> list[Capture]:
     """The captures in some inputs; ``names`` by path are for messages."""
-    inputs = captures(paths)
+    inputs = captures(paths, is_one)
     for name, reason in inputs.unreadable:
         raise CaptureError(f"{names.get(name, name)}: {reason}")
     return inputs.captures

@@ -22,15 +22,15 @@ else:
             names = [field.name for field in dataclasses.fields(cls)]
             if eq and names:
                 values = attrgetter(*names)
-                cls.__eq__ = lambda self, other: _values_equal(values, self, other)
+                cls.__eq__ = lambda self, value: _values_equal(values, self, value)
                 cls.__hash__ = (lambda self: hash(values(self))) if frozen else None
             return cls
 
         return defined
 
 
-def _values_equal(values: Callable[[Any], Any], record: object, other: object) -> bool:
-    return bool(values(record) == values(other)) if type(record) is type(other) else NotImplemented
+def _values_equal(values: Callable[[Any], Any], record: object, value: object) -> bool:
+    return bool(values(record) == values(value)) if type(record) is type(value) else NotImplemented
 
 
 def _shown(record: Any) -> str:

@@ -95,7 +95,13 @@ def _is_plain(pipeline: CapturePipeline) -> bool:
     """
     stages, capture = pipeline.stages, pipeline.capture
     assembler, states = stages.assembler, stages.framer.connections
-    if capture.notes or any(assembler.counts.values()) or assembler.gaps() or assembler.unreported_count:
+    if (
+        capture.notes
+        or capture.doubts
+        or any(assembler.counts.values())
+        or assembler.gaps()
+        or assembler.unreported_count
+    ):
         return False
     if stages.opener.counts or [*stages.server_notes()] or any(stages.opener.facts(number) for number in states):
         return False

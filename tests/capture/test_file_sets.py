@@ -29,7 +29,23 @@ ONE_RECORDING = [
     ["Monday.pcap", "Wednesday.pcap"],
     ["node-261121-00000012.pcap", "node-261121-00000013.pcap", "node-261122-00000014.pcap"],
     ["1795243604123456", "1795243664123456"],
-    ["x_20261121_064644.123456789.pcap", "x_20261121_064744.000000001.pcap"],
+    # pcap_split of FMADIO, main.c, GenerateFileName: NS, SUB, TZ, HHMM, seconds, begin and end, ms, us, ns
+    ["x_20261121_064644.123.456.789.pcap", "x_20261121_064744.000.000.001.pcap"],
+    ["x_20261121_06-46-44.123456789.pcap", "x_20261121_06-47-44.000000001.pcap"],
+    ["x_2026-11-21_06:46:44+09:00.pcap", "x_2026-11-21_06:47:44+09:00.pcap"],
+    ["x_20261121_0646.pcap", "x_20261121_0647.pcap"],
+    ["x_1795243604.pcap", "x_1795243664.pcap"],
+    ["x_1795243604-1795243664.pcap", "x_1795243664-1795243724.pcap"],
+    ["x_1795243604123.pcap", "x_1795243664123.pcap"],
+    ["x_1795243604123456789.pcap", "x_1795243664123456789.pcap"],
+    # n2disk with a timeline (ntop/n2disk issue 28)
+    ["1795243604.507696.pcap", "1795243664.007696.pcap"],
+    # Suricata, src/log-pcap.c, PcapLogOpenFileCtx: ts-format sec and usec (no zeros in front), lz4, a thread of multi
+    ["log.pcap.1795243604", "log.pcap.1795243664"],
+    ["log.pcap.1795243604.123456", "log.pcap.1795243664.99"],
+    ["log.pcap.1795243604.lz4", "log.pcap.1795243664.lz4"],
+    ["log.1.1795243604.pcap", "log.1.1795243664.pcap"],
+    ["log.pcap.1.1795243604.5", "log.pcap.1.1795243664.123456"],
 ]
 DIFFERENT = [
     ["a1.pcap", "b1.pcap"],
@@ -45,6 +61,9 @@ DIFFERENT = [
     ["a-20261121064644.pcap", "b-20261121064744.pcap"],
     ["Sundance.pcap", "Monitor.pcap"],
     ["x-10001.pcap", "x-10002.pcap"],
+    ["log.pcap.1.1795243604", "log.pcap.2.1795243604"],
+    ["log.1.1795243604.5.pcap", "log.2.1795243604.6.pcap"],
+    ["10.0.0.1.1795243604.pcap", "10.0.0.2.1795243604.pcap"],
 ]
 
 

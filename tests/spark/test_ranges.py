@@ -68,7 +68,7 @@ def shared(capture: Capture, cut: SharePlan) -> tuple[list[list[Packet]], int]:
         ]
         for k in range(cut.share_count)
     ]
-    shares = [ShareCapture(capture._files, packets=iter(part)) for part in parts]
+    shares = [ShareCapture(capture.inputs, packets=iter(part)) for part in parts]
     return [
         [p for window in share.windows() for p in packets(window, range(len(window.offset)))] for share in shares
     ], turn

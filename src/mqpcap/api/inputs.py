@@ -35,7 +35,7 @@ class _CallInputs(Inputs):
         """The captures in the inputs."""
         from mqpcap.recording import open_inputs
 
-        captures, self._copies = open_inputs(self._path)
+        captures, self._copies = open_inputs(self._path, self.outcome.choices.is_one)
         self.outcome.capture_count = len(captures)
         self.outcome.file_count = sum(len(capture.files) for capture in captures)
         return captures

@@ -10,6 +10,7 @@ the preceding part ends exactly there (`WindowReader.end_point`).
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from mqpcap.capture import records_index
 from mqpcap.capture.records_index import CHAIN_BYTES, LONGEST_BYTES, SEARCH_BYTES
 from mqpcap.capture.sources import PeekableStream
-from mqpcap.capture.windows import FileFacts, ResumePoint, WindowReader
+from mqpcap.capture.windows import FileFacts, ResumePoint, Window, WindowReader
 
 CHAIN_STEPS = 1 << 22
 """Records tried in one search."""
@@ -49,6 +50,18 @@ def find_boundary(name: str, source: PeekableStream, position: int) -> ResumePoi
     # The lengths of blocks are multiples of four.
     offset = records_index.find_chain(buffer.data, 0 if is_pcap else -position % 4, is_pcap, is_end, big, CHAIN_STEPS)
     return None if offset < 0 else replace(state, position=position + offset)
+
+
+def last_windows(name: str, source: PeekableStream, size_bytes: int) -> list[Window]:
+    """The windows at the end of a file, of at least this size; the last window if its end cannot be found.
+
+    The source is at its beginning. Raises CaptureError if it is not a capture file.
+    """
+    point = None
+    if source.size_bytes is not None and source.size_bytes > size_bytes:
+        point = find_boundary(name, source, source.size_bytes - size_bytes)
+        source.seek(0)
+    return [*deque(WindowReader(name, 0, source, point).windows(), 1 if point is None else None)]
 
 
 def first_and_last_ns(name: str, source: PeekableStream) -> tuple[int, int] | None:

@@ -14,7 +14,10 @@ The recognised names, each with or without the ending of a compressor:
     tcpdump -G          broker-Mon.pcap, broker_Tuesday.pcap (%a, %A)
     Arkime              broker-261121-00000012.pcap
     stenographer        1795243604123456 (microseconds since 1970)
-    FMADIO              broker_20261121_064644.123456789.pcap
+    Suricata            log.pcap.1795243604.123456, with threads log.2.1795243604.pcap: a recording for each thread
+    n2disk              1795243604.507696.pcap
+    FMADIO              broker_20261121_064644.123.456.789.pcap, broker_20261121_06-46-44.123456789.pcap,
+                        broker_2026-11-21_06:46:44+09:00.pcap, broker_1795243604-1795243664.pcap
 
 A ring of files (-W) starts anew at its first name, so files are ordered by their times and not by counters.
 """
@@ -39,19 +42,26 @@ _COMPRESSOR = re.compile(r"\.(gz|bz2|xz|zst|zstd|lz4|z)$", re.IGNORECASE)
 _YEAR, _MONTH, _DAY = r"(?:19|20)\d\d", r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12]\d|3[01])"
 _HOUR, _SIXTY = r"(?:[01]\d|2[0-3])", r"[0-5]\d"
 _DATE = rf"{_YEAR}(?P<d>[-_.]?){_MONTH}(?P=d){_DAY}"
-_CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}(?:\.\d{{9}})?|m{_SIXTY})?s?"
-_ZONE = r"(?:Z|[+-]\d{4})?"
+_CLOCK = rf"{_HOUR}(?P<c>[-_.:h]?){_SIXTY}(?:(?P=c){_SIXTY}(?:\.\d{{9}}|(?:\.\d{{3}}){{3}})?|m{_SIXTY})?s?"
+_ZONE = r"(?:Z|[+-]\d\d:?\d\d)?"
 _CLOCK_ALONE = rf"{_HOUR}(?P<e>[-_.:]){_SIXTY}(?P=e){_SIXTY}"
-_EPOCH = r"[12]\d{9}(?:\d{6})?"
+# Seconds, milliseconds, microseconds, nanoseconds; seconds and microseconds, the latter without zeros in front.
+_EPOCH = r"[12]\d{9}(?:\d{3}|\d{6}|\d{9}|\.\d{1,6}|-[12]\d{9})?"
 _SHORT_DATE = rf"\d\d{_MONTH}{_DAY}(?=-\d{{8}}\.)"
 _WEEKDAY = r"(?<![a-zA-Z])(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?(?![a-zA-Z])"
 _TIME = re.compile(
-    rf"(?<!\d)(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_EPOCH}|{_CLOCK_ALONE}"
-    rf"|{_SHORT_DATE}|{_WEEKDAY})(?!\d)(?!\.\d)"
+    rf"(?<!\d)(?:(?<!\d\.)(?:{_DATE}(?:[-_.T @]?{_CLOCK}{_ZONE})?|{_CLOCK_ALONE}|{_SHORT_DATE}|{_WEEKDAY})"
+    rf"|{_EPOCH})(?!\d)(?!\.\d)"
 )
 _RING = re.compile(r"^(?P<stem>.+)(?:_|(?<=\0)-)(?P<counter>\d{5,9})(?P<rest>(?:_\0)?(?:\.[^.]*)?)$")
 # The counter of tcpdump -C is the very end of the name. After a digit and a dot the number could be part of an address.
 _LAST_COUNTER = re.compile(r"^(?P<stem>.*\D)(?<!\d\.)(?P<counter>\d{1,9})$", re.DOTALL)
+
+
+def is_border(earlier: TimeSpan, later: TimeSpan) -> bool:
+    """Whether two files overlap by no more than the borders of rotated files do."""
+    shorter_ns = min(earlier[1] - earlier[0], later[1] - later[0])
+    return earlier[1] - later[0] < min(MAX_BORDER_NS, shorter_ns / BORDER_DIVISOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +134,15 @@ def _timed(ordered: Sequence[int], span: Callable[[int], TimeSpan | None]) -> li
 def _runs(timed: Sequence[_Timed]) -> list[list[int]]:
     """Split where times overlap: files that overlap stand alone, what is before and after them are captures."""
     clusters: list[list[int]] = []
-    latest_ns = previous_ns = 0
+    latest = (0, 0)
     for first_ns, last_ns, index in timed:
-        overlap_ns = latest_ns - first_ns
-        is_border = overlap_ns < min(MAX_BORDER_NS, (last_ns - first_ns) / BORDER_DIVISOR, previous_ns / BORDER_DIVISOR)
-        if clusters and overlap_ns > 0 and not is_border:
+        span = first_ns, last_ns
+        if clusters and latest[1] > first_ns and not is_border(latest, span):
             clusters[-1].append(index)
+            latest = max(latest, span, key=lambda times: times[1])
         else:
             clusters.append([index])
-        latest_ns = max(latest_ns, last_ns) if len(clusters[-1]) > 1 else last_ns
-        previous_ns = last_ns - first_ns
+            latest = span
     runs: list[list[int]] = []
     for is_alone, group in groupby(clusters, key=lambda cluster: len(cluster) == 1):
         indices = [index for cluster in group for index in cluster]

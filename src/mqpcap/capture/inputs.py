@@ -52,6 +52,10 @@ class InputFile:
         source, self.source = self.source, None
         return source
 
+    def span(self) -> file_sets.TimeSpan | None:
+        """Times of its first and last packet, None without a packet or if it went away."""
+        return span(self.name, self.open)
+
 
 @dataclass(slots=True)
 class Capture:
@@ -64,25 +68,41 @@ class Capture:
     next_file: called after the last file; returns the file that continues a recording still being written, or None.
     """
 
-    _files: tuple[InputFile, ...]
+    inputs: tuple[InputFile, ...]
     notes: list[Note] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
     wait: InputWait | None = None
     dropped_count: Callable[[], int] | None = None
     next_file: Callable[[], InputFile | None] | None = None
+    doubts: list[str] = field(default_factory=list)
+    """Notes on files that may belong to the recording."""
     _names: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
         """capture_file of each file, in order."""
-        if len(self._names) != len(self._files):  # asked for with each batch of rows, of thousands of files
-            self._names = tuple(file.name for file in self._files)
+        if len(self._names) != len(self.inputs):  # asked for with each batch of rows, of thousands of files
+            self._names = tuple(file.name for file in self.inputs)
         return self._names
+
+    def add(self, later: Capture) -> None:
+        """Add the files of a later capture of the same recording."""
+        self.inputs += later.inputs
+        self.doubts += later.doubts
+
+    def span(self) -> file_sets.TimeSpan | None:
+        """Times of the first and the last packet; None without one."""
+        spans = (file.span() for file in self.inputs)
+        times = next((times for times in spans if times is not None), None)
+        if times is None or len(self.inputs) == 1:
+            return times
+        spans = (file.span() for file in reversed(self.inputs))
+        return times[0], next(times[1] for times in spans if times is not None)
 
     @property
     def is_pipe(self) -> bool:
         """Whether it comes while somebody writes it, and can be read once."""
-        return any(file.source is not None and file.source.is_pipe for file in self._files)
+        return any(file.source is not None and file.source.is_pipe for file in self.inputs)
 
     def windows(self) -> Iterator[Window]:
         """All packets of all files, a window at a time; starts notes and facts anew.
@@ -92,12 +112,12 @@ class Capture:
         self.notes.clear()
         self.facts.clear()
         for index in count():
-            another = self.next_file() if index == len(self._files) and self.next_file is not None else None
-            self._files += (another,) if another is not None else ()
-            if index == len(self._files):
+            another = self.next_file() if index == len(self.inputs) and self.next_file is not None else None
+            self.inputs += (another,) if another is not None else ()
+            if index == len(self.inputs):
                 return
             source = self.source(index)
-            reader = WindowReader(self._files[index].name, index, source)
+            reader = WindowReader(self.inputs[index].name, index, source)
             try:
                 yield from reader.windows(self.wait)
             finally:
@@ -109,7 +129,7 @@ class Capture:
 
     def source(self, index: int) -> PeekableStream:
         """The plain bytes of a file, by its index. Raises CaptureError if a pipe was read already or a file is gone."""
-        file = self._files[index]
+        file = self.inputs[index]
         try:
             return file.open()
         except OSError as error:
@@ -223,7 +243,7 @@ class InputSearch:
         """The captures among the files, and the other files."""
         files = self.files
         places = [_place(file, index) for index, file in enumerate(files)]
-        spans = file_sets.file_sets(places, lambda index: span(files[index].name, files[index].open))
+        spans = file_sets.file_sets(places, lambda index: files[index].span())
         found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
         return FoundCaptures(found, self.unreadable, self.skipped)
 

@@ -167,13 +167,14 @@ def common_without_bodies(command: Callable[P, R]) -> Callable[..., R]:
                   help="Use this memory for out-of-order data and open connections, for example 512MB.")  # fmt: skip
     @click.option("--keylog", type=Parsed(_key_log), metavar="FILE",
                   help="Open TLS with the secrets of this key log, as clients write it to SSLKEYLOGFILE.")  # fmt: skip
+    @click.option("--one", "is_one", is_flag=True, help="Read all inputs as one recording, in order of time.")
     @click.option("--strict", is_flag=True, help="Exit 1 if a message has a flaw or a file was skipped.")
     @click.option("-q", "--quiet", is_flag=True, help="Write no progress, notes or summary on stderr; errors stay.")
     @functools.wraps(command)
     def with_choices(  # type: ignore[no-untyped-def]  # click passes what the command declares
-        *args, decode_as, show_secrets, jobs, max_memory, keylog, strict, quiet, bodies=None, **kwargs
+        *args, decode_as, show_secrets, jobs, max_memory, keylog, is_one, strict, quiet, bodies=None, **kwargs
     ):
-        choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet, keys=keylog)
+        choices = Choices(decode_as, show_secrets, bodies, jobs, max_memory, strict, quiet, keys=keylog, is_one=is_one)
         return command(*args, choices=choices, **kwargs)  # type: ignore[arg-type]  # choices is the command's own
 
     return with_choices

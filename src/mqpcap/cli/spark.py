@@ -101,14 +101,15 @@ class _Task(NamedTuple):
 
 
 def _write_tables(inputs: Sequence[str], out_dir: str, task: _Task, allow_missing: bool, outcome: Outcome) -> None:
-    from mqpcap.capture import captures
+    from mqpcap.continued_files import captures
     from mqpcap.spark import job
     from mqpcap.spark.session import session
 
-    search = captures(inputs)
+    search = captures(inputs, outcome.choices.is_one)
     outcome.skipped += search.skipped
     outcome.capture_count = len(search.captures)
     outcome.file_count = sum(len(capture.files) for capture in search.captures)
+    outcome.notes += [text for capture in search.captures for text in capture.doubts]
     # Told before any work starts: a cluster's hour is dearer than a second look at a name.
     for name, reason in search.unreadable:
         print_note(f"mqpcap: {name}: {reason}")

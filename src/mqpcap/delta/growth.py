@@ -20,10 +20,11 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from mqpcap.background import Background
-from mqpcap.capture import Capture, WindowReader, captures
+from mqpcap.capture import Capture, WindowReader
 from mqpcap.capture.file_sets import rotated_name
 from mqpcap.capture.inputs import InputFile, is_remote, span
 from mqpcap.capture.remote import redacted_uri
+from mqpcap.continued_files import captures, links
 from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, HEAD_PACKETS, Recording, TakenFile, head_of, load_catalog, save
 from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
@@ -139,16 +140,18 @@ class Lake:
         for path in [path for path in paths if path in alike]:
             self._sort_out_grown(path, *alike[path], outcome, rebuild)
             paths.remove(path)
-        search = captures(paths)
+        search = captures(paths, outcome.choices.is_one)
         for name, reason in search.unreadable:
             listed = outcome.unreadable if name in named or not is_no_capture(reason) else outcome.skipped
             listed.append((name, reason))
             self._set_aside(name, reason)
+        continued = self._continued(search.captures)
         additions: list[Addition] = []
         for capture in sorted(search.captures, key=lambda capture: _first_ns(capture.files[0])):
             if files := self._in_time(capture.files, outcome, rebuild):
                 timely = capture if files == capture.files else _capture_of(files)
-                additions.append(self._addition(timely, [x.recording for x in additions]))
+                recording = continued.get(capture.files[0])
+                additions.append(self._addition(timely, recording, [x.recording for x in additions]))
         if self.catalog.removing:
             self._commit_removal()
             for lines, count in zip(listed_lines, line_counts, strict=True):
@@ -242,8 +245,20 @@ class Lake:
                 untaken.append(path)  # the search for captures says why
         return untaken, grown
 
-    def _addition(self, capture: Capture, taken: Sequence[Recording]) -> Addition:
+    def _continued(self, found: Sequence[Capture]) -> dict[str, Recording]:
+        """By first file of a capture: the open recording of its folder whose connections go on in it."""
+        folders = {_key(capture.files[0])[0] for capture in found}
+        opened = [
+            x for x in self.catalog.recordings if x.state and x.key[0] in folders and os.path.exists(x.files[-1].path)
+        ]
+        ends = {id(capture := _capture_of([x.files[-1].path])): (capture, x) for x in opened}
+        pairs = links(found, [capture for capture, _ in ends.values()])
+        return {later.files[0]: ends[id(earlier)][1] for later, earlier in pairs if id(earlier) in ends}
+
+    def _addition(self, capture: Capture, continued: Recording | None, taken: Sequence[Recording]) -> Addition:
         """The recording that a capture continues, or a new one: files that overlap in time stand alone."""
+        if continued is not None and continued not in taken:
+            return Addition(continued, capture)
         key = _key(capture.files[0])
         recordings = sorted((x for x in self.catalog.recordings if x.key == key), key=lambda x: x.last_ns)
         if recordings:

@@ -110,7 +110,7 @@ def export(
     elif "/" not in path.strip("/"):
         raise OutputError(f"{storage.name} is a whole bucket; name a folder in it")
     only_new = is_missing and not allow_missing
-    protected = [Path(file.path) for capture in captures for file in capture._files if "://" not in file.name]
+    protected = [Path(file.path) for capture in captures for file in capture.inputs if "://" not in file.name]
     is_local = storage.is_local
     publication = _Local(Path(path), only_new=only_new, protected=protected) if is_local else _Remote(storage, only_new)
     try:

@@ -136,7 +136,7 @@ def _near_file(name: str) -> str:
 def size_of(capture: Capture) -> int:
     """Bytes of all files of a capture; 0 for a file that is gone."""
     size_bytes = 0
-    for file in capture._files:
+    for file in capture.inputs:
         with suppress(OSError):  # the size is set for the file of a URI
             size_bytes += getattr(file, "size_bytes", 0) or os.stat(file.path).st_size
     return size_bytes

@@ -16,7 +16,7 @@ from mqpcap.spark import partitions, schemas, share
 from mqpcap.tables.messages import RowPolicy
 from mqpcap.tls import KeyLog
 
-OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "shares", "keylog")
+OPTIONS = ("table", "decodeAs", "bodies", "showSecrets", "columns", "maxMemory", "mode", "shares", "keylog", "one")
 OPTION_NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = frozenset({"path", "paths", "location", "owner", "provider", "comment"})
 """Options that Spark adds: paths, and properties of a catalog table (which repeat options with ``option.``)."""
@@ -32,6 +32,7 @@ class Reading:
     columns: tuple[str, ...] | None
     permissive: bool
     share_count: int | None
+    is_one: bool
 
 
 def reading(given: Mapping[str, str]) -> Reading:
@@ -54,6 +55,7 @@ def reading(given: Mapping[str, str]) -> Reading:
         Options(_decode_as(options.get("decodeas", "")), policy, memory_bytes, _keys(options)), columns,
         mode == "permissive",
         _number(options, "shares", at_least=1) if "shares" in options else None,
+        _flag(options, "one"),
     )  # fmt: skip
 
 

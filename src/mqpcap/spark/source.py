@@ -16,7 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from mqpcap.capture import Capture, captures
+from mqpcap.capture import Capture
+from mqpcap.continued_files import captures
 from mqpcap.errors import CaptureError
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
@@ -93,7 +94,7 @@ class CaptureReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A partition per unit of work; raises CaptureError as `partitions.check_readable` does, before any work."""
-        search = captures(self.asked.inputs)
+        search = captures(self.asked.inputs, self.asked.is_one)
         partitions.check_readable(search.unreadable, self.asked.permissive)
         if not search.captures:
             raise CaptureError("none of the inputs can be read")

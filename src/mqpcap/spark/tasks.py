@@ -252,7 +252,7 @@ def _dissect_share(target: int, rows: Iterator[Row], work: ShareWork, result: Re
         for row in chain.from_iterable(packet_rows for _, packet_rows in by_kind) if row.major in valid
     )  # fmt: skip
     files = TaskFiles(work.storage, task.name)
-    share = _TaskShare(task, ShareCapture(capture._files, packets=packets), work.options, files, result)
+    share = _TaskShare(task, ShareCapture(capture.inputs, packets=packets), work.options, files, result)
     for protocol, keys, at_end in share.dissect(number):
         for to, begin_ns, table in keys.flush(work.target_count, at_end):
             yield Row(task.number, to, pair_number(number, protocol), begin_ns, table_bytes(table))
