@@ -2,7 +2,8 @@ from mqpcap.correlate.messages cimport Reply, Request
 
 cdef class PlacedReply:
     cdef Reply reply
-    cdef Py_ssize_t low, high, limit, named, least, own_from
+    cdef Py_ssize_t low, high, limit, named, least, own_from, fixed
+    cdef double unseen_cost
 
 cdef class Alignment:
     cdef list ring, placed

@@ -40,6 +40,7 @@ class PlacedReply:
     ``named``: the last captured request whose id the reply repeats, or -1.
     ``least``: the first captured request whose id it repeats, if no missing request may have had that id, or 0.
     ``own_from``: the first request after the client's own publish of the returned message, or 0.
+    ``fixed``, ``unseen_cost``: see `SpanAlignment`: its certain request, or -1; what it costs at a missing request.
     """
 
     reply: Reply
@@ -49,12 +50,15 @@ class PlacedReply:
     named: cython.Py_ssize_t
     least: cython.Py_ssize_t
     own_from: cython.Py_ssize_t
+    fixed: cython.Py_ssize_t
+    unseen_cost: cython.double
 
     def __init__(
         self, reply: Reply, limit: cython.Py_ssize_t, named: cython.Py_ssize_t, own_from: cython.Py_ssize_t
     ) -> None:
         self.reply, self.limit, self.named, self.own_from = reply, limit, named, own_from
         self.low = self.high = self.least = 0
+        self.fixed, self.unseen_cost = -1, 0.0
 
 
 Candidates = tuple[Reply, int, int]

@@ -305,13 +305,9 @@ class Assumptions:
 
         ``highest``, ``is_all``: see `SpanAlignment.likely`.
         """
-        fixed: dict[int, int] = {}
-        r: Reply
-        for index, r in taken.items():
-            fixed[r.row] = index
-        span = SpanAlignment(self.certain, self.tables.habits.all_count, fixed)
-        for row, (index, margin) in span.likely(highest, is_all).items():
-            if row not in self.likely and row not in fixed:
+        span = SpanAlignment(self.certain, self.tables.habits.all_count)
+        for row, (index, margin) in span.likely(highest, is_all, taken).items():
+            if row not in self.likely:
                 self.likely[row], self.margins[row] = (index, _LENGTH), margin
         why = f"lengths of holes, operations and values decide {len(self.margins)} more"
         self._record(True, "length", why)

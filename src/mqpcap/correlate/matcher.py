@@ -531,11 +531,6 @@ class RequestMatcher(TcpOrder):
         self.client_keys.forget()
 
     @cython.cfunc
-    def _forget_keys(self) -> cython.void:
-        self.requests.indexes_by_key.clear()
-        self.dropped_count = self.keyed = 0
-
-    @cython.cfunc
     def _finish(
         self, ended: cython.bint, orderly: cython.bint, whole_requests: cython.bint, whole_replies: cython.bint
     ) -> cython.bint:

@@ -1,13 +1,16 @@
-cdef class Request:
-    cdef long long row, echo_key, payload_key, offset, end, reach, first_ack, last_ack, ts_ns, end_ns, pause_ns
-    cdef long long asked, after_replies
-    cdef int code, kind
-    cdef bint has_id, in_hole, truncated, is_unread
-
-cdef class Reply:
-    cdef long long row, bit, echo_key, payload_key, offset, end, ack, ts_ns, end_ns, publish_offset, hole_length, asked
+cdef class SideMessage:
+    cdef long long row, echo_key, payload_key, offset, end, ts_ns, end_ns, hole_length, asked
     cdef int code
-    cdef bint echoes_nothing, may_be_missing, any_number, truncated
+    cdef bint truncated, is_unread
+
+cdef class Request(SideMessage):
+    cdef long long reach, first_ack, last_ack, pause_ns, after_replies
+    cdef int kind
+    cdef bint has_id, in_hole
+
+cdef class Reply(SideMessage):
+    cdef long long bit, ack, publish_offset
+    cdef bint echoes_nothing, may_be_missing, any_number
 
 cdef class MatchResults:
     cdef public object pairs, evidence, states, kinds

@@ -21,38 +21,61 @@ LIKELY = 16
 
 
 @cython.cclass
-class Request:
-    """A request, or a phantom.
+class SideMessage:
+    """A request or a reply, or a phantom of one.
 
-    ``reach``: a reply that acknowledges this offset may answer it. ``pause_ns``: how long both sides paused before it.
-    ``asked``, ``after_replies``: awaited requests up to it, and replies before it. ``in_hole``: it acknowledges a part
-    of a hole, so that the replies before it are unknown. ``is_unread``: only its offset was captured, so that it fits
-    everything.
+    ``offset``, ``end``: of a phantom those of its hole. ``hole_length``: of a phantom; 0 if a part of the hole is
+    decided.
+    ``is_unread``: only its offset was captured, so that it fits everything.
+    ``asked``: of a request: awaited requests up to it; of a reply: up to the reply.
     """
 
     row: cython.longlong
     code: cython.int
-    kind: cython.int
     echo_key: cython.longlong
     payload_key: cython.longlong
     offset: cython.longlong
     end: cython.longlong
-    reach: cython.longlong
-    first_ack: cython.longlong
-    last_ack: cython.longlong
     ts_ns: cython.longlong
     end_ns: cython.longlong
-    pause_ns: cython.longlong
+    hole_length: cython.longlong
     asked: cython.longlong
-    after_replies: cython.longlong
-    has_id: cython.bint
-    in_hole: cython.bint
     truncated: cython.bint
     is_unread: cython.bint
 
+    def __init__(self) -> None:
+        self.row, self.code, self.echo_key, self.payload_key = -1, 0, NO_ECHO_KEY, 0
+        self.offset = self.end = self.ts_ns = self.end_ns = self.hole_length = self.asked = 0
+        self.truncated = self.is_unread = False
+
 
 @cython.cclass
-class Reply:
+class Request(SideMessage):
+    """A request, or a phantom.
+
+    ``reach``: a reply that acknowledges this offset may answer it. ``pause_ns``: how long both sides paused before it.
+    ``after_replies``: replies before it. ``in_hole``: it acknowledges a part of a hole, so that the replies before it
+    are unknown.
+    """
+
+    kind: cython.int
+    reach: cython.longlong
+    first_ack: cython.longlong
+    last_ack: cython.longlong
+    pause_ns: cython.longlong
+    after_replies: cython.longlong
+    has_id: cython.bint
+    in_hole: cython.bint
+
+    def __init__(self) -> None:
+        SideMessage.__init__(self)
+        self.first_ack = self.last_ack = NO_OFFSET
+        self.kind = self.reach = self.pause_ns = self.after_replies = 0
+        self.has_id = self.in_hole = False
+
+
+@cython.cclass
+class Reply(SideMessage):
     """A reply, or a phantom.
 
     ``may_be_missing``: a phantom that may stand for no reply; ``any_number``: for any number of them. A phantom stands
@@ -60,43 +83,32 @@ class Reply:
     ``publish_offset``: stream offset of this client's publish of the delivered message, -1 if there is none.
     """
 
-    row: cython.longlong
-    code: cython.int
     bit: cython.longlong
-    echo_key: cython.longlong
-    payload_key: cython.longlong
-    offset: cython.longlong
-    end: cython.longlong
     ack: cython.longlong
-    ts_ns: cython.longlong
-    end_ns: cython.longlong
     publish_offset: cython.longlong
-    hole_length: cython.longlong
-    asked: cython.longlong
     echoes_nothing: cython.bint
     may_be_missing: cython.bint
     any_number: cython.bint
-    truncated: cython.bint
+
+    def __init__(self) -> None:
+        SideMessage.__init__(self)
+        self.bit, self.ack, self.publish_offset = 0, 0, -1
+        self.echoes_nothing = self.may_be_missing = self.any_number = False
 
 
 def phantom_request(offset: int, end: int, kind: int) -> Request:
     """A request that may have been in a hole, which begins at an offset."""
     q = Request()
-    q.row, q.code, q.kind, q.echo_key, q.payload_key = -1, 0, kind, NO_ECHO_KEY, 0
-    q.offset, q.end, q.reach = offset, end, offset + 1
-    q.first_ack = q.last_ack = NO_OFFSET
-    q.ts_ns = q.end_ns = q.pause_ns = q.asked = q.after_replies = 0
-    q.has_id, q.truncated, q.is_unread, q.in_hole = False, False, True, False
+    q.offset, q.end, q.hole_length, q.reach = offset, end, end - offset, offset + 1
+    q.kind, q.is_unread = kind, True
     return q
 
 
 def phantom_reply(end: int, ack: int, hole_length: int, may_be_missing: bool) -> Reply:
     """A reply that was in a hole, or may have been; the hole ends at an offset."""
     r = Reply()
-    r.row, r.code, r.bit, r.echo_key, r.payload_key = -1, 0, -1, NO_ECHO_KEY, 0
-    r.offset, r.end, r.ack, r.hole_length = end - 1, end, ack, hole_length
-    r.ts_ns, r.end_ns, r.publish_offset, r.asked = 0, 0, -1, 0
-    r.echoes_nothing, r.may_be_missing, r.any_number, r.truncated = True, may_be_missing, False, False
+    r.offset, r.end, r.hole_length, r.ack, r.bit = end - 1, end, hole_length, ack, -1
+    r.echoes_nothing, r.may_be_missing = True, may_be_missing
     return r
 
 

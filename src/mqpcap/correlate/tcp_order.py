@@ -21,9 +21,9 @@ from mqpcap.schema.requests import RequestKind, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
 
 if cython.compiled:
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
+    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request, SideMessage
 else:
-    from mqpcap.correlate.messages import MatchResults, Reply, Request
+    from mqpcap.correlate.messages import MatchResults, Reply, Request, SideMessage
 
 from mqpcap.correlate.messages import phantom_reply, phantom_request
 
@@ -356,6 +356,16 @@ class _MessageColumns:
     @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
+    def _read(self, m: SideMessage, k: cython.Py_ssize_t) -> cython.void:
+        """Read what requests and replies have from a row."""
+        m.row, m.code, m.echo_key = self.first_row + self.index[k], self.code[k], self.echo_key[k]
+        m.payload_key, m.truncated = self.payload_key[k], self.truncated[k]
+        m.offset, m.end = self.offset[k], self.offset[k] + self.length[k]
+        m.ts_ns, m.end_ns = self.ts_ns[k], self.end_ns[k]
+
+    @cython.cfunc
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
     def feed_client(self, m: TcpOrder, k: cython.Py_ssize_t) -> cython.void:
         """Give a message of the client to the matcher of its connection."""
         offset: cython.longlong = self.offset[k]
@@ -373,15 +383,12 @@ class _MessageColumns:
         m.client_truncated = self.truncated[k]
         kind = self.kinds[self.code[k]]
         if index >= 0 and not (m.skips_silent and kind in (_SILENT_SUCCESS, _ONE_WAY, _NOT_A_REQUEST)):
-            q = Request.__new__(Request)
-            q.row, q.code, q.kind, q.echo_key = self.first_row + index, self.code[k], kind, self.echo_key[k]
-            q.payload_key, q.has_id = self.payload_key[k], self.has_id[k]
-            q.offset, q.end, q.reach = offset, end, end
+            q = Request()
+            self._read(q, k)
+            q.kind, q.has_id, q.reach = kind, self.has_id[k], end
             q.first_ack, q.last_ack = self.first_ack[k], self.last_ack[k]
-            q.truncated, q.is_unread, q.in_hole = self.truncated[k], False, False
             if q.truncated or (self.early is not None and q.code in self.early):
                 q.reach, q.last_ack = offset + 1, _NO_OFFSET
-            q.ts_ns, q.end_ns, q.pause_ns, q.asked, q.after_replies = self.ts_ns[k], self.end_ns[k], 0, 0, 0
             m.request(q)
         elif index == _UNREAD:
             q = phantom_request(offset, offset + self.shortest, _OPTIONAL_REPLY)
@@ -414,13 +421,9 @@ class _MessageColumns:
             m.server_read = end
         m.server_truncated = self.truncated[k]
         if self.index[k] >= 0:
-            r = Reply.__new__(Reply)
-            r.row, r.code, r.bit = self.first_row + self.index[k], self.code[k], 0
-            r.echo_key, r.payload_key = self.echo_key[k], self.payload_key[k]
-            r.offset, r.end, r.ack, r.ts_ns, r.end_ns = offset, end, ack, self.ts_ns[k], self.end_ns[k]
-            r.publish_offset, r.asked, r.hole_length = -1, 0, 0
-            r.echoes_nothing = r.may_be_missing = r.any_number = False
-            r.truncated = self.truncated[k]
+            r = Reply()
+            self._read(r, k)
+            r.ack = ack
             m.reply(r)
         elif self.index[k] == _UNREAD:
             r = phantom_reply(end, ack, self.shortest, True)
