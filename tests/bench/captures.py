@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("captures", nargs="*", type=Path)
     args = parser.parse_args()
     mutated_captures.STRETCH = args.packets
+    if args.keep is not None:
+        args.keep.mkdir(parents=True, exist_ok=True)
     paths = args.captures or sorted(PCAPS.glob("*/*.pcap"))
     originals = [data for path in paths if (data := path.read_bytes())[:4] == b"\xd4\xc3\xb2\xa1"]
     failed: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, pairs_
 from examples import multiplied
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-PROTOCOLS = ("blipmq", "flymq", "fq", "kokaq", "msgq")
+PROTOCOLS = ("blipmq", "flymq", "fq", "kokaq", "mqtt", "msgq")
 EVIDENCE = {"how alternation", "how pause", "how length", "how close"}
 """What a likely pair may rest on, as the tables promise."""
 OTHERS = (*WAYS[1:], *OTHER_WAYS)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from degraded_captures import packets, pairs, write
 from reading import observe, row
 from torture import Segment, pcap
 
@@ -339,6 +340,28 @@ def test_exchanges_of_both_sides_are_those_that_the_clients_saw(name: str) -> No
             assert found == (None if reply is None else other[reply]["stream_offset"])
             pair_count += reply is not None
     assert pair_count
+
+
+@pytest.mark.parametrize(
+    ("lost", "there", "unpaired"),
+    [
+        ({25, 27}, {(18, 23), (30, 31), (38, 39)}, {24, 29}),  # a PUBCOMP answers no PUBLISH
+        ({24}, {(27, 29), (30, 31), (38, 39)}, {25}),
+    ],
+)
+def test_pairs_are_certain_where_packets_are_missing(
+    lost: set[int], there: set[tuple[int, int]], unpaired: set[int], tmp_path: Path
+) -> None:
+    """An id is used again only once it was answered (2.2.1)."""
+    whole = (ROOT / "pcaps" / "mqtt" / "js_v5.pcap").read_bytes()
+    kept = [packet for packet in packets(whole) if packet.number not in lost]
+    write(tmp_path / "lossy.pcap", whole[:24], kept)
+    found = list(pairs(tmp_path / "lossy.pcap"))
+    numbers = {tuple(kept[m["first_packet"] - 1].number for m in row["messages"]) for row in found}
+
+    assert {row["state"] for row in found} == {"answered"}
+    assert there <= numbers
+    assert not unpaired & {number for pair in numbers for number in pair}
 
 
 def test_what_a_broker_never_answers_is_unanswered_and_no_flaw() -> None:

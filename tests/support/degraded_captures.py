@@ -28,6 +28,7 @@ from dissection import dissect
 
 from mqpcap.capture import captures
 from mqpcap.pipeline import Options
+from mqpcap.schema.protocol import DIRECTIONS
 
 WAYS = ("late", "window", "lost 1%", "lost 5%", "no SYN", "early")
 HEAVY_WAYS = ("lost 10%", "burst 5%", "burst 20%")
@@ -94,7 +95,8 @@ def pairs(path: Path) -> Iterator[dict[str, Any]]:
         messages = {(m["connection_id"], m["direction"], m["stream_offset"]): m for m in rows}
         for row in result.table("exchanges").to_pylist():
             if row["state"] in ("answered", "likely"):
-                sides = ("c2s", row["request_offset"]), ("s2c", row["reply_offset"])
+                directions = DIRECTIONS if row["request_direction"] == "c2s" else DIRECTIONS[::-1]
+                sides = zip(directions, (row["request_offset"], row["reply_offset"]), strict=True)
                 yield row | {"messages": [messages[row["connection_id"], *side] for side in sides]}
 
 

@@ -25,6 +25,14 @@ def test_server_data_captured_before_the_handshake_turns_the_flow_round(window: 
     assert seen.side(1) == [(0, b"hello")]
 
 
+def test_later_server_data_captured_before_the_handshake_does_not_hide_the_syn_ack(window: int) -> None:
+    later = b(5003, b"lo", ack=1002)
+    seen = read([later, *HANDSHAKE, a(1000, b"hi", ack=5000), b(5000, b"hel", ack=1002)], window)
+
+    assert (len(seen.flows), seen.flows[0].syn) == (1, (True, True))
+    assert (seen.side(0), seen.side(1)) == ([(0, b"hi")], [(0, b"hello")])
+
+
 def test_syn_and_answer_swapped(window: int) -> None:
     seen = read([HANDSHAKE[1], HANDSHAKE[0], HANDSHAKE[2], a(1000, b"hi")], window)
 

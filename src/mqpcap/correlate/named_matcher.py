@@ -10,6 +10,8 @@ If the start is unknown or bytes of the client are missing, the request of a rep
 request have the same name.
 It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
 With the third name they become certain. Otherwise they are likely if the client waited for the reply.
+If a name is only used again once it was answered (``held``), a pair is certain where no reply is missing since the
+request, or no request since then: its name had no other use.
 """
 
 import cython
@@ -58,6 +60,7 @@ class NamedMatcher(TcpOrder):
     ``has_unnamed``: the names of some requests were not captured.
     ``in_doubt``: names with a likely pair by order, and open requests from then.
     ``answered_to``: offset of the last request with a pair. ``has_crossed``: an earlier request had its reply later.
+    ``unnamed_to``: end of the client's last hole, or of its last request without a name.
     """
 
     tables: RequestTables
@@ -75,6 +78,7 @@ class NamedMatcher(TcpOrder):
     all_given_up: cython.bint
     in_doubt: set[int]
     answered_to: cython.longlong
+    unnamed_to: cython.longlong
     has_crossed: cython.bint
     has_unnamed: cython.bint
     client_has_hole: cython.bint
@@ -84,14 +88,14 @@ class NamedMatcher(TcpOrder):
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
         self.open, self.names, self.given_up, self.early, self.in_doubt = {}, {}, set(), [], set()
-        self.open_count = self.asked_count = self.due_count = self.server_hole_count = 0
+        self.open_count = self.asked_count = self.due_count = self.server_hole_count = self.unnamed_to = 0
         self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = self.has_crossed = False
         self.answered_to = -1
 
     @cython.cfunc
     def _add_request(self, q: Request) -> cython.void:
         if q.row < 0:
-            self.client_has_hole = True
+            self.client_has_hole, self.unnamed_to = True, q.end
             return
         kind: cython.int = self.tables.kind[0][q.code]
         if kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
@@ -100,7 +104,7 @@ class NamedMatcher(TcpOrder):
             self.results.state(q.row, self.tables.silence[q.code])  # it names nothing that a reply could repeat
             return
         if q.echo_key in (0, _NO_KEY):
-            self.has_unnamed = True
+            self.has_unnamed, self.unnamed_to = True, q.end
             self.results.state(q.row, _UNKNOWN)
             return
         self.asked_count += 1
@@ -181,46 +185,74 @@ class NamedMatcher(TcpOrder):
             return
         r.asked = self.asked_count if self.due_count <= 1 else -1
         self.due_count = 0
-        requests = self.open.get(r.echo_key, [])
-        count: cython.Py_ssize_t = 0
+        requests = self._fitting(r)
         is_whole: cython.bint = self.started and not self.client_has_hole
-        in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
-        for q in requests:
-            if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
-                break
-            in_order = in_order and q.kind == _ONE_REPLY
-            count += 1
-        if count == 0 or not self.tables.reply_bits[r.code]:
+        if not requests:
             if self.replay is not None:
                 self.replay.add("unpaired", r.offset)
             self._leave_unpaired(r, is_whole)
             return
         q = requests[0]
-        is_in_doubt: cython.bint = count > 1 or r.echo_key in self.in_doubt
-        was_given_up: cython.bint = self.all_given_up or r.echo_key in self.given_up
+        if self.tables.held and q.after_replies != self.server_hole_count:
+            # The name was used again, so a reply in a hole answered the earlier ones.
+            for q in requests[:-1]:
+                self._drop(q)
+                self.results.state(q.row, _UNKNOWN)
+            requests = requests[-1:]
+            q = requests[0]
+        is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
+        in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
+        in_order = in_order and all([x.kind == _ONE_REPLY for x in requests])
+        is_held: cython.bint = len(requests) == 1 and self._is_held(q)
+        was_given_up: cython.bint = (self.all_given_up or r.echo_key in self.given_up) and not is_held
         if was_given_up or (is_in_doubt and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
             if self.replay is not None:
-                self.replay.add("unpaired", r.offset, q.offset, q.offset, count)
+                self.replay.add("unpaired", r.offset, q.offset, q.offset, len(requests))
             self._give_up(r.echo_key, False)
             self._leave_unpaired(r, True)
             return
-        requests.pop(0)
-        self.open_count -= 1
+        self._drop(q)
         self.has_crossed = self.has_crossed or q.offset < self.answered_to
         self.answered_to = max(self.answered_to, q.offset)
-        if not requests:
-            del self.open[r.echo_key]
-            self.in_doubt.discard(r.echo_key)
-        elif is_in_doubt:
+        if is_in_doubt and r.echo_key in self.open:
             self.in_doubt.add(r.echo_key)
         if is_whole:
             self._pair(q, r, _LIKELY_ORDER if is_in_doubt else _ECHO)
-        elif self._are_names_unique():
+        elif is_held or self._are_names_unique():
             self._pair(q, r, _ID)
         elif self.repeats:
             self._pair_if_waited(q, r)
         else:
             self.early.append((q, r))
+
+    @cython.cfunc
+    def _fitting(self, r: Reply) -> list[Request]:
+        """The open requests of a reply's name that it may answer, in order."""
+        q: Request
+        bit = self.tables.reply_bits[r.code]
+        fitting: list[Request] = []
+        for q in self.open.get(r.echo_key, ()):
+            if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
+                break
+            if self.tables.accepted_replies[0][q.code] & bit:
+                fitting.append(q)
+        return fitting
+
+    @cython.cfunc
+    def _is_held(self, q: Request) -> cython.bint:
+        """Whether the name of a request had no other use up to now."""
+        has_all_replies: cython.bint = q.after_replies == self.server_hole_count and not q.in_hole
+        return self.tables.held and (has_all_replies or self.unnamed_to <= q.offset)
+
+    @cython.cfunc
+    def _drop(self, q: Request) -> cython.void:
+        """A request is no longer open."""
+        requests = self.open[q.echo_key]
+        requests.remove(q)
+        self.open_count -= 1
+        if not requests:
+            del self.open[q.echo_key]
+            self.in_doubt.discard(q.echo_key)
 
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, may_be_captured: cython.bint) -> cython.void:

@@ -69,6 +69,7 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
         silence=[*[State.UNKNOWN] * count, *[State.NOT_EXPECTED] * count, *[State.UNKNOWN] * count],
         echoes=bool(rule.tie),
         by_name=rule.by_name,
+        held=rule.held,
         habits=rule.habits,
         early=frozenset(
             code for code in range(2 * count) if rule.habits.early & {ANY_OPERATION, *names[code % count :][:1]}

@@ -53,7 +53,6 @@ from mqpcap.schema.protocol import (
     Opening,
     Raw,
     Verdict,
-    other_direction,
 )
 from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, body_hash
 from mqpcap.schema.secrets import MASK
@@ -297,7 +296,7 @@ MIN_RUN = 4
 
 
 def claims(opening: Opening) -> Claim:
-    """A CONNECT as the first packet decides. Elsewhere packets in a row do that only one side may send."""
+    """A CONNECT as the first packet decides, elsewhere packets in a row on both sides."""
     ended = opening.c2s_ended and opening.s2c_ended
     if opening.c2s_start:
         opens = _opens(opening.c2s)
@@ -311,10 +310,10 @@ def claims(opening: Opening) -> Claim:
             return Claim(Verdict.NO if not fits_alone else Verdict.LIKELY if ended else Verdict.WAIT, "c2s", "s2c")
     run = 2 if opening.on_port else MIN_RUN
     fits = [d for d in DIRECTIONS if opening.find_run(d, d, run) is not None]
-    sided = [d for d in fits if opening.find_run(d, other_direction(d), run) is None]
     if opening.on_port and fits:
         return Claim(Verdict.LIKELY, "c2s", "s2c")
-    if len(fits) == len(DIRECTIONS) and sided:
+    if len(fits) == len(DIRECTIONS):
+        # Most packets go both ways: then either side is claimed as the client, and the server or the ports decide.
         return Claim(Verdict.YES, "c2s", "s2c")
     return Claim(Verdict.LIKELY if fits else Verdict.NO if ended else Verdict.WAIT, "c2s", "s2c")
 
@@ -513,7 +512,7 @@ PROTOCOL = MessageQueue(
     dialects=("3.1", "3.1.1", "5.0", "unknown"),
     layouts=tuple(layout for direction in DIRECTIONS for layout in _layouts(direction)),
     claims=claims,
-    recognised="a CONNECT as the first packet, or packets in a row that only one side may send",
+    recognised="a CONNECT as the first packet, or packets in a row on both sides",
     meanings=MEANINGS,
     details={"body": "body"},
     envelope=Envelope(
@@ -533,6 +532,7 @@ PROTOCOL = MessageQueue(
         unasked=frozenset({"PUBLISH", "PUBREL", "DISCONNECT", "AUTH", "CONNACK", "PINGRESP"}),
         tie=("packet_id",),
         by_name=True,
+        held=True,  # 2.2.1
         queues=(
             CorrelationRule(asks={"CONNECT": RequestRule("always", frozenset({"CONNACK"}))}),
             CorrelationRule(asks={"PINGREQ": RequestRule("always", frozenset({"PINGRESP"}))}),
@@ -541,6 +541,7 @@ PROTOCOL = MessageQueue(
                 one_way=("qos", 0),
                 tie=("packet_id",),
                 by_name=True,
+                held=True,
                 unasked=frozenset({"PUBLISH", "PUBREL"}),
                 side="s2c",
             ),

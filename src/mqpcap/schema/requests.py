@@ -133,6 +133,7 @@ class RequestTables(NamedTuple):
     ``initial_state``: the state of a connection whose start is known.
     ``midstream_state``: the state that is assumed of other connections.
     ``by_name``: whether replies come in any order, each to the request that it names.
+    ``held``: see `CorrelationRule`.
     ``one_reply``: whether a request has one row for its reply; further replies have none, and no reply is an orphan.
     ``unreadable``: codes of replies that cannot be read: equivalent to missing bytes.
     ``state_after``: code of a server message -> {state: the state that it shows}.
@@ -157,6 +158,7 @@ class RequestTables(NamedTuple):
     initial_state: int = 0
     midstream_state: int = 0
     by_name: bool = False
+    held: bool = False
     one_reply: bool = False
     unreadable: frozenset[int] = frozenset()
     state_after: Mapping[int, Mapping[int, int]] = {}
@@ -284,6 +286,7 @@ class CorrelationRule:
     ``request_group``: builds the tables if operations are not enough.
     ``queues``: rules for groups of operations, each with an order of its own.
     ``by_name``: replies come in any order, each to the request whose ``tie`` it repeats.
+    ``held``: with ``by_name``: a client uses the values of ``tie`` again only once the request with them was answered.
     ``habits``: properties of the server. ``deliveries``: how deliveries find their publish.
     ``answers``: whether a Scapy message (first) answers another, for ``sr()``; None: operations and ``tie`` decide.
     """
@@ -301,6 +304,7 @@ class CorrelationRule:
     request_group: Callable[[], RequestGroup] | None = None
     queues: "tuple[CorrelationRule, ...]" = ()
     by_name: bool = False
+    held: bool = False
     habits: ServerHabits = ServerHabits()
     side: Literal["c2s", "s2c"] = "c2s"
     deliveries: DeliveryRule | None = None

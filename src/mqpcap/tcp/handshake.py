@@ -236,7 +236,10 @@ class Handshakes:
             if acked >= 0 and not 0 <= ahead(acked, base) <= SYN_NEAR_BYTES:
                 return False if is_answer and peer_record.base_known else None
             return None if is_over and not (is_answer and peer_record.base_known) else True
-        if is_answer and peer_record.base_known:
+        low = side_record.base_seq + (queue.lowest if queue is not None and queue.start_unknown else 0)
+        is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
+        is_first = not (side_record.syn_seen or side_record.base_known) and is_near  # behind data of its side
+        if is_answer and peer_record.base_known and not is_first:
             # There are two SYN-ACKs to one SYN: the client's acknowledgement chooses.
             if peer_record.first_ack < 0 and not side_record.bytes and queue is None:
                 side_record.syn_seen = 2
@@ -246,8 +249,6 @@ class Handshakes:
             return False
         if side_record.syn_seen or is_over:
             return None
-        low = side_record.base_seq + (queue.lowest if queue is not None and queue.start_unknown else 0)
-        is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
         return True if is_near and self._out_of_order.packets(side >> 1) <= SYN_LATE_PACKETS else None
 
     def _answers(self, packet: Segment, side: int, pending: PendingSyn) -> bool:

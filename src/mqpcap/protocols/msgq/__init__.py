@@ -530,7 +530,7 @@ def _request_group() -> RequestGroup:
         RequestKind.ONE_WAY,
     ]
     rules = RequestTables(
-        kind=[bytes(kinds)], accepted_replies=[[0] * 5], reply_bits=[0, 0, 0, 1, 0], first_only=[False] * 5,
+        kind=[bytes(kinds)], accepted_replies=[[1] * 5], reply_bits=[0, 0, 0, 1, 0], first_only=[False] * 5,
         echoes_nothing=[False] * 5, next_state={}, silence=[State.UNKNOWN] * 5, echoes=True, by_name=True,
         one_reply=True, habits=_HABITS,
     )  # fmt: skip
