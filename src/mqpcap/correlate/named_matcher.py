@@ -179,6 +179,7 @@ class NamedMatcher(TcpOrder):
     @cython.cfunc
     def _add_reply(self, r: Reply) -> cython.void:
         q: Request
+        other: Request
         if r.row < 0 or r.echo_key == _NO_KEY:
             self.server_hole_count += 1
         if r.row < 0:
@@ -202,7 +203,8 @@ class NamedMatcher(TcpOrder):
             q = requests[0]
         is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
-        in_order = in_order and all([x.kind == _ONE_REPLY for x in requests])
+        for other in requests:
+            in_order = in_order and other.kind == _ONE_REPLY
         is_held: cython.bint = len(requests) == 1 and self._is_held(q)
         was_given_up: cython.bint = (self.all_given_up or r.echo_key in self.given_up) and not is_held
         if was_given_up or (is_in_doubt and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
