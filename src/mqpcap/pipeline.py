@@ -3,8 +3,8 @@
 In: the windows of a `Capture`. Out: `Output` batches, passed to the caller's ``emit`` as soon as they are final.
 Called by: the commands, ``recording``, ``scapy.session``, the Spark tasks. They select and observe with `StageHooks`.
 
-Order of stages: `Dissector` (headers), `Reassembler` (byte streams), `Opener` (TLS), `Framer` (message spans),
-`EvidenceCollector` (dialects), `ColumnReader` (fields), ``message_rows`` (tables), `Correlation` (exchanges,
+Order of stages: `Dissector` (headers), `Reassembler` (byte streams), `Opener` (TLS), `WebSockets`, `Framer` (message
+spans), `EvidenceCollector` (dialects), `ColumnReader` (fields), ``message_rows`` (tables), `Correlation` (exchanges,
 deliveries).
 
 The packets of a window are read in *parts* of about PART_MESSAGES. The messages of a part are paired in *steps* of
@@ -49,10 +49,12 @@ from mqpcap.tables.output import Emit, Output, carried_columns
 from mqpcap.tables.pairing import Pairing
 from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
+from mqpcap.tcp.derived_streams import DerivedStreams
 from mqpcap.tcp.headers import Dissector, Segments
 from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.tcp.views import Views
 from mqpcap.tls import KeyLog, Opener
+from mqpcap.websocket import WebSockets
 
 __all__ = ["OPTIONAL_TABLES", "CapturePipeline", "Options", "Pipeline"]
 
@@ -106,6 +108,8 @@ class Pipeline:
         self.assembler = Reassembler(options.max_memory_bytes)
         self._views = Views()
         self.opener = Opener(options.keys)
+        self.derivations: Sequence[DerivedStreams[Any]] = (self.opener, WebSockets())
+        """Stages that make streams of streams, in order."""
         self.framer = Framer(self.protocols, options.decode_as, options.servers)
         self.evidence = EvidenceCollector(self.framer.connections)
         policy, pairs = options.row_policy, options.pairs_requests
@@ -121,7 +125,7 @@ class Pipeline:
         self.read_ns = 0
         """All messages that were complete before this time have been emitted."""
         self._selection = StageSelection(options, self.hooks, self.assembler, self.evidence)
-        self.progress = ReadingProgress(self.assembler, self.opener, self.framer, self.evidence)
+        self.progress = ReadingProgress(self.assembler, self.derivations, self.framer, self.evidence)
         self._closings = Closings(self.framer.connections)
         self._connection_rows = ConnectionRows(capture)
         self._part_bytes = PART_BYTES
@@ -178,11 +182,11 @@ class Pipeline:
 
     def _framed(self, received: StreamChunks) -> list[Frames]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
-        chunks = self.opener.feed(received)
-        if self.hooks.chunks is not None:
-            self.hooks.chunks(chunks)
+        chunks = self._derived(received)
         frames, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
-        self.assembler.retain(received, *self.opener.retain(received, consumed, wanted))
+        for stage in reversed(self.derivations):
+            consumed, wanted = stage.retain(consumed, wanted)
+        self.assembler.retain(received, consumed, wanted)
         message_count = sum(len(part.start) for part in frames)
         if message_count:
             # At least a byte for each message: the bytes of messages that were buffered are not in these chunks.
@@ -190,6 +194,14 @@ class Pipeline:
         self.progress.note_flows(factorize(chunks.flow)[0].tolist())
         self._selection.exclude(chunks.flow)
         return frames
+
+    def _derived(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
+        """The chunks for the framer; ``ending``: connections that end now, None for all."""
+        for stage in self.derivations:
+            chunks = stage.feed(chunks, ending)
+        if self.hooks.chunks is not None:
+            self.hooks.chunks(chunks)
+        return chunks
 
     def _decoded(self, parts: Sequence[Frames]) -> Iterator[Decoded]:
         """The columns of framed messages whose reading is final."""
@@ -328,7 +340,8 @@ class Pipeline:
         self._emit_in_background(self.pairing.finish())
         self.background.wait()
         self.counts.update({name: count for name, count in self.assembler.counts.items() if count})
-        self._add_counts(self.opener.counts)
+        for stage in self.derivations:
+            self._add_counts(stage.counts)
         for correlation in self.pairing.correlations.values():
             self._add_counts(correlation.counts)
         for facts in self.evidence.shared.values():
@@ -347,10 +360,7 @@ class Pipeline:
 
     def last_frames(self, chunks: StreamChunks, flows: list[int] | None) -> list[Frames]:
         """The open messages of connections that end (None: of all), framed."""
-        chunks = self.opener.feed(chunks, flows)
-        if self.hooks.chunks is not None:
-            self.hooks.chunks(chunks)
-        frames, _, _ = self.framer.feed(chunks, self.assembler.flows)
+        frames, _, _ = self.framer.feed(self._derived(chunks, flows), self.assembler.flows)
         return [*frames, *self.framer.finish(self.assembler.flows, flows)]
 
     def decoded_to_the_end(self, parts: Sequence[Frames], flows: list[int] | None = None) -> Iterator[Decoded]:
@@ -365,7 +375,7 @@ class Pipeline:
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
         flows, states = self.assembler.flows, self.framer.connections
-        new_problems = [*self.framer.output.problems, *undelivered_ranges(self.assembler, self.opener, gaps)]
+        new_problems = [*self.framer.output.problems, *undelivered_ranges(self.assembler, self.derivations, gaps)]
         self.framer.output.problems = []
         self._closings.add_problems(new_problems)
         ended = EndedConnections(
@@ -387,7 +397,8 @@ class Pipeline:
         self.progress.forget(numbers)
         self._closings.forget(numbers)
         self.framer.forget(numbers)
-        self.opener.forget(numbers)
+        for stage in self.derivations:
+            stage.forget(numbers)
         self._views.forget(numbers)
 
     def server_notes(self) -> Iterator[str]:

@@ -256,7 +256,7 @@ def said(fields: dict[str, Any], names: Iterator[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith(("js", "ws"))])
+@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith("js")])
 def test_every_packet_that_the_clients_logged_is_a_row_in_order(name: str) -> None:
     rows, _ = captured(name)
     truth = json.loads((TRUTH / f"{name}.truth.json").read_text())
@@ -319,7 +319,7 @@ def logged_pairs(events: list[dict[str, Any]]) -> dict[tuple[str, int], int | No
     return pairs
 
 
-@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith(("js", "ws", "refusals"))])
+@pytest.mark.parametrize("name", [x for x in NAMES if not x.startswith(("js", "refusals"))])
 def test_exchanges_of_both_sides_are_those_that_the_clients_saw(name: str) -> None:
     """Both sides use the same ids at once."""
     rows, _ = captured(name)

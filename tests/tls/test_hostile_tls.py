@@ -12,7 +12,8 @@ from opened_tls import CAPTURES, keys_of, opened, stream
 from torture import ACK, SYN, Segment, broken_laws, flymq_message, read, read_bytes
 
 from mqpcap.options import Options
-from mqpcap.tls import KeyLog, key_log, opening, session, side
+from mqpcap.tcp import derived_streams
+from mqpcap.tls import KeyLog, key_log, session, side
 from mqpcap.tls.handshake import CLIENT_HELLO, HandshakeReader, hello
 
 OPENING = Segment(seq=CLIENT_SEQ - 1, flags=SYN), Segment(b"", SERVER_SEQ - 1, CLIENT_SEQ, SYN | ACK, from_server=True)
@@ -110,7 +111,7 @@ def test_damaged_bytes_are_problems(name: str, tmp_path: Path) -> None:
 
 
 def test_a_hello_without_an_end_is_not_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MAX_HELD_BYTES", 3000)
+    monkeypatch.setattr(derived_streams, "MAX_HELD_BYTES", 3000)
     head = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03"
     data = head + bytes(16_389 - len(head))
     segments = [*OPENING, *(Segment(data[i : i + 1000], CLIENT_SEQ + i, SERVER_SEQ) for i in range(0, len(data), 1000))]
@@ -121,7 +122,7 @@ def test_a_hello_without_an_end_is_not_held_for_ever(monkeypatch: pytest.MonkeyP
 
 
 def test_held_bytes_of_all_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MAX_ALL_HELD_BYTES", 100)
+    monkeypatch.setattr(derived_streams, "MAX_ALL_HELD_BYTES", 100)
     result = read(CAPTURES / "t13_key_update.pcap", Options(keys=KeyLog()))
 
     assert [c["tls"] for c in result.connections] == ["closed"]
@@ -131,7 +132,7 @@ def test_opened_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp
     """Beyond the bound a message of several records is read as one with a hole of no bytes."""
     from mqpcap.capture import windows
 
-    monkeypatch.setattr(opening, "MAX_RETAINED_BYTES", 100)
+    monkeypatch.setattr(derived_streams, "MAX_RETAINED_BYTES", 100)
     monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
     long = struct.pack(">BBBBI", 0xAF, 1, 1, 1, 60_012) + b"\0\6orders" + bytes(60_004)
     client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_3)

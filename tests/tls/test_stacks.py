@@ -11,7 +11,8 @@ from torture import Segment, broken_laws, flymq_message, read
 
 import mqpcap
 from mqpcap.options import Options
-from mqpcap.tls import KeyLog, side
+from mqpcap.tcp import derived_streams
+from mqpcap.tls import KeyLog
 
 TURNS = [(flymq_message(0), b"first"), (b"x" * 40_000, b"y" * 20_000), (flymq_message(1), b"")]
 SUITES = [
@@ -115,7 +116,7 @@ def test_replies_are_paired_where_a_window_has_more_records_than_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Acknowledgements are told in plaintext before the places of records are forgotten."""
-    monkeypatch.setattr(side, "MAX_PLACES", 4)
+    monkeypatch.setattr(derived_streams, "MAX_PLACES", 4)
     reply = bytes.fromhex("af010801") + (4).to_bytes(4) + bytes(4)
     request = bytes.fromhex("af01080000000000")
     client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_3)

@@ -16,9 +16,11 @@ from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.tcp.flow_records import NO_OFFSET
 from mqpcap.tcp.flows import FlowColumns
+from mqpcap.websocket import REASON as WEBSOCKET
 
-NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER)
-"""Reasons of undecoded ranges that hide no message: the last bytes of a side, and a header before the first."""
+NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER, WEBSOCKET)
+"""Reasons of undecoded ranges that hide no message: the last bytes of a side, a header before the first, frames of
+WebSocket."""
 
 
 class Closings:

@@ -4,7 +4,8 @@ In: the state of reassembly, framing and evidence. Out: `Watermarks`, the limits
 Called by: ``pipeline``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,22 @@ from mqpcap.arrays import Int64Array
 from mqpcap.correlate.batch import Watermarks
 from mqpcap.decode.evidence import EvidenceCollector, Progress
 from mqpcap.decode.framing import Framer
+from mqpcap.tcp.derived_streams import DerivedStreams
 from mqpcap.tcp.exclusion import ConnectionTest, selected_flows
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tls import Opener
 
 
 class ReadingProgress:
     """The progress of reading, connection by connection."""
 
-    def __init__(self, assembler: Reassembler, opener: Opener, framer: Framer, evidence: EvidenceCollector) -> None:
-        self._assembler, self._opener, self._framer, self._evidence = assembler, opener, framer, evidence
+    def __init__(
+        self,
+        assembler: Reassembler,
+        derivations: Sequence[DerivedStreams[Any]],
+        framer: Framer,
+        evidence: EvidenceCollector,
+    ) -> None:
+        self._assembler, self._derivations, self._framer, self._evidence = assembler, derivations, framer, evidence
         self._undecided: set[int] = set()
         """Connections whose protocol is not decided."""
         self._lagging_since: dict[int, int] = {}
@@ -71,8 +78,9 @@ class ReadingProgress:
     def stalled_sides(self) -> dict[tuple[int, int], int]:
         """Sides (connection, 0 or 1) that wait for missing bytes, and since when (ns): the other side is ahead."""
         since_ns = self._assembler.stalled_sides()
-        for side, ns in (*self._framer.undecided.items(), *self._opener.waiting_since.items()):
-            since_ns[side] = min(ns, since_ns.get(side, ns))
+        for waiting in (self._framer.undecided, *(stage.waiting_since for stage in self._derivations)):
+            for side, ns in waiting.items():
+                since_ns[side] = min(ns, since_ns.get(side, ns))
         return since_ns
 
     def _lagging_flows(self, first_ns: int) -> dict[int, int]:

@@ -3,7 +3,9 @@
 import re
 import struct
 
-TLS, HTTP_1, HTTP_2, GRPC, KAFKA = "TLS", "HTTP/1", "HTTP/2", "gRPC", "Kafka"
+from mqpcap.websocket import UPGRADE, frames_begin
+
+TLS, HTTP_1, HTTP_2, GRPC, KAFKA, WEBSOCKET = "TLS", "HTTP/1", "HTTP/2", "gRPC", "Kafka", "WebSocket"
 _REQUEST = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH) [!-~]{1,8192} HTTP/1\.[01]\r\n")
 _RESPONSE = re.compile(rb"HTTP/1\.[01] [1-5]\d\d")
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
@@ -23,9 +25,13 @@ def foreign_protocol(side_a: bytes, side_b: bytes) -> str | None:
         return TLS
     if any(data.startswith(_PREFACE) for data in sides):
         return GRPC if any(map(is_grpc, sides)) else HTTP_2
+    if any(map(UPGRADE.match, sides)):
+        return WEBSOCKET
     if any(_REQUEST.match(data) or _RESPONSE.match(data) for data in sides):
         return HTTP_1
-    return KAFKA if _is_kafka(side_a, side_b) or _is_kafka(side_b, side_a) else None
+    if _is_kafka(side_a, side_b) or _is_kafka(side_b, side_a):
+        return KAFKA
+    return WEBSOCKET if any(sides) and all(not data or frames_begin(memoryview(data), 0) for data in sides) else None
 
 
 def is_grpc(data: bytes) -> bool:

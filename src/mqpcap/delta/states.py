@@ -29,11 +29,13 @@ from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.tables.messages import fingerprints
 
-STATE_HEADER: Final = b"mqpcap state 7\n"
+STATE_HEADER: Final = b"mqpcap state 8\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 MAX_STATE_BYTES: Final = 1 << 30
 """Bytes of a state, besides ``--max-memory``; a larger state is not read."""
-_PACKAGES: Final = ("mqpcap.tcp.", "mqpcap.tls.", "mqpcap.decode.", "mqpcap.correlate.", "mqpcap.schema.protocol")
+_PACKAGES: Final = (
+    "mqpcap.tcp.", "mqpcap.tls.", "mqpcap.websocket", "mqpcap.decode.", "mqpcap.correlate.", "mqpcap.schema.protocol",
+)  # fmt: skip
 _CLASSES: Final = frozenset(
     {
         "mqpcap.correlate:Correlation", "mqpcap.hooks:StageHooks", "mqpcap.options:Options",

@@ -444,11 +444,12 @@ class AnonymousPackets:
     def read(self, outcome: Outcome, meter: Meter) -> None:
         """Read the capture, and mask its messages."""
         self._dissector = Dissector(outcome.choices.decode_as)
-        # Ciphertext is replaced as a whole: its messages are not where those of the plaintext are.
+        # Ciphertext and WebSocket are replaced as a whole: messages are not where those of the stream made of them are.
         options = replace(outcome.choices, keys=None).dissection(only=frozenset())
         hooks: StageHooks = replace(WITH_BYTES, ended=self._take_ended)
         options = replace(options, policy=replace(options.policy, bodies=0))  # messages have their bytes
         pipeline = wired(self._capture, options, lambda output, _: self._take(output), hooks)
+        pipeline.stages.derivations = ()
         read(pipeline, Outcome(outcome.choices), meter)
 
     def _take(self, output: Output) -> None:

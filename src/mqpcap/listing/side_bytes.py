@@ -24,6 +24,7 @@ from mqpcap.tcp.exclusion import Endpoints
 from mqpcap.tcp.headers import Dissector
 from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.tls import Opener
+from mqpcap.websocket import WebSockets
 from mqpcap.wording import plural
 
 Span = tuple[int, int]
@@ -54,7 +55,7 @@ def _runs(
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
     dissector, assembler = Dissector(outcome.choices.decode_as), Reassembler()
     is_wanted = connection.query().connections
-    opener = Opener(outcome.choices.keys)
+    opener, websockets = Opener(outcome.choices.keys), WebSockets()
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():
         s = dissector.segments(window)
@@ -62,9 +63,9 @@ def _runs(
             opener.add_secrets(lines)
         ends = Endpoints(s.src_hi, s.src_lo, s.sport), Endpoints(s.dst_hi, s.dst_lo, s.dport)
         selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
-        yield from _of_side(assembler, opener.feed(assembler.feed(selected)), connection, direction)
+        yield from _of_side(assembler, websockets.feed(opener.feed(assembler.feed(selected))), connection, direction)
         meter(int(window.caplen.sum()))
-    yield from _of_side(assembler, opener.feed(assembler.finish(), None), connection, direction)
+    yield from _of_side(assembler, websockets.feed(opener.feed(assembler.finish(), None), None), connection, direction)
 
 
 def _of_side(

@@ -33,6 +33,7 @@ from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER, TLS_FACTS
 from mqpcap.tcp.headers import COUNTS
 from mqpcap.tcp.wrappings import foreign, link_type_name, unread
+from mqpcap.websocket import REASON as WEBSOCKET
 from mqpcap.wording import clock, counted, endpoint, plural, shown, size
 
 FILES_SHOWN = 12
@@ -241,8 +242,8 @@ class Report:
             if row["kind"] == "gap":
                 self.sums.update(foreign_gap_count=1, foreign_gap_bytes=length)
             return
-        if reason == PROXY_HEADER:
-            self.sums.update(payload_bytes=-length)  # a balancer's bytes are neither decoded nor lost
+        if reason in (PROXY_HEADER, WEBSOCKET):
+            self.sums.update(payload_bytes=-length)  # bytes around messages are neither decoded nor lost
         elif row["kind"] == "undecoded":
             self.sums.update(undecoded_bytes=length, late_bytes=length * (reason == "late"))
         elif row["kind"] == "gap":

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,9 @@ from mqpcap.decode.framing import ConnectionState
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import PROBLEMS
 from mqpcap.tcp.chunks import StreamRange
+from mqpcap.tcp.derived_streams import DerivedStreams
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tls import Opener
 
 BLOCK_ROWS = 1 << 14
 """Rows that are made at a time: a retransmission with other bytes alone may have dozens."""
@@ -66,17 +67,20 @@ def _block(capture: str, stretches: Sequence[Problem], flows: Flows, states: Map
     return pa.table(columns, PROBLEMS)
 
 
-def undelivered_ranges(assembler: Reassembler, opener: Opener, gaps: Sequence[StreamRange]) -> list[Problem]:
-    """Ranges that never reached a reader: gaps, late and conflicting bytes, and those that no key opened."""
-    not_opened, opener.lost = opener.lost, []
-    place = opener.plain_offset
-    return [
-        Problem(flow, side, x.offset, x.length, "undecoded", x.reason, x.ts_ns, x.packet)
-        for flow, side, x in not_opened
-    ] + [
+def undelivered_ranges(
+    assembler: Reassembler, derivations: Sequence[DerivedStreams[Any]], gaps: Sequence[StreamRange]
+) -> list[Problem]:
+    """Ranges that never reached a reader: gaps, late and conflicting bytes, and those that made none of a stream."""
+    result = []
+    for i, stage in enumerate(derivations):
+        for flow, side, x in stage.lost:
+            offset = _derived_offset(derivations[i + 1 :], flow, side, x.offset)
+            result.append(Problem(flow, side, offset, x.length, "undecoded", x.reason, x.ts_ns, x.packet))
+        stage.lost = []
+    return result + [
         Problem(
-            r.flow, r.side, place(r.flow, r.side, r.offset), r.length, kind, "snap length" if r.snapped else reason,
-            r.ts_ns, r.packet,
+            r.flow, r.side, _derived_offset(derivations, r.flow, r.side, r.offset), r.length, kind,
+            "snap length" if r.snapped else reason, r.ts_ns, r.packet,
         )
         for kind, reason, ranges in (
             ("gap", "lost", gaps),
@@ -85,3 +89,9 @@ def undelivered_ranges(assembler: Reassembler, opener: Opener, gaps: Sequence[St
         )
         for r in ranges
     ]  # fmt: skip
+
+
+def _derived_offset(derivations: Sequence[DerivedStreams[Any]], flow: int, side: int, offset: int) -> int:
+    for stage in derivations:
+        offset = stage.derived_offset(flow, side, offset)
+    return offset

@@ -5,10 +5,10 @@ A side asks here for its ciphers. They follow each other as *generations*: early
 out before its first record was opened: with wrong keys it is read as if there were none.
 """
 
-from enum import IntEnum
 from itertools import islice, product
 
 from mqpcap.records import dataclass
+from mqpcap.tcp.derived_streams import State
 from mqpcap.tls import handshake
 from mqpcap.tls.handshake import Hello
 from mqpcap.tls.key_log import LABELS, MASTER, TRAFFIC, KeyLog
@@ -26,14 +26,6 @@ LATE_RECORDS = 1 << 12
 """Records that the other side of such a connection may have sent before the first that was captured."""
 _LATE_SUITES = 0x1302, 0x1301, 0x1303
 """The size of a session's secrets is that of the first, or of the others: four ciphers of two sides at most."""
-
-
-class State(IntEnum):
-    """The knowledge of the keys of a connection."""
-
-    HELD = 0
-    OPENED = 1
-    CLOSED = 2
 
 
 @dataclass(slots=True)

@@ -18,20 +18,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mqpcap.arrays import Int64Array
-from mqpcap.tcp.chunks import LENGTH, NUMBER, OFFSET, TS_NS
-from mqpcap.tcp.derived_streams import NO_LIMIT, DerivedSide, Record
+from mqpcap.tcp.chunks import LENGTH, OFFSET
+from mqpcap.tcp.derived_streams import NO_LIMIT, DerivedSide, LostRange, Record, State
 from mqpcap.tls import handshake
 from mqpcap.tls.key_log import TRAFFIC
 from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher
-from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session, State
+from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session
 
 CHANGE_CIPHER_SPEC, HANDSHAKE_RECORD, APPLICATION_DATA = 20, 22, 23
 MAX_KEY_UPDATES = 4
 """Key updates that are tried after missing records."""
 MAX_TRIAL_BYTES = 16 << 20
 """Bytes of records that are decrypted on trial after a gap; what a longer gap holds may not be found again."""
-MAX_PLACES = 1 << 11
-"""Records of earlier windows whose place in both streams is remembered."""
 MAX_PROXY_BYTES = 4 << 10
 """Bytes of a first packet that are searched for a hello after a PROXY header."""
 _HEADER = re.compile(rb"[\x14-\x18]\x03[\0-\x04][\0-\x48][\0-\xff]", re.DOTALL)
@@ -39,28 +37,6 @@ _HELLO = re.compile(rb"\x16\x03[\0-\x04][\0-\x48].[\x01\x02]", re.DOTALL)
 PROXY_BYTES = b"P\r"
 Found = tuple[int, RecordCipher | None, int] | None
 """Generation, cipher and sequence number of a record; None if no key opens it."""
-
-
-class Run(NamedTuple):
-    """Contiguous bytes of a side, from an offset to another."""
-
-    offset: int
-    end: int
-    data: memoryview | bytes
-
-
-class LostRange(NamedTuple):
-    """Captured bytes that could not be opened, with their first packet.
-
-    ``offset``: in the plaintext stream. ``at``: in the ciphertext.
-    """
-
-    offset: int
-    length: int
-    reason: str
-    at: int
-    ts_ns: int
-    packet: int
 
 
 class _Loss(NamedTuple):
@@ -76,20 +52,19 @@ class _Loss(NamedTuple):
 class TlsSide(DerivedSide):
     """A side; ``at``: ciphertext before this offset is done, and ``made_to`` is its plaintext offset."""
 
+    previous_bytes = PREVIOUS_BYTES
+
     def __init__(self, session: Session, index: int) -> None:
-        super().__init__()
-        self.session, self.index, self.at = session, index, 0
-        self.runs, self.lost = list[Run](), list[LostRange]()
-        self._places = [(0, 0, True)]
-        """Offsets in both streams, at the ends of records and of lost bytes; True if a gap, or the stream, begins."""
-        self.has_end = self._is_placed = self._begun = self._has_changed = self._is_estimated = False
+        super().__init__(index)
+        self.session = session
+        self._begun = self._has_changed = self._is_estimated = False
         self._handshake = handshake.HandshakeReader()
         self._cipher: RecordCipher | None = None
         self._generation, self._seq, self._nonce_shift = -1, 0, 0
         self._loss: _Loss | None = None
         self._since: tuple[int, int] | None = None
         """The place where a search began."""
-        self._trial_bytes = self._tried_to = self.overhead_bytes = 0
+        self._trial_bytes = self._tried_to = 0
 
     def __getstate__(self) -> dict[str, object]:
         """The state without keys, between two windows."""
@@ -97,69 +72,22 @@ class TlsSide(DerivedSide):
 
     # -- input and output ----------------------------------------------------------------------------------
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that wait for keys or for the end of a record."""
-        return sum(run.end - max(run.offset, self.at) for run in self.runs if run.end > self.at)
-
     def add(self, offset: int, data: memoryview, pieces: Int64Array, gap_before: int, is_end: bool) -> None:
-        """Add bytes; those before the first, and before its gap, were given out in clear."""
-        if not self._is_placed:
-            self.at = self.made_to = offset - gap_before
-            self._is_placed, self._begun = True, self.session.is_late
-            self._places = [(self.at, self.at, True)]
-            if self.session.is_late:
-                self._search_from_here("tls: began before the capture")
-        end, joined = offset + len(data), self.runs.pop() if self.runs and self.runs[-1].end == offset else None
-        self.runs.append(Run(joined.offset, end, b"".join((joined.data, data))) if joined else Run(offset, end, data))
-        self.pieces = np.concatenate((self.pieces, pieces), axis=1)
-        self.has_end = is_end
+        """Add bytes; a side that began before the capture searches for its first record."""
+        is_first = not self._is_placed
+        super().add(offset, data, pieces, gap_before, is_end)
+        if is_first and self.session.is_late:
+            self._begun = True
+            self._search_from_here("tls: began before the capture")
 
-    def advance(self, is_final: bool) -> bool:
-        """Open what can be opened; whether anything was done. ``is_final``: no key will come."""
-        began = self.at, self._generation, self.ended
-        for run in self.runs:
-            if self.at < run.offset:
-                self._pass_gap(run.offset)
-            is_done: bool | None = True
-            data = memoryview(run.data)
-            while self.at < run.end and is_done:
-                is_done = self._step(data, run.offset, is_final)
-            if self.at < run.end:
-                if is_done is None or (run is self.runs[-1] and not self.has_end):
-                    break
-                self._break_record(data[self.at - run.offset :])
-        else:
-            self.ended = self.has_end
-        return began != (self.at, self._generation, self.ended)
-
-    def pass_in_clear(self) -> None:
-        """Give out all bytes as they came: no key opens them."""
-        for run in self.runs:
-            for offset, length in self.pieces[:2].T.tolist():
-                if run.offset <= offset < run.end:
-                    content = bytes(run.data[offset - run.offset :][:length])
-                    self.records.append(Record(offset, length, offset, offset, offset + length, content=content))
-            self.at = self.made_to = run.end
-        self.runs, self.ended = [], self.has_end
-
-    def keep(self, is_held: bool) -> None:
-        """Copy what is not done, as the buffer of the window is freed. ``is_held``: nothing was given out yet."""
-        kept_from = 0 if is_held else self.at - PREVIOUS_BYTES
-        self.runs = [
-            Run(max(run.offset, kept_from), run.end, bytes(run.data[max(kept_from - run.offset, 0) :]))
-            for run in self.runs
-            if is_held or run.end >= self.at
-        ]
-        if not is_held:
-            self.trim(self.at)
-        self._places[:-MAX_PLACES] = [place for place in self._places[:-MAX_PLACES] if place[2]]
+    @property
+    def position(self) -> tuple[int, ...]:
+        """Keys may change without a byte."""
+        return *super().position, self._generation
 
     def take_lost(self) -> list[LostRange]:
         """The lost ranges; while the side searches, what was lost may turn out to be no data."""
-        is_final = self._since is None or self.ended
-        lost, self.lost = (self.lost, []) if is_final else ([], self.lost)
-        return lost
+        return super().take_lost() if self._since is None or self.ended else []
 
     @property
     def known_to(self) -> int:
@@ -172,18 +100,12 @@ class TlsSide(DerivedSide):
         """The plaintext that is acknowledged with the ciphertext before an offset: that of whole records."""
         if offset > self.at:
             return self.made_to + (0 if offset <= self.known_to else offset - self.at)
-        begin, plain_at, _ = self._places[max(bisect_right(self._places, (offset, NO_LIMIT)) - 1, 0)]
+        begin, plain_at, _ = self.places[max(bisect_right(self.places, (offset, NO_LIMIT)) - 1, 0)]
         return plain_at + min(offset - begin, 0)
-
-    def plain_offset(self, offset: int) -> int:
-        """The place in the plaintext stream of a byte of ciphertext, of a lost one its own."""
-        i = bisect_right(self._places, (offset, NO_LIMIT))
-        begin, plain_at, _ = self._places[max(i - 1, 0)]
-        return min(plain_at + offset - begin, self._places[i][1] if 0 < i < len(self._places) else NO_LIMIT)
 
     # -- records -------------------------------------------------------------------------------------------
 
-    def _step(self, data: memoryview, base: int, is_final: bool) -> bool | None:
+    def step(self, data: memoryview, base: int, is_final: bool) -> bool | None:
         """Pass a record or lost bytes of a run; False if it is not complete, None if keys are missing."""
         start, loss = self.at - base, self._loss
         head = _HEADER.match(data, start)
@@ -257,7 +179,7 @@ class TlsSide(DerivedSide):
         self.at += size
         self.made_to += len(content)
         self.overhead_bytes += size - len(content)
-        self._places.append((self.at, self.made_to, False))
+        self.places.append((self.at, self.made_to, False))
 
     def _pass_plain(self, data: memoryview, base: int) -> None:
         """Pass a packet before TLS begins, or its bytes in front of the hello."""
@@ -270,7 +192,7 @@ class TlsSide(DerivedSide):
 
     # -- what is missing -----------------------------------------------------------------------------------
 
-    def _pass_gap(self, offset: int) -> None:
+    def pass_gap(self, offset: int) -> None:
         """Pass bytes up to ``offset`` that were not captured."""
         if self._loss is not None:
             self._lose(min(self._loss.end, offset), is_captured=False)
@@ -279,7 +201,7 @@ class TlsSide(DerivedSide):
             self._search_from_here("tls: records before it are missing")
             self._lose(offset, is_captured=False)
 
-    def _break_record(self, data: memoryview) -> None:
+    def break_record(self, data: memoryview) -> None:
         """Lose the captured part of a record that misses bytes."""
         if self._loss is None and len(data) >= HEADER_BYTES:
             end, cipher = self.at + record_size(data), self._cipher or RecordCipher()
@@ -305,17 +227,11 @@ class TlsSide(DerivedSide):
         length = max(min(to, loss.high) - low, 0)
         if is_captured:
             self.overhead_bytes += to - self.at - length
-            last = self.lost[-1] if self.lost else None
-            if last is not None and (last.at + last.length, last.reason) == (low, loss.reason):
-                self.lost[-1] = last._replace(length=last.length + length)
-            elif length:
-                i = max(int(np.searchsorted(self.pieces[OFFSET], low, "right")) - 1, 0)
-                ts_ns, number = self.pieces[[TS_NS, NUMBER], i].tolist()
-                self.lost.append(LostRange(self.made_to, length, loss.reason, low, ts_ns, number))
+            self.lose_captured(low, length, loss.reason)
         else:
-            self._places.append((self.at, self.made_to, True))
+            self.places.append((self.at, self.made_to, True))
         self.at, self.made_to, self.resume_at = to, self.made_to + length, 0
-        self._places.append((self.at, self.made_to, False))
+        self.places.append((self.at, self.made_to, False))
         self._is_estimated |= length > 0 and not loss.is_exact
 
     def _search(self, data: memoryview, base: int, has_keys: bool) -> bool | None:
@@ -370,7 +286,7 @@ class TlsSide(DerivedSide):
             self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
             self.lost = [lost for lost in self.lost if lost.at < begin]
             self.made_to, self._is_estimated = plain_at, False
-            self._places = [(end, min(plain_end, plain_at), is_gap) for end, plain_end, is_gap in self._places]
+            self.places = [(end, min(plain_end, plain_at), is_gap) for end, plain_end, is_gap in self.places]
 
 
 def hello_at(data: memoryview) -> int:
