@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -146,7 +147,22 @@ def add_a_protocol() -> list[str]:
         # A size that does not count itself, key 0, version 1, id 7, a name of two bytes, a body of one.
         "00 00 00 0d 00 00 00 01 00 00 00 07 00 02 6d 65 3f ###[ Kafka request ]### size = 13 api_key = Produce (0)"
         " api_version= 1 correlation_id= 7 ###[ Kafka request body ]### client_id_len= 2 client_id = b'me' body = b'?'",
+        " ".join(relay()),
     ]
+
+
+def relay() -> Iterator[str]:
+    """A packet a millisecond from the third on, each with one message; each reply answers the packet before it."""
+    items = 'tools id={} 3 B "saw"', f'tools id=300 200 B "{"s" * 48}" and 152 more', "tools id=70000"
+    gone = "toys id=1099511627776", 'REFUSED id=1099511627776 error 404 "no such shelf"'
+    said = (
+        ("PUT " + items[0].format(1), "DONE id=1", ""), ("PUT " + items[1], "DONE id=300", ""),
+        ("GET " + items[2], "ITEM " + items[0].format(70000), ""), ("GET " + gone[0], gone[1], " 404"),
+    )  # fmt: skip
+    for i, (request, reply, error) in enumerate(said):
+        ends, at = "c1 127.0.0.1:40000 {} 127.0.0.1:5400 relay/v1", 2 * i + 3
+        yield f"22:13:20.00{at - 1}000Z #{at} {ends.format('->')} {request} => #{at + 1}{error} in 1.000 ms"
+        yield f"22:13:20.00{at}000Z #{at + 1} {ends.format('<-')} {reply} <= #{at} in 1.000 ms"
 
 
 TOLD = {

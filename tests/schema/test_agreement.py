@@ -41,7 +41,8 @@ Frame = tuple[str, bytes]
 def captured(name: str) -> tuple[Frame, ...]:
     """(layout, bytes) of a protocol's captured messages, whole and broken ones."""
     found: dict[tuple[str, int], list[Frame]] = {}
-    for capture in captures([str(ROOT / "pcaps" / name)], sys.stdin.buffer).captures:
+    folders = [str(path) for path in (ROOT / "pcaps").glob(name)]  # a protocol from outside has none
+    for capture in captures(folders, sys.stdin.buffer).captures if folders else ():
         pipeline = Pipeline(Options(), lambda output: None)
         for window in capture.windows():
             for parts in pipeline.frames(window):

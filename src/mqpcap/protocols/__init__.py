@@ -1,28 +1,47 @@
-"""The protocols: one module or package each, and this folder is the registry.
+"""The protocols: one module or package each, and this folder is the registry. See README.md.
 
 A module here that defines ``PROTOCOL`` is a protocol of every command, table and session; nothing else has
-to be touched. Order is that of the names.
+to be touched. So is a module that an installed package names as an entry point of ENTRY_POINTS. Order is that of the
+names, those of packages last.
 """
 
 import importlib
 import pkgutil
+import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+from mqpcap.errors import ProtocolError
+from mqpcap.schema.compiler import compiled
+from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.schema.reference import operations_of
 
+ENTRY_POINTS = "mqpcap.protocols"
+COMMON_TABLES = ("messages", "exchanges", "deliveries", "connections", "problems", "captures")
+"""Tables of all protocols: no protocol has the name of one."""
+_NAME = re.compile("[a-z][a-z0-9_]*")
 
-def names() -> tuple[str, ...]:
-    """The names of the layer modules, sorted."""
-    return _listed(tuple(__path__))
+
+def modules() -> dict[str, ModuleType]:
+    """The module of each protocol, by the protocol's name."""
+    return _loaded(_listed(tuple(__path__)))
 
 
 def protocols() -> dict[str, MessageQueue]:
     """Every protocol by name."""
-    return _loaded(names())
+    return _described(_listed(tuple(__path__)))
+
+
+def classes_of(module: ModuleType) -> Iterator[type[Message]]:
+    """The layer classes that a module defines."""
+    for cls in vars(module).values():
+        is_own = isinstance(cls, type) and issubclass(cls, Message) and cls.__module__ == module.__name__
+        if is_own and not cls.__name__.startswith("_"):
+            yield cls
 
 
 def described(name: str | None = None) -> list[dict[str, Any]]:
@@ -59,10 +78,49 @@ def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @cache
-def _loaded(modules: tuple[str, ...]) -> dict[str, MessageQueue]:
-    loaded = (importlib.import_module(f"{__name__}.{name}") for name in modules)
-    found: list[MessageQueue] = [module.PROTOCOL for module in loaded if hasattr(module, "PROTOCOL")]
-    return {protocol.name: protocol for protocol in found}
+def _loaded(names: tuple[str, ...]) -> dict[str, ModuleType]:
+    loaded: dict[str, ModuleType] = {}
+    for name in names:
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "PROTOCOL"):
+            _add(loaded, module)
+    for name in _named_by_packages():
+        try:
+            module = importlib.import_module(name)
+            compiled(module.PROTOCOL)
+            _add(loaded, module)
+        except Exception as error:  # whatever a package of somebody else raises
+            import logging  # else a tenth of the time that `mqpcap --help` takes
+
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            logging.getLogger("mqpcap").warning("the protocol of %s is left out: %s", name, reason)
+    return loaded
+
+
+@cache
+def _described(names: tuple[str, ...]) -> dict[str, MessageQueue]:
+    return {name: module.PROTOCOL for name, module in _loaded(names).items()}
+
+
+@cache
+def _named_by_packages() -> tuple[str, ...]:
+    from importlib.metadata import entry_points  # loaded when a protocol is needed
+
+    return tuple(sorted({entry.module for entry in entry_points(group=ENTRY_POINTS)}))
+
+
+def _add(loaded: dict[str, ModuleType], module: ModuleType) -> None:
+    """Add the protocol of a module. Raises ProtocolError if its name, or that of a class, cannot be used."""
+    protocol: MessageQueue = module.PROTOCOL
+    name = protocol.name
+    if not _NAME.fullmatch(name) or name in COMMON_TABLES:
+        raise ProtocolError(f"{module.__name__}: {name!r} cannot be the name of a protocol and its table")
+    classes = {cls.__name__: other.__name__ for other in loaded.values() for cls in classes_of(other)}
+    classes |= {f"protocol {other}": loaded[other].__name__ for other in loaded}
+    for word in (f"protocol {name}", *(cls.__name__ for cls in classes_of(module))):
+        if word in classes:
+            raise ProtocolError(f"{word} is of {classes[word]} and of {module.__name__}")
+    loaded[name] = module
 
 
 class _CallablePackage(ModuleType):

@@ -11,16 +11,13 @@ Several messages in a packet follow each other as layers. A message that continu
 followed by ``Raw``.
 """
 
-import importlib
 import sys
 
 from scapy.layers.inet import TCP
 from scapy.packet import Packet, bind_bottom_up
 from scapy.utils import wrpcap
 
-from mqpcap.errors import ProtocolError
-from mqpcap.protocols import names as protocol_names
-from mqpcap.protocols import protocols
+from mqpcap.protocols import classes_of, modules, protocols
 from mqpcap.scapy import display, field_names, session
 from mqpcap.scapy.port_binding import MqDispatch, add_payload, bind_port, payload_slices, tcp_reassemble
 from mqpcap.scapy.session import MqSession, Seen, top
@@ -32,19 +29,8 @@ show_secrets = False
 
 
 def message_classes() -> dict[str, type[Message]]:
-    """The layer classes of all protocols by name. Raises ProtocolError if two classes have the same name."""
-    classes: dict[str, type[Message]] = {}
-    for name in protocol_names():
-        module = importlib.import_module(f"mqpcap.protocols.{name}")
-        for cls in vars(module).values():
-            if not (isinstance(cls, type) and issubclass(cls, Message)) or cls.__module__ != module.__name__:
-                continue
-            if cls.__name__.startswith("_"):
-                continue
-            if classes.setdefault(cls.__name__, cls) is not cls:
-                other_module = classes[cls.__name__].__module__
-                raise ProtocolError(f"{name} names a class {cls.__name__} and so does {other_module}")
-    return classes
+    """The layer classes of all protocols by name."""
+    return {cls.__name__: cls for module in modules().values() for cls in classes_of(module)}
 
 
 def bind() -> None:

@@ -1,0 +1,146 @@
+"""Protocols from packages: found by their entry points, checked, and read by everything that reads the others.
+
+The package is the one that `notebooks/add_a_protocol.ipynb` writes, installed by pip into a folder of its own.
+"""
+
+import json
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from running import ROOT, environment, run
+
+from mqpcap.protocols import COMMON_TABLES
+from mqpcap.tables.schemas import TABLES
+
+NOTEBOOK = json.loads((ROOT / "notebooks" / "add_a_protocol.ipynb").read_text(encoding="utf-8"))
+CELLS = ["".join(cell["source"]) for cell in NOTEBOOK["cells"]]
+GENERIC = (
+    "schema/test_agreement.py", "schema/test_reference.py", "schema/test_scapy_stub.py", "tables/test_schemas.py",
+    "scapy/test_layers.py", "correlate/test_exchanges.py", "query/test_field_catalogue.py", "delta/test_tables.py",
+    "query/test_filter_columns.py", "queries/test_questions.py",
+)  # fmt: skip
+"""Tests that take protocols from the registry."""
+
+
+@cache
+def module_text() -> str:
+    """The module that the notebook writes."""
+    (cell,) = (cell for cell in CELLS if cell.startswith("%%writefile {FOLDER}/mq_relay.py\n"))
+    return cell.partition("\n")[2]
+
+
+def installed(folder: Path, *modules: tuple[str, str]) -> Path:
+    """A folder in which pip installed a package with these modules (name, text), each an entry point."""
+    wheel, info = folder / "mq_tried-1.0-py3-none-any.whl", "mq_tried-1.0.dist-info"
+    points = "".join(f"p{i} = {name}\n" for i, (name, _) in enumerate(modules))
+    with zipfile.ZipFile(wheel, "w") as package:
+        for name, text in modules:
+            package.writestr(f"{name}.py", text)
+        package.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: mq-tried\nVersion: 1.0\n")
+        package.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        package.writestr(f"{info}/entry_points.txt", f"[mqpcap.protocols]\n{points}")
+        package.writestr(f"{info}/RECORD", "")
+    target = folder / "site"
+    options = "--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--target", target
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, wheel], check=True)
+    return target
+
+
+def path_with(target: Path) -> dict[str, str]:
+    return {"PYTHONPATH": f"{target}:{environment()['PYTHONPATH']}"}
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, and a capture of it that the notebook's session writes."""
+    folder = tmp_path_factory.mktemp("relay")
+    target = installed(folder, ("mq_relay", module_text()))
+    (cell,) = (cell for cell in CELLS if "SESSION = " in cell)
+    session = cell.partition('SESSION = """')[2].partition('"""')[0]
+    subprocess.run([sys.executable, "-c", session], cwd=folder, env=environment(**path_with(target)), check=True)
+    return folder
+
+
+def test_commands_know_it(relay: Path) -> None:
+    variables = path_with(relay / "site")
+    ended = run("export", "-q", relay / "relay.pcap", "--out", relay / "out", **variables)
+    lines = run("stats", relay / "relay.pcap", "--by", "protocol,op", "--csv", **variables).stdout.splitlines()
+
+    assert ended.exit_code == 0 and (relay / "out" / "relay").is_dir()
+    assert sorted(line.split(",")[:3] for line in lines[1:]) == [
+        ["relay", op, count]
+        for op, count in (("DONE", "2"), ("GET", "2"), ("ITEM", "1"), ("PUT", "2"), ("REFUSED", "1"))
+    ]
+    assert "relay: Relay" in run("protocols", **variables).stdout
+    assert run("ask", "slowest", relay / "out", **variables).exit_code == 0
+
+
+def test_the_generic_tests_hold_for_it(relay: Path) -> None:
+    """Agreement of both roads, what fuzz() builds, simulated exchanges, schemas, names, questions."""
+    files = [str(ROOT / "tests" / name) for name in GENERIC]
+    options = "-q", "-n0", "-p", "no:cacheprovider", "-k", "relay or every or described", "--no-header"
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, env=environment(**path_with(relay / "site")),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stdout[-4000:]
+    names = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--collect-only", *files], cwd=ROOT,
+        env=environment(**path_with(relay / "site")), capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    assert names.count("[relay") >= 5
+
+
+def changed(text: str, **words: str) -> str:
+    """The module with other names, so that it can be installed beside the first."""
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import not_there\n", "ModuleNotFoundError: No module named 'not_there'"),
+        ("x = 1\n", "AttributeError: module 'mq_other' has no attribute 'PROTOCOL'"),
+        (changed(module_text(), Relay="Other", name='"relay"'), "SyntaxError: "),
+        (changed(module_text(), Relay="Other").replace('name="relay"', 'name="blipmq"'),
+         "ProtocolError: protocol blipmq is of mqpcap.protocols.blipmq and of mq_other"),
+        (changed(module_text(), Relay="Other").replace('name="relay"', 'name="messages"'),
+         "ProtocolError: mq_other: 'messages' cannot be the name of a protocol and its table"),
+        (changed(module_text(), Relay="Other").replace('name="relay"', 'name="../x"'),
+         "ProtocolError: mq_other: '../x' cannot be the name of a protocol and its table"),
+        (module_text().replace('name="relay"', 'name="other"').replace("class RelayPut", "class MqttPublish")
+         .replace("RelayPut", "MqttPublish"),
+         "ProtocolError: MqttPublish is of mqpcap.protocols.mqtt and of mq_other"),
+        (changed(module_text(), Relay="Other").replace('name="relay"', 'name="other"').replace(
+            'Text("why", prefix=VarUint)', 'Text("why", length="later")'), "ProtocolError: "),
+    ],
+    ids=["import", "no protocol", "syntax", "name twice", "common table", "no name", "class twice", "no compile"],
+)  # fmt: skip
+def test_one_that_cannot_be_used_is_left_out_with_one_line(text: str, reason: str, relay: Path, tmp_path: Path) -> None:
+    """The others go on."""
+    target = installed(tmp_path, ("mq_other", text), ("mq_relay", module_text()))
+    ended = run("show", "-q", relay / "relay.pcap", **path_with(target))
+
+    assert ended.exit_code == 0
+    assert len(ended.stdout.splitlines()) == 8
+    (line,) = [line for line in ended.stderr.splitlines() if "not compiled" not in line]
+    assert line.startswith(f"the protocol of mq_other is left out: {reason}")
+
+
+def test_a_package_is_looked_up_only_where_a_protocol_is_needed(tmp_path: Path) -> None:
+    target = installed(tmp_path, ("mq_loud", "import sys; sys.stderr.write('loaded')\n"))
+    variables = path_with(target)
+
+    assert run("--help", **variables).stderr == run("--version", **variables).stderr == ""
+    assert "loaded" in run("protocols", **variables).stderr
+
+
+def test_names_of_common_tables_are_those_of_the_tables() -> None:
+    assert sorted(COMMON_TABLES) == sorted(TABLES)
