@@ -4,8 +4,8 @@ In: `StreamChunks`, of TLS the plaintext. Out: `StreamChunks` with the payload o
 end of a frame means nothing (MQTT 5.0, section 6). Control frames lie between. Called by: the pipeline. What frames add
 (the HTTP upgrade, headers, control frames) is one row of ``problems`` for each side, at its end.
 
-Source: RFC 6455 (4: upgrade, 5.2: frames). A connection is opened if both sides upgrade, and one of them names
-``mqtt``. After missing bytes a frame is found by the headers that follow it. Compressed frames (RFC 7692) are named,
+Source: RFC 6455 (4: upgrade, 5.2: frames). A connection is opened if both sides upgrade, and ``mqtt`` is
+named. After missing bytes a frame is found by the headers that follow it. Compressed frames (RFC 7692) are named,
 not opened: their bytes have no packets.
 """
 
@@ -41,7 +41,7 @@ _CONTROL = range(8, 11)
 _FIRST = re.compile(rb"[\x00-\x02\x80-\x82\x88-\x8a]", re.DOTALL)
 """A frame's first byte: no extension, and an opcode that exists."""
 _WHOLE = re.compile(rb"[\x81\x82\x88-\x8a]", re.DOTALL)
-"""That of a frame with a whole message, or of a control frame."""
+"""The first byte of a frame with a whole message, or of a control frame."""
 
 
 def frame_header(data: memoryview, start: int) -> tuple[int, int, bytes] | None:
@@ -66,24 +66,24 @@ def frame_header(data: memoryview, start: int) -> tuple[int, int, bytes] | None:
     return None if len(key) < 4 * is_masked else (size + len(key), length, key)
 
 
-def frames_begin(data: memoryview, at: int) -> bool | None:
+def frames_begin(data: memoryview, offset: int) -> bool | None:
     """Whether whole messages or control frames in a row begin at a place; None if more bytes decide."""
     for _ in range(MIN_FRAMES):
-        header = frame_header(data, at)
-        if header is None or header[0] < 0 or not _WHOLE.match(data, at):
+        header = frame_header(data, offset)
+        if header is None or header[0] < 0 or not _WHOLE.match(data, offset):
             return None if header is None else False
-        at += header[0] + header[1]
-        if at >= len(data):
-            return True if at == len(data) else None
+        offset += header[0] + header[1]
+        if offset >= len(data):
+            return True if offset == len(data) else None
     return True
 
 
-def unmasked(content: memoryview, key: bytes, at: int) -> bytes:
+def unmasked(content: memoryview, key: bytes, offset: int) -> bytes:
     """Payload from a byte on without its mask (RFC 6455, 5.3)."""
     n = len(content)
     if not key:
         return bytes(content)
-    repeated = (key * (n // 4 + 2))[at % 4 :][:n]
+    repeated = (key * (n // 4 + 2))[offset % 4 :][:n]
     return (int.from_bytes(content) ^ int.from_bytes(repeated)).to_bytes(n)
 
 
@@ -95,7 +95,7 @@ class WebSocketSide(DerivedSide):
         self.head: bytes | None = None
         self.is_refused = self._searches = self._is_estimated = False
         self._left, self._key, self._key_at, self._is_data = 0, b"", 0, True
-        """Of the current frame: bytes of payload to come, the mask and how far it was used, whether it is data."""
+        """The current frame: bytes of payload to come, its mask and how far it was used, whether it is data."""
         self._reason, self._first = REASON, [0, 0]
         """Why bytes are lost; time and number of the first packet."""
 
@@ -145,9 +145,9 @@ class WebSocketSide(DerivedSide):
         self._pass(size, 0)
         return True
 
-    def _pass(self, size: int, made: int) -> None:
+    def _pass(self, size: int, made_bytes: int) -> None:
         self.at += size
-        self.made_to += made
+        self.made_to += made_bytes
         self.places.append((self.at, self.made_to, False))
 
     def _pass_payload(self, content: memoryview) -> None:
@@ -157,23 +157,23 @@ class WebSocketSide(DerivedSide):
             self.overhead_bytes += n
             self._end_payload(n, 0)
             return
-        made, end = unmasked(content, self._key, self._key_at), self.at + n
+        payload, end = unmasked(content, self._key, self._key_at), self.at + n
         i = int(np.searchsorted(self.pieces[OFFSET], self.at, "right")) - 1
         begin = self.at
         while begin < end:
             until = min(int(self.pieces[OFFSET, i] + self.pieces[LENGTH, i]), end)
             if until > begin:
-                part = made[begin - self.at : until - self.at]
+                part = payload[begin - self.at : until - self.at]
                 place = self.made_to + begin - self.at, len(part), begin, begin, until
                 self.records.append(Record(*place, self._is_estimated, part))
                 begin, self._is_estimated = until, False
             i += 1
         self._end_payload(n, n)
 
-    def _end_payload(self, n: int, made: int) -> None:
+    def _end_payload(self, n: int, made_bytes: int) -> None:
         self._left -= n
         self._key_at += n
-        self._pass(n, made)
+        self._pass(n, made_bytes)
 
     # -- what is missing -----------------------------------------------------------------------------------
 
@@ -204,11 +204,11 @@ class WebSocketSide(DerivedSide):
             self._lose(len(data) - start)
             return True
         for match in _WHOLE.finditer(data, start):
-            found = frames_begin(data, match.start())
-            if found or (found is None and not (is_last or self.has_end)):
+            is_frame = frames_begin(data, match.start())
+            if is_frame or (is_frame is None and not (is_last or self.has_end)):
                 self._lose(match.start() - start)
-                self._searches, self._reason = not found, self._reason if not found else REASON
-                return bool(found)
+                self._searches, self._reason = not is_frame, REASON if is_frame else self._reason
+                return bool(is_frame)
         self._lose(len(data) - start)
         return False
 
@@ -264,9 +264,9 @@ class WebSockets(DerivedStreams[WebSocketConnection]):
 
     def find(self, chunks: StreamChunks) -> Iterable[WebSocketConnection]:
         """The connections with a side that begins as an upgrade does."""
-        first = np.flatnonzero((chunks.offset == 0) & (chunks.length > 0))
-        is_letter = np.isin(chunks.buffer[chunks.start[first]], [begin[0] for begin in _BEGINS])
-        for row in first[is_letter].tolist():
+        starts = np.flatnonzero((chunks.offset == 0) & (chunks.length > 0))
+        is_letter = np.isin(chunks.buffer[chunks.start[starts]], [begin[0] for begin in _BEGINS])
+        for row in starts[is_letter].tolist():
             begin = bytes(chunks.buffer[chunks.start[row] :][: min(int(chunks.length[row]), 12)])
             number = int(chunks.flow[row])
             if number not in self.connections and any(begin[: len(x)] == x[: len(begin)] for x in _BEGINS):

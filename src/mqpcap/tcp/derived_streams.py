@@ -198,15 +198,15 @@ class DerivedSide(ABC):
             self.trim(self.at)
         self.places[:-MAX_PLACES] = [place for place in self.places[:-MAX_PLACES] if place[2]]
 
-    def lose_captured(self, at: int, length: int, reason: str) -> None:
+    def lose_captured(self, place: int, length: int, reason: str) -> None:
         """Note captured bytes below that make none, at the end of the stream as it is now."""
-        last = self.lost[-1] if self.lost else None
-        if last is not None and (last.at + last.length, last.reason) == (at, reason):
-            self.lost[-1] = last._replace(length=last.length + length)
+        newest = self.lost[-1] if self.lost else None
+        if newest is not None and (newest.at + newest.length, newest.reason) == (place, reason):
+            self.lost[-1] = newest._replace(length=newest.length + length)
         elif length:
-            i = max(int(np.searchsorted(self.pieces[OFFSET], at, "right")) - 1, 0)
+            i = max(int(np.searchsorted(self.pieces[OFFSET], place, "right")) - 1, 0)
             ts_ns, number = self.pieces[[TS_NS, NUMBER], i].tolist()
-            self.lost.append(LostRange(self.made_to, length, reason, at, ts_ns, number))
+            self.lost.append(LostRange(self.made_to, length, reason, place, ts_ns, number))
 
     def take_lost(self) -> list[LostRange]:
         """The lost ranges that are final."""
@@ -402,15 +402,15 @@ class DerivedStreams(ABC, Generic[Connection]):
             self.connections[connection.number] = self.watched[connection.number] = connection
         starts = np.flatnonzero(np.append(True, np.diff(chunks.flow) != 0)[: len(chunks)]).tolist()
         rows = dict(zip(chunks.flow[starts].tolist(), map(range, starts, [*starts[1:], len(chunks)]), strict=True))
-        last = {*self.watched} if ending is None else {*ending}
-        connections = [self.watched[x] for x in {**rows, **dict.fromkeys(last)} if x in self.watched]
+        final = {*self.watched} if ending is None else {*ending}
+        connections = [self.watched[x] for x in {**rows, **dict.fromkeys(final)} if x in self.watched]
         if not connections:
             return chunks
         pieces = np.stack([getattr(chunks, f"piece_{name}") for name in PIECE_NAMES])
         passes, added = np.ones(len(chunks), np.bool_), []
         for connection in connections:
             own_rows = rows.get(connection.number, range(len(chunks), len(chunks)))
-            connection.is_final = connection.number in last
+            connection.is_final = connection.number in final
             self._advance(connection, chunks, pieces, own_rows)
             passes[own_rows.start : own_rows.stop] = connection.passes
             for side in connection.sides:
@@ -451,10 +451,10 @@ class DerivedStreams(ABC, Generic[Connection]):
         n = len(lengths)
         all_consumed, all_wanted = np.zeros((2, n + len(source)), np.int64)
         all_consumed[:n], all_consumed[source], all_wanted[source] = lengths, consumed, wanted
-        last = n - 1
+        index = n - 1
         for side in (side for connection in connections for side in connection.sides if side.given[1]):
-            last += len(side.given[1])
-            side.retain(int(all_consumed[last]), int(all_wanted[last]))
+            index += len(side.given[1])
+            side.retain(int(all_consumed[index]), int(all_wanted[index]))
         self._keep()
         return all_consumed[:n], all_wanted[:n]
 
