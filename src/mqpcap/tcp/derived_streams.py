@@ -62,13 +62,13 @@ class Run(NamedTuple):
 class LostRange(NamedTuple):
     """Captured bytes that made none, with their first packet.
 
-    ``offset``: in the derived stream. ``at``: in the stream below.
+    ``offset``: in the derived stream. ``below``: in the stream below.
     """
 
     offset: int
     length: int
     reason: str
-    at: int
+    below: int
     ts_ns: int
     packet: int
 
@@ -201,7 +201,7 @@ class DerivedSide(ABC):
     def lose_captured(self, place: int, length: int, reason: str) -> None:
         """Note captured bytes below that make none, at the end of the stream as it is now."""
         newest = self.lost[-1] if self.lost else None
-        if newest is not None and (newest.at + newest.length, newest.reason) == (place, reason):
+        if newest is not None and (newest.below + newest.length, newest.reason) == (place, reason):
             self.lost[-1] = newest._replace(length=newest.length + length)
         elif length:
             i = max(int(np.searchsorted(self.pieces[OFFSET], place, "right")) - 1, 0)
@@ -358,11 +358,11 @@ class DerivedConnection(ABC, Generic[Side]):
 
     def give(self, side: Side) -> Sequence[Chunk]:
         """Give out what is made of a side, as far as the reader can know what it acknowledges."""
-        other = self.sides[1 - side.index]
+        opposite = self.sides[1 - side.index]
         if self.passes or self.state is State.HELD:
             return ()
-        all_known = self.is_final or other.ended or side.kept_bytes > MAX_HELD_BYTES
-        return side.give(self.number, side.index, NO_LIMIT if all_known else other.known_to, other.acknowledged)
+        all_known = self.is_final or opposite.ended or side.kept_bytes > MAX_HELD_BYTES
+        return side.give(self.number, side.index, NO_LIMIT if all_known else opposite.known_to, opposite.acknowledged)
 
 
 Connection = TypeVar("Connection", bound=DerivedConnection)  # type: ignore[type-arg]  # of any side

@@ -283,8 +283,8 @@ class TlsSide(DerivedSide):
         session, self._since, self._loss, self._has_changed = self.session, None, None, True
         has_early = self.index == session.client and session.offers_early and session.takes_early is not False
         if (self._generation, self._seq) <= (TRAFFIC, 0) and not has_early:
-            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.at >= begin)
-            self.lost = [lost for lost in self.lost if lost.at < begin]
+            self.overhead_bytes += sum(lost.length for lost in self.lost if lost.below >= begin)
+            self.lost = [lost for lost in self.lost if lost.below < begin]
             self.made_to, self._is_estimated = plain_at, False
             self.places = [(end, min(plain_end, plain_at), is_gap) for end, plain_end, is_gap in self.places]
 
