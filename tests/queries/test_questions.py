@@ -436,6 +436,30 @@ def test_where_the_time_goes_cuts_each_exchange_at_its_packets(export: Export) -
     assert (row["server_port"], row["retransmitted_bytes"], row["missing_bytes"]) == (9092, 0, 0)
 
 
+def test_time_with_a_closed_window_is_that_of_the_side_that_closed_it(export: Export, tmp_path: Path) -> None:
+    """For half of the longest answer the client had no room, for half of the longest request the server."""
+    timed = flymq_calls("flymq/core")
+    answers = [c["reply"]["last"][0] - c["request"]["last"][0] for c in timed]
+    receiving = [c["reply"]["last"][0] - c["reply"]["first"][0] for c in timed]
+    ends = [0, *(c["reply"]["last"][0] for c in timed)]
+    requests = [c["request"]["last"][0] - (ends[k] or c["request"]["first"][0]) for k, c in enumerate(timed)]
+    (before,) = export("flymq/core").ask("where_the_time_goes")
+    path = str(ROOT / "pcaps" / "flymq" / "core.pcap")
+    assert CliRunner().invoke(main, ["export", path, "--out", str(tmp_path / "tables"), "-q"]).exit_code == 0
+    tables = Tables(tmp_path / "tables")
+    answer_ns, request_ns = max(answers) // 2, max(requests) // 2
+    tables.con.execute(f"""CREATE TABLE closed AS SELECT * REPLACE (
+        {answer_ns} AS closed_window_ns_s2c, {request_ns} AS closed_window_ns_c2s) FROM connections""")
+    tables.con.execute("CREATE OR REPLACE TEMP VIEW connections AS SELECT * FROM closed")
+
+    (row,) = tables.ask("where_the_time_goes")
+
+    received_ns = receiving[answers.index(max(answers))]
+    assert received_ns < answer_ns
+    assert row["broker_us"] - before["broker_us"] == pytest.approx((request_ns - answer_ns + received_ns) / 1000)
+    assert sum(row[f"{x}_us"] - before[f"{x}_us"] for x in ("broker", "client", "transfer")) == pytest.approx(0)
+
+
 # 6
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from mqpcap.tcp.flow_records import NO_OFFSET
-from mqpcap.tcp.flows import END_STATES, FlowColumns
+from mqpcap.tcp.flows import END_STATES, TCP_STATES, FlowColumns
 from mqpcap.tcp.reassembly import Reassembler
 
 Address = bytes
@@ -40,6 +40,10 @@ class Flow:
     duplicates: tuple[int, int]
     conflict: tuple[int, int]
     missing: tuple[int, int]
+    tcp_state: str
+    closed_by: int
+    idle_before_close_ns: int
+    closed_window_ns: tuple[int, int]
 
     @property
     def syn_seen(self) -> bool:
@@ -89,7 +93,8 @@ def rows_of(of: FlowColumns, numbers: list[int]) -> Iterator[Flow]:
         said |= {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
         for name in ("fin_offset", "acked"):
             said[name] = tuple(None if value == NO_OFFSET else value for value in said[name])
-        yield Flow(number, **said | {"end_state": END_STATES[said["end_state"]]})
+        words = {"end_state": END_STATES[said["end_state"]], "tcp_state": TCP_STATES[said["tcp_state"]]}
+        yield Flow(number, **said | words)
 
 
 def flows_of(reassembler: Reassembler) -> list[Flow]:

@@ -33,6 +33,7 @@ def test_each_side_is_counted_for_itself() -> None:
     assert counted == {
         "packets": 6, "bytes": HELLO + 2 * PUBLISH, "retransmitted_bytes": PUBLISH, "conflict_bytes": 0,
         "missing_bytes": PUBLISH, "messages": 3, "duplicate_packets": 0, "tls_bytes": 0,
+        "closed_window_ns": 0,
     }  # fmt: skip
     assert (row["packets_s2c"], row["bytes_s2c"], row["messages_s2c"]) == (2, 0, 0)
     assert (row["first_ts_ns"], row["last_ts_ns"]) == (START_NS, START_NS + 7_000_000)

@@ -297,7 +297,7 @@ CASES = {
         "1,000 bytes missing",
     ),
     "a forged refusal before the SYN-ACK": Case(
-        insert(1, b(0, flags=RST | ACK, ack=1001)), "two connections", end="reset"
+        insert(1, b(0, flags=RST | ACK, ack=1001)), "two connections, and a reset, which nobody accepted"
     ),
     "a FIN with an old number before the SYN-ACK": Case(
         insert(1, b(4000, flags=FIN | ACK, ack=1001)), "1,000 bytes missing"

@@ -62,12 +62,14 @@ ALL_TWICE = 0.95
 SUMS = (
     "late_start_count", "one_sided_count", "resynced_count", "payload_bytes", "decoded_bytes", "flawed_bytes",
     "undecoded_bytes", "late_bytes", "gap_count", "gap_bytes", "snapped_bytes", "conflict_bytes", "retransmitted_bytes",
-    "duplicate_packets",
+    "duplicate_packets", "client_closed_window_ns", "server_closed_window_ns",
     "foreign_payload_bytes", "foreign_gap_count", "foreign_gap_bytes",
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
 COLUMNS = frozenset({"protocol", "client_name", "status", "flaw", "resynced", "frame_len"})
 """The columns of ``messages`` that a report is made of."""
+UNOPENED = ("refused", "not answered")
+"""TCP states of a connection that never was."""
 NO_EVIDENCE, NOT_SHOWN, ENDED_FIRST = "no evidence", "the protocol does not show it", "the capture ended first"
 CERTAINTY = {"answered": "certain", "likely": "likely", "unanswered": "unanswered", "unknown": "unknown"}
 """By state of an exchange: how sure its pair is. Requests with any other state have no pair to find."""
@@ -183,7 +185,8 @@ class Report:
             self.unknown_pairs[_why_unknown(row, unpaired_count)] += unknown_count
         number = row[CONNECTION_NUMBER]
         payload_bytes = sum(row[f"bytes_{d}"] - row[f"tls_bytes_{d}"] for d in DIRECTIONS)
-        kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else "nothing")
+        silent = row["tcp_state"] if row["tcp_state"] in UNOPENED else "nothing"
+        kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else silent)
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
         names = [row[f"tls_{name}"] for name in TLS_FACTS]
         tls_facts = ", ".join(filter(None, names)) or None
@@ -198,6 +201,8 @@ class Report:
         if tls_facts is not None:
             self.tls[row["tls"] or "closed", tls_facts] += 1
         self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
+        for end, direction in zip(("server", "client"), DIRECTIONS, strict=True):
+            self.sums[f"{end}_closed_window_ns"] += row[f"closed_window_ns_{direction}"]
         self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
         self._connection_packets += row["packets_c2s"] + row["packets_s2c"]
         self._find_twin(row)
@@ -401,6 +406,9 @@ class Report:
             is_all_twice = duplicates * 2 >= self._connection_packets * ALL_TWICE
             share = "every packet is in the capture twice; " if is_all_twice else ""
             yield "captured twice", f"{share}{plural(duplicates, 'copy', 'copies')}, not counted as sent again"
+        ends = [(f"by the {end}", sums[f"{end}_closed_window_ns"]) for end in ("client", "server")]
+        if closed := [f"{ns / 1e9:,.3f} s {by}" for by, ns in ends if ns]:
+            yield "closed window", f"no room to receive for {', '.join(closed)}"
         for note in self.notes:
             yield "note", note
 

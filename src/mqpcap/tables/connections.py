@@ -13,7 +13,7 @@ from mqpcap.records import dataclass
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.tables.schemas import CONNECTIONS, SIDES, TLS_FACTS
 from mqpcap.tables.unrecognised_servers import UnrecognisedServers
-from mqpcap.tcp.flows import END_STATES, FlowColumns, Flows
+from mqpcap.tcp.flows import END_STATES, TCP_STATES, FlowColumns, Flows
 from mqpcap.tls import TlsFacts
 
 CONNECTION_ROWS = 1 << 14
@@ -92,6 +92,13 @@ def _rows(
         "syn_seen": flow_columns.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(flow_columns.end_state)),
     }
+    is_open = flow_columns.closed_by < 0
+    closer = pa.array(np.where(flow_columns.closed_by == client, 0, 1), pa.int64(), mask=is_open)
+    columns |= {
+        "tcp_state": pa.array(TCP_STATES, pa.string()).take(pa.array(flow_columns.tcp_state)),
+        "closed_by": pa.array(DIRECTIONS, pa.string()).take(closer),
+        "idle_before_close_ns": pa.array(flow_columns.idle_before_close_ns, mask=is_open),
+    }
     overhead = np.array([facts.overhead_bytes if facts is not None else (0, 0) for facts in tls], np.int64)
     messages = np.array([side.messages for state in states for side in state.sides], np.int64)
     row = np.arange(len(flow_columns))
@@ -105,6 +112,7 @@ def _rows(
             messages.reshape(-1, 2),
             flow_columns.duplicates,
             overhead.reshape(-1, 2),
+            flow_columns.closed_window_ns,
         )
         columns |= {f"{measure}_{d}": count[row, side] for measure, count in zip(SIDES, counts, strict=True)}
     return pa.Table.from_arrays([pa.array(columns[f.name]).cast(f.type) for f in CONNECTIONS], schema=CONNECTIONS)

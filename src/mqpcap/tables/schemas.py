@@ -14,7 +14,7 @@ from mqpcap.decode.columns import column_type
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.protocol import DIRECTIONS, MessageQueue
-from mqpcap.tcp.flows import END_STATES
+from mqpcap.tcp.flows import END_STATES, TCP_STATES
 
 US = pa.timestamp("us", tz="UTC")
 SIDES = {
@@ -26,6 +26,7 @@ SIDES = {
     "messages": "messages",
     "duplicate_packets": "packets captured a second time, by another interface or a mirror",
     "tls_bytes": "bytes of opened TLS that are no plaintext: headers, handshakes, padding",
+    "closed_window_ns": "time for which the receiver announced no room",
 }
 """What ``connections`` counts for each side."""
 TLS_FACTS = {
@@ -212,6 +213,9 @@ CONNECTIONS = pa.schema(
         column("same_as", pa.int64(), "connection of which this is another view (NAT seen on both sides)"),
         column("syn_seen", pa.bool_(), "whether a SYN was captured"),
         column("end_state", pa.string(), "how it ended", values=END_STATES),
+        column("tcp_state", pa.string(), "how it began; inside: before the capture", values=TCP_STATES),
+        column("closed_by", pa.string(), "side of the first FIN or accepted RST; null while open", values=DIRECTIONS),
+        column("idle_before_close_ns", pa.int64(), "time without packets before closed_by; null while open"),
         *(
             column(f"{count}_{d}", pa.int64(), f"{meaning}, {d}", "bytes" if count.endswith("bytes") else None)
             for d in DIRECTIONS

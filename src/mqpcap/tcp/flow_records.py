@@ -51,12 +51,19 @@ class FlowRecord(ctypes.Structure):
     """Index of the previous flow on the 5-tuple, -1 for none."""
     duplicate: Wide
     """Index among flows of this 5-tuple and first time."""
+    fin_idle_ns: Wide
+    """Time without packets before the first FIN; reset_idle_ns: before the RST."""
+    reset_idle_ns: Wide
     version: Flag
     a_is_client: Flag
-    is_closed: Flag
+    is_closed: Small
     """By RST, or both FINs are acknowledged."""
-    out_of_order: Flag
+    out_of_order: Small
     """Set while a side is out of order: all packets of the connection need the slow path."""
+    fin_by: Small
+    """1 or 2: the first FIN came from side A or B."""
+    reset_by: Small
+    """1 or 2: a RST that fits came from side A or B, before any FIN."""
 
 
 @_record
@@ -98,6 +105,8 @@ class SideRecord(ctypes.Structure):
     """Bytes below this offset were added to the history."""
     consumed_to: Wide
     """The reader consumed the bytes below this offset."""
+    closed_window_ns: Wide
+    """For how long it announced no room; if it announces none now, less the time since when, and 1: below 0."""
     resume_at: Wide
     """The reader gets nothing until next_offset reaches this offset."""
     last_packet: Wide
@@ -115,7 +124,8 @@ class SideRecord(ctypes.Structure):
     syn_seen: Small
     """1: a SYN was captured. 2: SYN-ACKs with different numbers, none acknowledged yet."""
     rst_seen: Small
-    """1: the other side accepted the RST. 2: it is in its window, accepted unless the sender continues."""
+    """1: the other side accepted the RST. 2: it is in its window, accepted unless the sender continues.
+    3: as 1, but its sender sent a FIN later. If that is acknowledged, the RST was not accepted."""
     base_known: Small
     """A handshake shows that no byte is below offset 0; 2 if the other side had emitted bytes before it."""
     has_copies: Small

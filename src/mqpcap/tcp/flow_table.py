@@ -85,10 +85,14 @@ _Flow = cython.struct(
     first_packet=cython.longlong,
     previous=cython.longlong,
     duplicate=cython.longlong,
+    fin_idle_ns=cython.longlong,
+    reset_idle_ns=cython.longlong,
     version=cython.short,
     a_is_client=cython.short,
-    is_closed=cython.short,
-    out_of_order=cython.short,
+    is_closed=cython.schar,
+    out_of_order=cython.schar,
+    fin_by=cython.schar,
+    reset_by=cython.schar,
 )
 _Side = cython.struct(
     hi=cython.longlong,
@@ -112,6 +116,7 @@ _Side = cython.struct(
     compare_from=cython.longlong,
     history_to=cython.longlong,
     consumed_to=cython.longlong,
+    closed_window_ns=cython.longlong,
     resume_at=cython.longlong,
     last_packet=cython.longlong,
     last_piece=cython.longlong,
@@ -291,7 +296,7 @@ class FlowTable:
         self.opened_count += 1
         return flow
 
-    # What a packet shows
+    # Facts that a packet shows
 
     @cython.ccall
     @cython.nogil
@@ -313,12 +318,19 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def count(self, q: cython.longlong, flag: cython.longlong, ts_ns: cython.longlong) -> cython.longlong:
-        """Count a packet of a side. A RST that was not certain is void if its sender continues."""
+        """Count a packet of a side, and note its FIN. A RST that was not certain is void if its sender continues."""
+        flow: cython.longlong = q >> 1
         self._sides[q].packets += 1
         if self._sides[q].rst_seen == 2 and not flag & _RST:
             self._sides[q].rst_seen = 0
-        if ts_ns > self._flows[q >> 1].last_ts_ns:
-            self._flows[q >> 1].last_ts_ns = ts_ns
+        if flag & _FIN and self._sides[q].fin_offset == _NO_OFFSET:
+            if self._sides[q].rst_seen == 1:
+                self._sides[q].rst_seen = 3
+            if self._flows[flow].fin_by == 0:
+                self._flows[flow].fin_by = 2 if q & 1 else 1
+                self._flows[flow].fin_idle_ns = max(ts_ns - self._flows[flow].last_ts_ns, 0)
+        if ts_ns > self._flows[flow].last_ts_ns:
+            self._flows[flow].last_ts_ns = ts_ns
         return 0
 
     @cython.ccall
@@ -506,10 +518,21 @@ class FlowTable:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def note_window(self, q: cython.longlong, window: cython.longlong) -> cython.longlong:
-        """Remember the largest window of a side; that of a SYN (over 16 bits) is never scaled."""
+    def note_window(self, q: cython.longlong, window: cython.longlong, ack: cython.longlong) -> cython.longlong:
+        """Remember the largest window of a side, and for how long it was closed; that of a SYN is over 16 bits.
+
+        The packet is counted already. The window of an acknowledgement that is older than the latest does not count.
+        """
         largest: cython.longlong = self._sides[q].window & 0xFFFF
+        is_closed: cython.bint = window & 0xFFFF == 0 and largest > 0  # some writers know no windows
+        since_ns: cython.longlong
+        if is_closed != (self._sides[q].closed_window_ns < 0) and ack >= 0:
+            if self._sides[q].ack < 0 or _ahead(ack, self._sides[q].ack) >= 0:
+                since_ns = self._flows[q >> 1].last_ts_ns + 1
+                self._sides[q].closed_window_ns += -since_ns if is_closed else since_ns
         if window > 0xFFFF:
+            if largest == 0 and window & 0xFFFF != 0:
+                largest = 1
             self._sides[q].window = (window & ~0xFFFF) | largest
         elif window > largest:
             self._sides[q].window += window - largest
@@ -990,7 +1013,7 @@ class FastPath:
             self._table.note_empty(q, off, ack, flag, self._ts_ns[i], self._ident[i])
         self._table.count(q, flag, self._ts_ns[i])
         self._table.note_checksum(q, self._checksum[i])
-        self._table.note_window(q, self._window[i])
+        self._table.note_window(q, self._window[i], ack)
         if flag & _FIN:
             self._table.note_fin(q, off + length, ack, True)
         if ack >= 0:

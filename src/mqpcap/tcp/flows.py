@@ -16,6 +16,7 @@ from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped
 
 _Bytes = NDArray[np.uint8]
 END_STATES = ("reset", "closed", "open")
+TCP_STATES = ("opened", "refused", "not answered", "inside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,9 @@ class FlowColumns:
     ``a_is_client``: A is the client, known from a SYN. If not, A is the sender of the first packet captured.
     ``duplicate``: index among flows of the same 5-tuple and first time. ``cached_id``: connection_id or 0.
     ``end_state``: index into END_STATES.
+    ``tcp_state``: index into TCP_STATES: a handshake; a RST, or nothing, to a SYN; no SYN, it began before the capture.
+    ``closed_by``: the side of the first FIN or accepted RST, -1 without one; ``idle_before_close_ns``: time without
+    packets before it. ``closed_window_ns``: for how long the other side, which receives, announced no room.
     ``start_known``: the initial sequence number of the side is known, from its SYN or an acknowledgement of it.
     ``started``: that of both sides was known before the first byte of the connection was emitted.
     ``acked_from``: 0 if start_known. If not, the first offset that the other side acknowledged.
@@ -48,6 +52,10 @@ class FlowColumns:
     cached_id: Int64Array
     a_is_client: NDArray[np.bool_]
     end_state: Int64Array
+    tcp_state: Int64Array
+    closed_by: Int64Array
+    idle_before_close_ns: Int64Array
+    closed_window_ns: Int64Array
     syn: NDArray[np.bool_]
     start_known: NDArray[np.bool_]
     started: NDArray[np.bool_]
@@ -134,6 +142,13 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     names = "fin_offset", "rst_seen", "base_seq", "next_offset", "known_end", "fin_ack", "base_known"
     fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name][indexes] for name in names)
     acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
+    is_reset = rst != 0
+    rst = is_reset & ~((rst == 3) & (acked > fin_offset))
+    fin_by, reset_by, last_ts_ns = (
+        flows[name][indexes].astype(np.int64) for name in ("fin_by", "reset_by", "last_ts_ns")
+    )
+    by_reset = (reset_by > 0) & rst[np.arange(len(indexes)), reset_by - 1]
+    closed_ns = sides["closed_window_ns"][indexes, ::-1]
     has_fin = (fin_offset != NO_OFFSET) & (fin_offset < reached + MAX_WINDOW)
     known_end = np.where(has_fin, fin_offset, np.maximum(sent_end, reached))
     # An acknowledgement of one byte more probably covers a FIN that was not captured.
@@ -144,16 +159,20 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         lo=sides["lo"][indexes],
         port=sides["port"][indexes].astype(np.int64),
         first_ts_ns=flows["first_ts_ns"][indexes],
-        last_ts_ns=flows["last_ts_ns"][indexes],
+        last_ts_ns=last_ts_ns,
         duplicate=flows["duplicate"][indexes],
         cached_id=flows["connection_id"][indexes],
         a_is_client=flows["a_is_client"][indexes] != 0,
         end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NO_OFFSET).any(axis=1), 1, 2)),
+        tcp_state=_tcp_states(sides[indexes], is_reset),
+        closed_by=np.where(by_reset, reset_by, fin_by) - 1,
+        idle_before_close_ns=np.where(by_reset, flows["reset_idle_ns"][indexes], flows["fin_idle_ns"][indexes]),
+        closed_window_ns=np.where(closed_ns < 0, closed_ns + last_ts_ns[:, None] + 1, closed_ns),
         syn=sides["syn_seen"][indexes] != 0,
         start_known=start_known != 0,
         started=(start_known == 1).all(axis=1),
         acked_from=np.where(start_known != 0, 0, sides["acked_from"][indexes]),
-        rst=rst != 0,
+        rst=rst,
         fin_offset=fin_offset,
         fin_acked=_offsets(fin_ack, base_seq[:, ::-1], reached[:, ::-1]),
         acked=acked,
@@ -166,6 +185,14 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         conflict=sides["conflict"][indexes],
         missing=sides["missing"][indexes],
     )
+
+
+def _tcp_states(sides: NDArray[np.void], rst: NDArray[np.bool_]) -> Int64Array:
+    """`FlowColumns.tcp_state` by the sides of connections, and which of them sent a RST that fits."""
+    syn = sides["syn_seen"] != 0
+    alone = syn & ~syn[:, ::-1] & (sides["ack"] < 0) & (sides["bytes"].sum(axis=1) == 0)[:, None]
+    is_refused, is_unanswered = ((alone & x[:, ::-1]).any(axis=1) for x in (rst, sides["packets"] == 0))
+    return np.select([is_refused, is_unanswered, syn.any(axis=1)], [1, 2, 0], 3)
 
 
 def _offsets(number: Int64Array, base: Int64Array, near: Int64Array) -> Int64Array:

@@ -363,6 +363,8 @@ class Handshakes:
         if a.next_offset or b.next_offset or a.ended or b.ended:
             return False
         self._table.side_array[[flow * 2, flow * 2 + 1]] = self._table.side_array[[flow * 2 + 1, flow * 2]]
+        record: FlowRecord = self._table.flows[flow]
+        record.fin_by, record.reset_by = (3 - end if end else 0 for end in (record.fin_by, record.reset_by))
         queues = self._out_of_order.queues
         queue_a, queue_b = queues.pop(flow * 2, None), queues.pop(flow * 2 + 1, None)
         if queue_b is not None:

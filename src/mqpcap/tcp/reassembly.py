@@ -196,7 +196,7 @@ class Reassembler:
         if is_stray or (packet.is_damaged and not packet.wire_length):
             table.note_checksum(side, packet.checksum)
             handshakes.note_stray(packet, side)
-            table.count(side, packet.flags, packet.ts_ns)
+            table.count(side, packet.flags & ~FIN, packet.ts_ns)
             out_of_order.update(side >> 1)
             return True
         seq = packet.seq
@@ -213,7 +213,8 @@ class Reassembler:
             handshakes.start_other(side, seq, ack)
         table.count(side, packet.flags, packet.ts_ns)
         table.note_checksum(side, packet.checksum)
-        table.note_window(side, packet.window)
+        if not packet.is_damaged:
+            table.note_window(side, packet.window, ack)
         self._take_segment(packet, side, seq)
         if ack >= 0:
             table.acknowledge(side, ack)
@@ -240,11 +241,15 @@ class Reassembler:
         table = self._table
         side_record: SideRecord = table.sides[side]
         state = self._handshakes.reset_state(packet, side)
+        flow: FlowRecord = table.flows[side >> 1]
+        is_reset = flow.reset_by > 0 and table.sides[(side & ~1) + flow.reset_by - 1].rst_seen
+        if state and not flow.fin_by and not is_reset:
+            flow.reset_by, flow.reset_idle_ns = (side & 1) + 1, max(packet.ts_ns - flow.last_ts_ns, 0)
         table.count(side, packet.flags, packet.ts_ns)
         table.note_identity(side, side_record.rst_seen != 0, packet.flags, packet.ts_ns, packet.ident)
         side_record.rst_seen = 1 if side_record.rst_seen == 1 else state or side_record.rst_seen
         if side_record.rst_seen == 1:
-            table.flows[side >> 1].is_closed = 1
+            flow.is_closed = 1
             table.stop_comparing(side >> 1)
         self._out_of_order.update(side >> 1)
 
