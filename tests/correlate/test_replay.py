@@ -14,7 +14,7 @@ def test_steps_are_bounded() -> None:
 
 def test_of_a_long_connection_only_the_span_of_the_target_is_kept() -> None:
     replay = Replay(False)
-    replay.keeps_span, replay.target = True, ("c2s", 30)
+    replay.keeps_span, replay.targets = True, {("c2s", 30)}
     for offset in range(0, 100, 10):
         replay.add("request", offset)
         replay.add("pair", offset, offset, offset, 1, 0)

@@ -386,6 +386,14 @@ def test_the_pairing_of_both_sides_is_shown_with_their_packets() -> None:
     assert not re.search("a (request|reply) at", result.stdout)
 
 
+def test_the_pairing_of_a_packet_is_that_of_all_its_messages() -> None:
+    """The packet holds a PUBLISH of QoS 0, which takes no part in pairing, and one of QoS 1."""
+    command = ["explain", str(ROOT / "pcaps/mqtt/js_v5.pcap"), "--pairing", "c2", "--at", "30"]
+    result = CliRunner().invoke(main, command)
+
+    assert "=> #31 PUBACK answers #30 PUBLISH j/t0: certain (echo)\n" in result.stdout
+
+
 # -- deliveries -------------------------------------------------------------------------------------------
 
 

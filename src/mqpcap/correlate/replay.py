@@ -5,7 +5,10 @@ connection that ``explain --pairing`` asks for.
 """
 
 from collections import deque
+from collections.abc import Iterator, Set
 from typing import Literal, NamedTuple
+
+from mqpcap.schema.protocol import other_direction
 
 MAX_STEPS = 1 << 14
 """Steps that are recorded; later steps are counted."""
@@ -36,12 +39,19 @@ class Step(NamedTuple):
     is_likely: bool = False
     text: str = ""
 
+    def messages(self, side: str) -> Iterator[tuple[str, int]]:
+        """The request and the reply of the step, as direction and stream offset; ``side``: the side that asks."""
+        if self.kind in ("request", "pair"):
+            yield side, self.offset if self.kind == "request" else self.earliest
+        if self.kind in ("reply", "pair", "unpaired"):
+            yield other_direction(side), self.offset
+
 
 class Replay:
-    """The steps of one request group of a connection; with ``target`` only those around one message.
+    """The steps of one request group of a connection; with ``targets`` only those around these messages.
 
     side: the side that asks.
-    target: direction and stream offset of that message. Steps before the span of the message are dropped, and recording
+    targets: direction and stream offset of each. Steps before the span of the first of them are dropped, and recording
     ends with the span.
     """
 
@@ -50,7 +60,7 @@ class Replay:
         self.steps: deque[Step] = deque(maxlen=MAX_STEPS)
         self.left_out_count = 0
         self.keeps_span = False
-        self.target: tuple[str, int] | None = None
+        self.targets: Set[tuple[str, int]] = frozenset()
         self.is_over = False
         self._has_target = False
 
@@ -63,11 +73,8 @@ class Replay:
             self.left_out_count += 1
             return
         self.steps.append(step)
-        if self.target is not None and not self._has_target:
-            direction, offset = self.target
-            requests = (step.offset,) if step.kind == "request" else (step.earliest,) if step.kind == "pair" else ()
-            replies = (step.offset,) if step.kind in ("reply", "pair", "unpaired") else ()
-            self._has_target = offset in (requests if direction == self.side else replies)
+        if self.targets and not self._has_target:
+            self._has_target = not self.targets.isdisjoint(step.messages(self.side))
 
     def settled(self, open_from: int) -> None:
         """All requests before a stream offset are decided: the next span begins."""
@@ -83,4 +90,4 @@ class Replay:
             self.steps.popleft()
 
     def _is_open(self, open_from: int) -> bool:
-        return self.target is not None and self.target[0] == self.side and self.target[1] >= open_from
+        return any(side == self.side and offset >= open_from for side, offset in self.targets)

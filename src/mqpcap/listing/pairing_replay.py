@@ -4,7 +4,7 @@ In: captures and a connection. Out: `PairingReplay`, as lines for people or as a
 ``explain --pairing``. The capture is read twice: once to find the connection, once to replay it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -55,8 +55,8 @@ class PairingReplay:
     replays: Sequence[Replay]
     messages: Mapping[Key, MessageName]
     states: Mapping[Key, tuple[str, str | None]]
-    target: Key | None = None
-    """The message around which lines are shown, if there are many."""
+    targets: Set[Key] = frozenset()
+    """The messages around which lines are shown, if there are many."""
 
     def as_json(self) -> dict[str, Json]:
         """The object that ``explain --pairing --json`` writes."""
@@ -106,8 +106,8 @@ class PairingReplay:
         messages: dict[Key, MessageName] = {(other_direction(d), offset): x for (d, offset), x in self.messages.items()}
         states: dict[Key, tuple[str, str | None]]
         states = {(other_direction(d), offset): x for (d, offset), x in self.states.items()}
-        target = None if self.target is None else (other_direction(self.target[0]), self.target[1])
-        return replace(self, messages=messages, states=states, target=target)
+        targets = {(other_direction(d), offset) for d, offset in self.targets}
+        return replace(self, messages=messages, states=states, targets=targets)
 
     def _packet(self, direction: str, offset: int) -> int | None:
         message = self.messages.get((direction, offset))
@@ -136,7 +136,7 @@ class PairingReplay:
 
     def _lines_of(self, replay: Replay) -> Iterator[str]:
         steps, folded = list(replay.steps), _folded(replay.steps)
-        numbers = _around(steps, self.target) if self.target is not None and len(folded) > MAX_LINES else []
+        numbers = _around(steps, self.targets) if self.targets and len(folded) > MAX_LINES else []
         if not numbers:
             yield from self._step_lines(folded)
         for number, previous in zip(numbers, [-1, *numbers], strict=False):
@@ -204,15 +204,11 @@ def _evidence(step: Step) -> str:
     return Evidence(step.evidence).name.lower()
 
 
-def _around(steps: Sequence[Step], message: Key) -> list[int]:
-    """The numbers of the steps of a message and of its pair, and of the steps around them."""
-    pair = next((x for x in steps if x.kind == "pair" and message in (("s2c", x.offset), ("c2s", x.earliest))), None)
-    names = {message} if pair is None else {("s2c", pair.offset), ("c2s", pair.earliest)}
-    named = (
-        i for i, x in enumerate(steps)
-        if (x.kind in ("reply", "pair", "unpaired") and ("s2c", x.offset) in names)
-        or (x.kind == "request" and ("c2s", x.offset) in names)
-    )  # fmt: skip
+def _around(steps: Sequence[Step], messages: Set[Key]) -> list[int]:
+    """The numbers of the steps of messages and of their pairs, and of the steps around them."""
+    pairs = [{*x.messages("c2s")} for x in steps if x.kind == "pair"]
+    names = {*messages}.union(*(pair for pair in pairs if not pair.isdisjoint(messages)))
+    named = (i for i, step in enumerate(steps) if not names.isdisjoint(step.messages("c2s")))
     return sorted({k for i in named for k in range(max(i - CONTEXT_STEPS, 0), min(i + CONTEXT_STEPS + 1, len(steps)))})
 
 
@@ -247,7 +243,7 @@ class _Recorder:
 
     def __init__(self, connection: SelectedConnection, keeps_span: bool) -> None:
         self.replays: list[Replay] = []
-        self.target: Key | None = None
+        self.targets: set[Key] = set()
         self._connection, self._keeps_span = connection, keeps_span
 
     def watch(self, protocol: str, correlation: Correlation) -> None:
@@ -255,13 +251,7 @@ class _Recorder:
         if protocol == self._connection.row["protocol"]:
             self.replays = correlation.watch(self._connection.id)
             for replay in self.replays:
-                replay.keeps_span, replay.target = self._keeps_span, self.target
-
-    def set_target(self, message: Key) -> None:
-        """Keep only the span of one message."""
-        self.target = message
-        for replay in self.replays:
-            replay.target = message
+                replay.keeps_span, replay.targets = self._keeps_span, self.targets
 
 
 def replay_pairing(
@@ -269,7 +259,7 @@ def replay_pairing(
 ) -> PairingReplay | None:
     """The replay of the single connection that a filter selects, None if a capture cannot be read.
 
-    packet: only the span of the message that begins in it. Raises MqpcapError if no connection matches or several do,
+    packet: only the span of the messages that begin in it. Raises MqpcapError if no connection matches or several do,
     LookupError if the packet has no message of it.
     """
     match = find_connection(captures, query, outcome, meter)
@@ -293,16 +283,16 @@ def replay_pairing(
             messages[key] = MessageName(row["first_packet"], row["op"], row["destination"])
             if len(messages) > MAX_MESSAGES:
                 del messages[key if packet is None else next(iter(messages))]
-            if recorder.target is None and packet is not None and _is_in(packet, row):
-                recorder.set_target(key)
+            if packet is not None and _is_in(packet, row):
+                recorder.targets.add(key)
 
     options = outcome.choices.dissection(only=frozenset({"exchanges"}))
     options = replace(options, connections=connection.query().connections)
     hooks = replace(NUMBERED, correlation=recorder.watch)
     read(wired(capture, options, take, hooks), outcome, meter)
-    if packet is not None and recorder.target is None:
+    if packet is not None and not recorder.targets:
         raise LookupError(f"no message of c{connection.number} begins in packet {packet.number}")
-    return PairingReplay(connection, recorder.replays, messages, states, recorder.target)
+    return PairingReplay(connection, recorder.replays, messages, states, recorder.targets)
 
 
 def _is_in(packet: PacketName, row: Mapping[str, object]) -> bool:
