@@ -8,7 +8,7 @@ Rows must not depend on how the input was split into windows. So protocols are a
 determines: after each packet, in the order of ``tcp.reassembly``, and when both sides have ended.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from mqpcap.decode.detection import (
     origins,
 )
 from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
+from mqpcap.decode.foreign_streams import ForeignStreams
 from mqpcap.decode.frames import FoundMessages, Frames, Problem
+from mqpcap.decode.openings import OpeningTable
 from mqpcap.decode.proxy_header import REASON, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import STOP, Side
@@ -34,13 +36,17 @@ from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
 
+FOREIGN = -1
 GRPC_BYTES = 16 << 10
 """First bytes of a side whose headers distinguish gRPC from other HTTP/2."""
 
 
 @dataclass(slots=True)
 class ConnectionState:
-    """A connection while it lives; ``client`` is the side (0 or 1) that speaks as the client."""
+    """A connection while it lives; ``client`` is the side (0 or 1) that speaks as the client.
+
+    Connections that `OpeningTable` found foreign share one of flow FOREIGN for each foreign protocol.
+    """
 
     flow: int
     sides: tuple[Side, Side]
@@ -75,6 +81,9 @@ class Framer:
         self.output = FoundMessages()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
+        self._openings = OpeningTable(protocols, [rule.port for rule in decode_as])
+        self._foreign = ForeignStreams()
+        self._foreign_states: dict[str | None, ConnectionState] = {}
         self.undecided: dict[tuple[int, int], int] = {}
         """By connection and side: capture time (ns) of bytes that may become a message older than emitted ones."""
         self.after_gaps: set[int] = set()
@@ -87,14 +96,15 @@ class Framer:
         again (0: any number).
         """
         connections = self.connections
+        rows = self._pass_foreign(chunks, flows)
         new_here = (
-            n for n in dict.fromkeys(chunks.flow.tolist()) if n not in connections or not connections[n].decided
+            n for n in dict.fromkeys(chunks.flow[rows].tolist()) if n not in connections or not connections[n].decided
         )
         origin_by_flow = origins(flows, list(new_here))
         consumed: list[int] = []
         wanted: list[int] = []
         full: list[ConnectionState] = []
-        for number, new in by_connection(chunks):
+        for number, new in by_connection(chunks, rows):
             connection = connections.get(number)
             if connection is None:
                 connection = connections[number] = ConnectionState(number, (Side(number, 0), Side(number, 1)))
@@ -111,9 +121,33 @@ class Framer:
             pending, origin = connection.pending, origin_by_flow[connection.flow]
             assert pending is not None
             self._decide(connection, origin, self.detector.detect_by_server(pending, origin, pending.ts_ns))
-        return self.output.take_all(chunks.buffer), np.array(consumed, np.int64), np.array(wanted, np.int64)
+        all_consumed, all_wanted = chunks.length.copy(), np.zeros(len(chunks), np.int64)
+        all_consumed[rows], all_wanted[rows] = consumed, wanted
+        return self.output.take_all(chunks.buffer), all_consumed, all_wanted
 
-    def finish(self, flows: Flows, only: Iterable[int] | None = None) -> list[Frames]:
+    def _pass_foreign(self, chunks: StreamChunks, flows: Flows) -> Int64Array:
+        """Pass the bytes of connections that no protocol can claim; returns the rows of all other chunks."""
+        connections = self.connections
+        is_first = np.diff(chunks.flow, prepend=-1) != 0
+        numbers = chunks.flow[is_first].tolist()
+        new_rows = np.flatnonzero(is_first)[np.array([number not in connections for number in numbers], np.bool_)]
+        for number, name in self._openings.foreign(chunks, flows, new_rows) if len(new_rows) else ():
+            if name not in self._foreign_states:
+                sides = Side(FOREIGN, 0), Side(FOREIGN, 1)
+                state = ConnectionState(FOREIGN, sides, decided=True, foreign_protocol=name)
+                self._foreign_states[name] = state
+            connections[number] = self._foreign_states[name]
+        states = map(connections.get, numbers)
+        is_foreign = np.array([state is not None and state.flow == FOREIGN for state in states], np.bool_)
+        if not is_foreign.any():
+            return np.arange(len(chunks))
+        of_row = is_foreign[np.cumsum(is_first) - 1]
+        rows = np.flatnonzero(of_row)
+        names = (connections[number].foreign_protocol for number in chunks.flow[rows].tolist())
+        self._foreign.add(chunks, rows, ("tls" if name == TLS else "foreign" for name in names), self.output)
+        return np.flatnonzero(~of_row)
+
+    def finish(self, flows: Flows, only: Collection[int] | None = None) -> list[Frames]:
         """Ends connections (``only``: these); returns their last messages. Afterwards every byte is accounted for."""
         connections = self.connections
         ending = [*connections.values()] if only is None else [connections[n] for n in only if n in connections]
@@ -128,6 +162,7 @@ class Framer:
                     detection = ask(pending, origin_by_flow[connection.flow])
                     if detection is not None:
                         self._decide(connection, origin_by_flow[connection.flow], detection)
+        self._foreign.end(only, self.output)
         for connection in ending:
             for side in connection.sides:
                 if side.partial is not None or side.skipped_range is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mqpcap.arrays import Int64Array
 from mqpcap.decode.message_buffer import ACK, FILE, LENGTH, NUMBER, OFFSET, ORDER, TS_NS, ChunkPackets, PacketIndex
 from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamChunks
@@ -86,8 +87,10 @@ class StreamChunk:
         return self.packet(packets.last_captured(packets.packet_at(begin), packets.completing(stop - 1)))
 
 
-def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]]]:
-    """The chunks of a window, those of each connection together, with its number."""
+def by_connection(chunks: StreamChunks, chunk_rows: Int64Array) -> Iterator[tuple[int, list[StreamChunk]]]:
+    """These chunks of a window, those of each connection together, with its number."""
+    if not len(chunk_rows):
+        return
     rows = (chunks.piece_offset, chunks.piece_length, chunks.piece_ts_ns, chunks.piece_packet_number, chunks.piece_file)
     index = PacketIndex(np.stack([*rows, chunks.piece_order, chunks.piece_ack, chunks.piece_last]))
     buffer = memoryview(chunks.buffer)
@@ -99,7 +102,7 @@ def by_connection(chunks: StreamChunks) -> Iterator[tuple[int, list[StreamChunk]
     new: list[StreamChunk] = []
     number = -1
     for flow, side, start, length, offset, piece_index, count, is_last, ended, start_known, is_estimated in zip(
-        *(x.tolist() for x in columns), strict=True
+        *(x[chunk_rows].tolist() for x in columns), strict=True
     ):
         if flow != number:
             if new:

@@ -28,6 +28,7 @@ from mqpcap.schema.protocol import (
     Derived,
     Direction,
     Envelope,
+    FirstBytes,
     Layout,
     MessageQueue,
     Opening,
@@ -773,6 +774,7 @@ PROTOCOL = MessageQueue(
     layouts=(_layout("c2s", FlyMQRequest, _REQUESTS), _layout("s2c", FlyMQ, _REPLIES)),
     claims=claims,
     spare={"extra": 1},
+    openings=(FirstBytes(_MAGIC),),
     recognised="a connection that begins with AF 01, a known opcode and a plausible length, or two messages in a row",
     meanings=MEANINGS,
     details={

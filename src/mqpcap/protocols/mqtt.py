@@ -47,6 +47,7 @@ from mqpcap.schema.protocol import (
     Envelope,
     Evidence,
     EvidenceRule,
+    FirstBytes,
     Layout,
     MessageQueue,
     Observation,
@@ -278,6 +279,17 @@ def _layouts(direction: Direction) -> Iterator[Layout]:
 # -- recognition ------------------------------------------------------------------------------------------
 
 _OPENINGS = (b"\0\4MQTT", b"\0\6MQIsdp")
+
+
+_FIRST_BYTES = tuple(
+    FirstBytes(bytes([first]), bytes([mask]))
+    for first, mask in (
+        *((x, 0xFF) for x in (0x10, 0x40, 0x50, 0x70, 0xC0, 0xE0, 0xF0)),
+        (0x30, 0xF0),
+        *((x, 0xF7) for x in (0x62, 0x82, 0xA2)),
+    )
+)
+"""Types that a client sends, with the flags that they must have (2.2.2, and DUP of MQTT 3.1)."""
 
 
 def _opens(data: bytes) -> bool | None:
@@ -512,6 +524,8 @@ PROTOCOL = MessageQueue(
     dialects=("3.1", "3.1.1", "5.0", "unknown"),
     layouts=tuple(layout for direction in DIRECTIONS for layout in _layouts(direction)),
     claims=claims,
+    openings=_FIRST_BYTES,
+    searches_on_port=True,
     recognised="a CONNECT as the first packet, or packets in a row on both sides",
     meanings=MEANINGS,
     details={"body": "body"},

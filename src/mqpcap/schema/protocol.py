@@ -138,6 +138,18 @@ class Opening(NamedTuple):
         return self.s2c, self.s2c_start, self.s2c_ended
 
 
+class FirstBytes(NamedTuple):
+    """Bytes that a client's stream may begin with: those of ``value`` in the bits of ``mask``, which is empty for all.
+
+    ``answers``: values and masks of what its server may begin with, once as many bytes of both sides are there; any
+    bytes without them.
+    """
+
+    value: bytes
+    mask: bytes = b""
+    answers: tuple[tuple[bytes, bytes], ...] = ()
+
+
 class Claim(NamedTuple):
     """A verdict, and the layout each direction begins with (None: not known yet)."""
 
@@ -323,6 +335,7 @@ class MessageQueue:
     dialects: tuple[str, ...]
     layouts: tuple[Layout, ...]
     claims: Callable[[Opening], Claim]
+    """Asked about a connection unless all protocols' ``openings`` exclude it."""
     recognised: str
     """A sentence for people: how connections are recognised."""
     envelope: Envelope
@@ -345,6 +358,10 @@ class MessageQueue:
     """How clients acknowledge deliveries; None if they do not."""
     items: str = ""
     """The list column with the messages inside a reply, a dot, and the field that identifies each."""
+    openings: tuple[FirstBytes, ...] = (FirstBytes(b""),)
+    """What a client may send first, if it is known to be the client and speaks first; any bytes unless it is given."""
+    searches_on_port: bool = False
+    """On its ports a connection may be its own whatever it begins with."""
     spare: Mapping[str, int] = field(default_factory=dict)
     """Byte columns without a defined content, by minimum length.
 

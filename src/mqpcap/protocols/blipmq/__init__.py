@@ -25,6 +25,7 @@ from mqpcap.schema.protocol import (
     Envelope,
     Evidence,
     EvidenceRule,
+    FirstBytes,
     Layout,
     MessageQueue,
     Observation,
@@ -317,6 +318,15 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
 
 
 _HELLO = Claim(Verdict.YES, "c2s", "s2c")
+_OPENINGS = (
+    FirstBytes(b"\0\0\0\x0b\x01"),
+    # Any other first frame is refused (frame.rs limits its length to 16 MiB).
+    FirstBytes(
+        bytes(HEADER_BYTES),
+        b"\xfe" + bytes(HEADER_BYTES - 1),
+        ((b"\0\0\0\0\x06" + bytes(8), bytes(4) + b"\xff" + bytes(8)),),
+    ),
+)
 
 
 def claims(opening: Opening) -> Claim:
@@ -530,6 +540,7 @@ PROTOCOL = MessageQueue(
     ),
     claims=claims,
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
+    openings=_OPENINGS,
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",
     meanings=MEANINGS,
     details={"body": "body"},

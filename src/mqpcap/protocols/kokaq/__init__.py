@@ -50,6 +50,7 @@ from mqpcap.schema.protocol import (
     Envelope,
     Evidence,
     EvidenceRule,
+    FirstBytes,
     Layout,
     MessageQueue,
     Observation,
@@ -801,6 +802,7 @@ PROTOCOL = MessageQueue(
     dialects=("doc", "go1", "lean", "sized"),
     layouts=_LAYOUTS,
     claims=claims,
+    openings=(FirstBytes(BIG + bytes([VERSION])), FirstBytes(LITTLE + bytes([VERSION]))),
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     meanings=MEANINGS,
     envelope=Envelope(

@@ -35,7 +35,19 @@ from mqpcap.protocols.msgq.kinds import MAGIC, ROUTING, Json, Tree, encode, mess
 from mqpcap.records import dataclass
 from mqpcap.schema.fields import EDGE_VALUE_ODDS, U16, U32, Broken, Kind, Length, Nested, RandomValue
 from mqpcap.schema.message import Message, Octets, message_class
-from mqpcap.schema.protocol import ANY, Claim, Derived, Direction, Envelope, Layout, MessageQueue, Opening, Raw, Verdict
+from mqpcap.schema.protocol import (
+    ANY,
+    Claim,
+    Derived,
+    Direction,
+    Envelope,
+    FirstBytes,
+    Layout,
+    MessageQueue,
+    Opening,
+    Raw,
+    Verdict,
+)
 from mqpcap.schema.requests import (
     CorrelationRule,
     DeliveryRule,
@@ -457,6 +469,11 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
 
 
 _GENERATIONS = ("flat", "split", "json")
+_OPENINGS = (
+    FirstBytes(bytes(4) + MAGIC, bytes(4) + b"\xff" * 4),
+    FirstBytes(bytes(6) + MAGIC, bytes(6) + b"\xff" * 4),
+    FirstBytes(bytes(6) + b"{" + bytes(3), bytes(6) + b"\xff" + bytes(3)),
+)
 _FROM_CLIENT = re.compile(rb"type.{1,6}(getlname|(un)?subscribe)", re.DOTALL)
 _LNAME = re.compile(rb"(Skan\x05|\{\")lname")
 
@@ -625,6 +642,8 @@ PROTOCOL = MessageQueue(
         *_layouts("json", MsgQJson),
     ),
     claims=claims,
+    openings=_OPENINGS,
+    searches_on_port=True,
     recognised="the magic Skan at byte 4 or 6 behind plausible lengths, or a JSON header with a type",
     meanings=MEANINGS,
     words={

@@ -1,0 +1,117 @@
+"""Which first bytes a client may send: one table for all protocols.
+
+In: the new connections of a window, as columns. Out: those that no protocol can claim, with the name of the foreign
+protocol. Called by: `Framer`, before any protocol is asked. The table is made of ``MessageQueue.openings``.
+
+It decides only what a protocol would decide by the same bytes: the handshake shows the client, the first byte of its
+stream was captured, and the client spoke first. All other connections are left to `Detector`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqpcap.arrays import Int64Array
+from mqpcap.decode.foreign_protocols import foreign_protocol
+from mqpcap.schema.protocol import FirstBytes, MessageQueue
+from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flows import Flows
+
+WIDTH_BYTES = 16
+"""Bytes of a side that the table compares."""
+NAME_BYTES = 9000
+"""Bytes of a side that show the name of its protocol."""
+_TO_ASK = tuple(
+    map(FirstBytes, (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n", b"CONNECT ", b"\4\1", b"\5", b"PRI * HTTP/2.0\r\n"))
+)
+"""What stands in front of another protocol's bytes, and HTTP/2, whose later bytes show gRPC: `Detector` reads them."""
+
+_Words = NDArray[np.uint64]
+_BYTES_KNOWN = np.tri(WIDTH_BYTES + 1, WIDTH_BYTES, -1, np.uint8) * np.uint8(255)
+
+
+class _Patterns:
+    """Values and masks of first bytes; bytes that are too few fit as far as they go."""
+
+    def __init__(self, openings: Sequence[FirstBytes]) -> None:
+        self.length = np.array([len(x.value) for x in openings], np.int64)
+        self._value = _words(x.value for x in openings)
+        self._mask = _words(x.mask or b"\xff" * len(x.value) for x in openings)
+
+    def fits(self, first: _Words, length: Int64Array) -> NDArray[np.bool_]:
+        """Which pattern (columns) fits the first bytes of which side (rows)."""
+        known = _BYTES_KNOWN[np.minimum(length, WIDTH_BYTES)].view(np.uint64)
+        differing = (first[:, None] ^ self._value) & self._mask & known[:, None]
+        fits: NDArray[np.bool_] = (differing == 0).all(axis=2)
+        return fits
+
+
+def _words(values: Iterator[bytes]) -> _Words:
+    return np.frombuffer(b"".join(x.ljust(WIDTH_BYTES, b"\0") for x in values), np.uint64).reshape(-1, 2)
+
+
+class OpeningTable:
+    """The openings of all protocols; ``asked_ports``: connections of these ports are not decided here."""
+
+    def __init__(self, protocols: Mapping[str, MessageQueue], asked_ports: Sequence[int]) -> None:
+        openings = [*_TO_ASK, *(x for protocol in protocols.values() for x in protocol.openings)]
+        self._clients = _Patterns(openings)
+        self._answers = {i: _Patterns([FirstBytes(*y) for y in x.answers]) for i, x in enumerate(openings) if x.answers}
+        searched = (port for x in protocols.values() if x.searches_on_port for port in x.ports)
+        self._asked_ports = np.array([*asked_ports, *searched], np.int64)
+
+    def foreign(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> Iterator[tuple[int, str | None]]:
+        """Numbers and names of foreign connections; ``rows``: the first chunk of each new connection."""
+        rows, server_rows = self._decidable(chunks, flows, rows)
+        if not len(rows):
+            return
+        has_server = server_rows >= 0
+        lengths = chunks.length[rows], np.where(has_server, chunks.length[server_rows], 0)
+        first, answer = (_first(chunks, x) for x in (rows, server_rows))
+        fits = self._clients.fits(first, lengths[0])
+        fits_nothing = np.logical_not(fits.any(axis=1))
+        for i, answers in self._answers.items():
+            is_whole = (lengths[0] >= self._clients.length[i]) & (lengths[1] >= answers.length.max())
+            fits[:, i] &= ~is_whole | answers.fits(answer, lengths[1]).any(axis=1)
+        for k in np.flatnonzero(~fits.any(axis=1)).tolist():
+            row, server_row = int(rows[k]), int(server_rows[k])
+            if fits_nothing[k]:  # by the first packet
+                size = int(chunks.piece_length[chunks.piece_first[row]])
+                name = foreign_protocol(_bytes(chunks, row, size), b"")
+            else:
+                name = foreign_protocol(_bytes(chunks, row, NAME_BYTES), _bytes(chunks, server_row, NAME_BYTES))
+            yield int(chunks.flow[row]), name
+
+    def _decidable(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The chunks of clients that the table can decide, and those of their servers, -1 for none."""
+        following = np.minimum(rows + 1, len(chunks) - 1)
+        has_server = (chunks.flow[following] == chunks.flow[rows]) & (following > rows)
+        is_client = (chunks.side[rows] == 0) & (chunks.offset[rows] == 0) & (chunks.length[rows] > 0)
+        # A chunk more is behind a gap.
+        next_flow = chunks.flow[np.minimum(rows + 1 + has_server, len(chunks) - 1)]
+        is_client &= (next_flow != chunks.flow[rows]) | (rows + 1 + has_server >= len(chunks))
+        is_client &= ~has_server | ((chunks.side[following] == 1) & (chunks.offset[following] == 0))
+        rows, following, has_server = rows[is_client], following[is_client], has_server[is_client]
+        if not len(rows):
+            return rows, rows
+        has_server &= chunks.length[following] > 0
+        order, last_piece = chunks.piece_order, len(chunks.piece_order) - 1
+        server_order = order[np.minimum(chunks.piece_first[following], last_piece)]
+        is_first = ~has_server | (order[chunks.piece_first[rows]] < server_order)
+        columns = flows.columns(chunks.flow[rows])
+        is_known = columns.a_is_client & columns.start_known[:, 0] & ~np.isin(columns.port, self._asked_ports).any(1)
+        has_server &= columns.start_known[:, 1]
+        kept = is_known & is_first
+        return rows[kept], np.where(has_server, following, -1)[kept]
+
+
+def _first(chunks: StreamChunks, rows: Int64Array) -> _Words:
+    places = np.minimum(chunks.start[rows][:, None] + np.arange(WIDTH_BYTES), len(chunks.buffer) - 1)
+    words: _Words = chunks.buffer[places].view(np.uint64)
+    return words
+
+
+def _bytes(chunks: StreamChunks, row: int, size: int) -> bytes:
+    start = int(chunks.start[row])
+    return chunks.buffer[start : start + min(size, int(chunks.length[row]))].tobytes()
