@@ -45,7 +45,7 @@ GRPC_BYTES = 16 << 10
 class ConnectionState:
     """A connection while it lives; ``client`` is the side (0 or 1) that speaks as the client.
 
-    Connections that `OpeningTable` found foreign share one of flow FOREIGN for each foreign protocol.
+    Connections that `OpeningTable` found foreign share a state of flow FOREIGN, by foreign protocol.
     """
 
     flow: int

@@ -25,7 +25,7 @@ NAME_BYTES = 9000
 _TO_ASK = tuple(
     map(FirstBytes, (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n", b"CONNECT ", b"\4\1", b"\5", b"PRI * HTTP/2.0\r\n"))
 )
-"""What stands in front of another protocol's bytes, and HTTP/2, whose later bytes show gRPC: `Detector` reads them."""
+"""Headers and requests of proxies, and HTTP/2, whose later bytes show gRPC: `Detector` reads them."""
 
 _Words = NDArray[np.uint64]
 _BYTES_KNOWN = np.tri(WIDTH_BYTES + 1, WIDTH_BYTES, -1, np.uint8) * np.uint8(255)
@@ -39,10 +39,10 @@ class _Patterns:
         self._value = _words(x.value for x in openings)
         self._mask = _words(x.mask or b"\xff" * len(x.value) for x in openings)
 
-    def fits(self, first: _Words, length: Int64Array) -> NDArray[np.bool_]:
-        """Which pattern (columns) fits the first bytes of which side (rows)."""
-        known = _BYTES_KNOWN[np.minimum(length, WIDTH_BYTES)].view(np.uint64)
-        differing = (first[:, None] ^ self._value) & self._mask & known[:, None]
+    def fits(self, words: _Words, length: Int64Array) -> NDArray[np.bool_]:
+        """A matrix: the first bytes of a side (row) fit a pattern (column)."""
+        captured = _BYTES_KNOWN[np.minimum(length, WIDTH_BYTES)].view(np.uint64)
+        differing = (words[:, None] ^ self._value) & self._mask & captured[:, None]
         fits: NDArray[np.bool_] = (differing == 0).all(axis=2)
         return fits
 
@@ -68,8 +68,8 @@ class OpeningTable:
             return
         has_server = server_rows >= 0
         lengths = chunks.length[rows], np.where(has_server, chunks.length[server_rows], 0)
-        first, answer = (_first(chunks, x) for x in (rows, server_rows))
-        fits = self._clients.fits(first, lengths[0])
+        request, answer = (_first_words(chunks, x) for x in (rows, server_rows))
+        fits = self._clients.fits(request, lengths[0])
         fits_nothing = np.logical_not(fits.any(axis=1))
         for i, answers in self._answers.items():
             is_whole = (lengths[0] >= self._clients.length[i]) & (lengths[1] >= answers.length.max())
@@ -88,7 +88,7 @@ class OpeningTable:
         following = np.minimum(rows + 1, len(chunks) - 1)
         has_server = (chunks.flow[following] == chunks.flow[rows]) & (following > rows)
         is_client = (chunks.side[rows] == 0) & (chunks.offset[rows] == 0) & (chunks.length[rows] > 0)
-        # A chunk more is behind a gap.
+        # Another chunk follows a gap.
         next_flow = chunks.flow[np.minimum(rows + 1 + has_server, len(chunks) - 1)]
         is_client &= (next_flow != chunks.flow[rows]) | (rows + 1 + has_server >= len(chunks))
         is_client &= ~has_server | ((chunks.side[following] == 1) & (chunks.offset[following] == 0))
@@ -106,7 +106,7 @@ class OpeningTable:
         return rows[kept], np.where(has_server, following, -1)[kept]
 
 
-def _first(chunks: StreamChunks, rows: Int64Array) -> _Words:
+def _first_words(chunks: StreamChunks, rows: Int64Array) -> _Words:
     places = np.minimum(chunks.start[rows][:, None] + np.arange(WIDTH_BYTES), len(chunks.buffer) - 1)
     words: _Words = chunks.buffer[places].view(np.uint64)
     return words

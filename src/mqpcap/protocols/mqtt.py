@@ -282,8 +282,8 @@ _OPENINGS = (b"\0\4MQTT", b"\0\6MQIsdp")
 
 
 _FIRST_BYTES = tuple(
-    FirstBytes(bytes([first]), bytes([mask]))
-    for first, mask in (
+    FirstBytes(bytes([value]), bytes([mask]))
+    for value, mask in (
         *((x, 0xFF) for x in (0x10, 0x40, 0x50, 0x70, 0xC0, 0xE0, 0xF0)),
         (0x30, 0xF0),
         *((x, 0xF7) for x in (0x62, 0x82, 0xA2)),

@@ -359,7 +359,7 @@ class MessageQueue:
     items: str = ""
     """The list column with the messages inside a reply, a dot, and the field that identifies each."""
     openings: tuple[FirstBytes, ...] = (FirstBytes(b""),)
-    """What a client may send first, if it is known to be the client and speaks first; any bytes unless it is given."""
+    """First bytes of a client that a handshake shows and that speaks before its server; any bytes by default."""
     searches_on_port: bool = False
     """On its ports a connection may be its own whatever it begins with."""
     spare: Mapping[str, int] = field(default_factory=dict)
