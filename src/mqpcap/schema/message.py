@@ -42,6 +42,7 @@ else:
 
 if TYPE_CHECKING:
     from mqpcap.schema.protocol import Layout, MessageQueue
+    from mqpcap.schema.requests import CorrelationRule
 
 
 Octets = TypeVar("Octets", bytes, memoryview)
@@ -379,7 +380,8 @@ class Message(Packet):
         protocol = self.of_protocol
         if protocol is None:
             return super().hashret()
-        return repr((protocol.name, self._ties())).encode()
+        rule = protocol.rule
+        return repr((protocol.name, () if rule is None or rule.answers is not None else self._ties(rule))).encode()
 
     def answers(self, other: Packet) -> int:
         """Whether this is the server's answer to a message of the client.
@@ -400,7 +402,9 @@ class Message(Packet):
             return 0
         if rule.answers is not None:
             return int(rule.answers(self, other))
-        return int(rule.fits(other.operation("c2s"), self.operation("s2c")) and self._ties() == other._ties())
+        request, reply = other.operation("c2s"), self.operation("s2c")
+        groups = (rule, *(group for group in rule.queues if group.side == "c2s"))
+        return int(any(x.fits(request, reply) and self._ties(x) == other._ties(x) for x in groups))
 
     def _may_be(self, direction: str) -> bool:
         """Whether header and body fit a direction; a message without a layout fits both."""
@@ -424,11 +428,7 @@ class Message(Packet):
             layer = layer.payload
         return None
 
-    def _ties(self) -> tuple[Any, ...]:
-        protocol = self.of_protocol
-        rule = protocol.rule if protocol is not None else None
-        if rule is None or rule.answers is not None:
-            return ()
+    def _ties(self, rule: "CorrelationRule") -> tuple[Any, ...]:
         ops = [layout.op for layout in self.layouts if layout.op is not None]
         return tuple(self.column(ops[0] if name == "op_code" and ops else name) for name in rule.tie)
 
