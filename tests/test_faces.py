@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow.parquet as pq
 import pytest
 from running import ROOT, objects, run
 
 import mqpcap
+from mqpcap.cli import main
 from mqpcap.listing.field_lines import json_line
 from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
 
@@ -34,6 +36,32 @@ SELECTIONS: tuple[dict[str, Any], ...] = (
     {"grep": "first", "bodies": "none"}, {"filter": 'body contains "x"', "bodies": "none"},
 )  # fmt: skip
 """The words that commands and calls with a filter take."""
+SELECTED: tuple[dict[str, Any], ...] = (
+    {"protocol": "BlipMQ", "op": "PUB*", "topic": "q*", "client": "127.0.0.1", "server": ":5555", "connection": "c1",
+     "since": "+0s", "until": "+60s", "filter": "packet > 1", "grep": "first"},
+    {"connection": "c2", "status": "ok"}, {"connection": "c2", "slower_than": "1ns"}, {"flawed": True},
+    {"unanswered": True}, {"op": ["poll", "PING"], "since": "-1s"},
+)  # fmt: skip
+"""All of these words in few cases."""
+COMMON: tuple[dict[str, Any], ...] = (
+    {"decode_as": {5555: "BlipMQ"}, "show_secrets": True, "jobs": 1, "max_memory_bytes": 1 << 21},
+    {"keylog": "tests/truth/flymq/tls.keylog"},
+)
+FORMS = {
+    "--json", "--csv", "--fields", "--header", "-u", "-t", "--color", "-v", "-x", "--raw-body", "--bodies-to",
+    "--body-encoding", "--readings", "--all", "--markdown", "-c", "--raw", "--sql",
+}  # fmt: skip
+"""How a command writes its rows; a call gives them."""
+ENDINGS = {"-q", "--strict", "-e", "--max-loss", "--fail-on"}
+"""What a command says beside its rows, and when it fails."""
+LIVE = {"-i", "-f", "--follow", "--every", "--rotate", "--ring"}
+"""Input that has no end; `mqpcap.live_stats` is its call."""
+ELSEWHERE = {
+    ("export", "--append"), ("export", "--finish"), ("export", "--rebuild"), ("export", "--remove"),
+    ("lake", "--optimize"), ("lake", "--vacuum"), ("lake", "--keep"), ("wireshark", "--install"),
+    ("extract", "--anonymise"), ("extract", "--key-file"), ("extract", "--bodies-as"), ("extract", "--names-as"),
+}  # fmt: skip
+"""Upkeep of a lake (``cli/test_lake.py``), Wireshark's folder (``dissectors``), new keys (``cli/test_share.py``)."""
 CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     *(("show", (QOS1,), words) for words in SELECTIONS),
     *(("stats", (QOS1,), words) for words in SELECTIONS),
@@ -86,8 +114,25 @@ CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     )),
     *(("extract", (QOS1,), words) for words in (
         {"op": "PING"}, {"op": "PING", "connections": True}, {"filter": "packet == 12"}, {"topic": "nothing"},
-        {"connection": "c99"}, {"filter": "x y"}, {"bodies": "none"},
+        {"connection": "c99"}, {"filter": "x y"}, {"bodies": "none"}, {"op": "PING", "split": "connection"},
     )),
+    *(("extract", (QOS1,), {"op": "PING", "out": True} | words) for words in COMMON),
+    *((command, (QOS1,), words) for command in ("follow", "extract") for words in SELECTED),
+    *(("export", (QOS1,), {"out": True} | words) for words in (*SELECTED, *COMMON, {"allow_missing": True})),
+    *(("diff", (QOS1, ERRORS), words) for words in (*SELECTED, *COMMON, {"bodies": 3})),
+    *((command, (QOS1,), words) for command in ("show", "stats", "info") for words in (*COMMON, {"bodies": 3})),
+    *(("follow", (QOS1, "c2"), words) for words in (*COMMON, {"bodies": 3})),
+    *(("explain", (QOS1,), {"at": 12} | words) for words in COMMON),
+    *(("report", (QOS1,), {"out": True} | words) for words in (COMMON[0] | COMMON[1] | {"bodies": 3},)),
+    *(("ask", given, words) for given, words in (
+        (("slowest", QOS1), {}), (("slowest", QOS1), {"n": 3}),
+        # refused
+        (("slowest", QOS1), {"m": 3}), (("slowest", QOS1), {"n": "x"}), (("quickest", QOS1), {}),
+        (("slowest", "nothing.pcap"), {}), (("what_did", QOS1), {}),
+    )),
+    *((command, given, {}) for command in ("fields", "protocols") for given in ((), ("FlyMQ",), ("messages",), ("x",))),
+    *(("wireshark", given, {}) for given in (("blipmq",), ("x",))),
+    ("samples", (), {"folder": True}),
 )  # fmt: skip
 OPTIONS = {"filter": "-Y", "max_memory_bytes": "--max-memory", "pairing": "--pairing", "message": "--message"}
 
@@ -102,6 +147,9 @@ def words_of(command: str, given: tuple[Any, ...], words: Mapping[str, Any]) -> 
         )
         given = given[:1]
     for name, value in words.items():
+        if command in ("ask", "samples"):
+            line += ["--set", f"{name}={value}"] if command == "ask" else [value]
+            continue
         option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
         if name == "decode_as":
             line += [word for port, protocol in value.items() for word in ("-d", f"tcp.port=={port},{protocol}")]
@@ -130,6 +178,9 @@ VALUES: Mapping[str, Callable[[Any], list[Any]]] = {
     "trace": lambda traces: [as_json(part) for trace in traces for part in trace.as_json()],
     "explain": lambda value: [as_json(x.as_json()) for x in (value if isinstance(value, list) else [value])],
     "info": lambda reports: [as_json(with_exact_numbers(x.as_json())) for x in reports],
+    "ask": lambda answer: [as_json(json_object(row)) for row in answer.rows],
+    "fields": lambda rows: [as_json([json_object(row.as_json()) for row in rows])],
+    "protocols": lambda facts: [as_json(facts)],
 }
 """The objects of ``--json``, of a call's value."""
 
@@ -150,14 +201,16 @@ def refusal(call: Callable[[], Any]) -> tuple[str | None, Any]:
 @pytest.mark.parametrize(("command", "given", "words"), CASES, ids=[f"{x[0]} {x[1][1:]} {x[2]}"[:90] for x in CASES])
 def test_both_faces_are_one(command: str, given: tuple[Any, ...], words: dict[str, Any], tmp_path: Path) -> None:
     ours, theirs = ({**words} for _ in range(2))
-    for name in ("out", "append"):
+    for name in ("out", "append", "folder"):
         if words.get(name) or (name == "out" and command == "extract"):
             ours[name], theirs[name] = str(tmp_path / f"call-{name}"), str(tmp_path / f"command-{name}")
     line = words_of(command, given, theirs)
     line += ["--json"] if command in VALUES else []
 
-    refused, values = refusal(lambda: (VALUES.get(command) or id)(getattr(mqpcap, command)(*given, **ours)))
-    ended = run(*line, "-q")
+    refused, values = refusal(
+        lambda: VALUES.get(command, lambda value: value)(getattr(mqpcap, command)(*given, **ours))
+    )
+    ended = run(*line, *(["-q"] if "-q" in options_of(command) else []))
 
     if refused is not None:
         last = ended.stderr.splitlines()[-1].removeprefix("mqpcap: ")
@@ -170,11 +223,50 @@ def test_both_faces_are_one(command: str, given: tuple[Any, ...], words: dict[st
     assert ended.exit_code == 0, ended.stderr
     if command == "export":
         assert tables_of(ours) == tables_of(theirs)
-    elif command == "extract":
-        assert Path(ours["out"]).read_bytes() == Path(theirs["out"]).read_bytes()
+    elif "out" in ours or "folder" in ours:
+        assert files_of(ours) == files_of(theirs)
+    elif command == "wireshark":
+        assert values == ended.stdout.removesuffix("\n")
     else:
         printed: Any = objects(ended)
         assert values == (printed[0]["captures"] if command == "info" else printed)
+
+
+def options_of(command: str) -> set[str]:
+    """The names of a command's options, the first of each."""
+    found = main.commands[{"trace": "follow"}.get(command, command)]
+    return {param.opts[0] for param in found.params if isinstance(param, click.Option)}
+
+
+@pytest.mark.parametrize("command", [name for name in main.commands if name not in ("spark", "help")])
+def test_every_option_has_a_case(command: str) -> None:
+    lines = [words_of(name, given, words) for name, given, words in CASES]
+    tried = {word for line in lines if line[0] == command for word in line}
+    tried |= {param.opts[0] for param in main.commands[command].params if tried & {*param.opts}}
+    elsewhere = {option for name, option in ELSEWHERE if name == command}
+
+    assert options_of(command) - FORMS - ENDINGS - LIVE - elsewhere - tried == set()
+
+
+@pytest.mark.parametrize("command", ["show", "stats", "follow", "diff", "info", "report"])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ({"jobs": 0}, ["--jobs", "0"]), ({"max_memory_bytes": 1}, ["--max-memory", "1"]),
+        ({"bodies": -1}, ["--bodies", "-1"]), ({"bodies": "some"}, ["--bodies", "some"]),
+        ({"decode_as": {5555: "nats"}}, ["-d", "tcp.port==5555,nats"]),
+        ({"decode_as": {0: "fq"}}, ["-d", "tcp.port==0,fq"]), ({"keylog": "nothing"}, ["--keylog", "nothing"]),
+    ],
+)  # fmt: skip
+def test_values_out_of_range_are_refused_by_both(command: str, words: Any, line: list[str], tmp_path: Path) -> None:
+    given = [QOS1] * 2 if command == "diff" else [QOS1, str(tmp_path / "x")] if command == "report" else [QOS1]
+    called = [QOS1, "--out", str(tmp_path / "x")] if command == "report" else given
+
+    refused, _ = refusal(lambda: [*VALUES.get(command, id)(getattr(mqpcap, command)(*given, **words))])
+
+    assert refused is not None
+    assert run(command, *called, *line).exit_code == 2
+    assert not list(tmp_path.iterdir())
 
 
 LINES: tuple[tuple[Callable[[], Any], list[str]], ...] = (
@@ -209,13 +301,26 @@ def test_the_lines_of_an_export_are_its_summary(tmp_path: Path) -> None:
     assert [*summary.lines("x")] == [line.replace(str(tmp_path / "command"), "x") for line in said]
 
 
-@pytest.mark.parametrize("path", [QOS1, LOST])
-def test_notes_of_a_call_are_the_commands(path: str) -> None:
+NOTED: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("stats", (QOS1,), {"top": 1}), ("stats", (LOST,), {"top": 1}), ("stats", (QOS1,), {"topic": "nothing"}),
+    ("show", (QOS1,), {"topic": "nothing"}), ("show", (QOS1,), {"decode_as": {9: "fq"}}), ("show", (LOST,), {}),
+    ("follow", (LOST, "c1"), {}), ("diff", (QOS1, LOST), {"topic": "nothing"}), ("explain", (LOST,), {"at": 12}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "given", "words"), NOTED, ids=str)
+def test_notes_of_a_call_are_the_commands(command: str, given: tuple[Any, ...], words: dict[str, Any]) -> None:
     notes: list[str] = []
 
-    mqpcap.stats(path, top=1, notes=notes)
+    (VALUES[command])(getattr(mqpcap, command)(*given, **words, notes=notes))
 
-    assert notes == [line.removeprefix("note: ") for line in said_of("stats", path, "--top", "1")]
+    assert notes == [line.removeprefix("note: ") for line in said_of(*words_of(command, given, words))]
+
+
+def files_of(words: Mapping[str, Any]) -> dict[str, bytes]:
+    out = Path(words.get("out", words.get("folder")))
+    paths = [path for path in out.rglob("*") if path.is_file()] if out.is_dir() else [out]
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(paths)}
 
 
 def tables_of(words: Mapping[str, Any]) -> dict[str, list[Any]]:

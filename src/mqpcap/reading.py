@@ -76,7 +76,14 @@ class ReadingOptions(TypedDict, total=False):
     one: bool
 
 
-class FilterOptions(ReadingOptions, total=False):
+class CallOptions(ReadingOptions, total=False):
+    """The options of calls that are commands, too; see ``mqpcap.api``."""
+
+    progress: Meter
+    notes: list[str] | None
+
+
+class FilterOptions(CallOptions, total=False):
     """The options of calls that select messages: also the words of the commands, as ``op="PUBLISH"``."""
 
     protocol: str | Sequence[str] | None
@@ -166,7 +173,7 @@ def checked_choices(
         show_secrets,
         None if body_bytes is None else whole_number("bodies", body_bytes, 0),
         None if jobs is None else whole_number("jobs", jobs, 1),
-        None if max_memory_bytes is None else whole_number("max_memory_bytes", max_memory_bytes, 1),
+        None if max_memory_bytes is None else whole_number("max_memory_bytes", max_memory_bytes, SMALLEST_MEMORY_BYTES),
         keys=None if keylog is None else key_log(os.fspath(keylog)),
         is_one=one,
     )
@@ -179,18 +186,10 @@ def key_log(path: str) -> "KeyLog":
     return KeyLog.opened(path)
 
 
-def checked_protocol(name: str) -> str:
-    """The name of a protocol, which may be written in any case. Raises ValueError for another name."""
-    from mqpcap.protocols import protocols
-
-    if name.lower() not in protocols():
-        raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
-    return name.lower()
-
-
 def decode_as_rule(rule: str) -> "DecodeAs":
     """The rule of ``tcp.port==9092,flymq`` or ``udp.port==4799,vxlan``. Raises ValueError for another text."""
     from mqpcap.decode.detection import DecodeAs
+    from mqpcap.protocols import checked_protocol
 
     match = re.fullmatch(r"(tcp|udp)\.port\s*==\s*(\d{1,5})\s*,\s*(\S+)", rule.strip())
     if match is None:
@@ -210,6 +209,8 @@ def checked_tunnel(name: str) -> str:
 
 
 def _protocol_or_tunnel(name: str) -> str:
+    from mqpcap.protocols import checked_protocol
+
     try:
         return checked_protocol(name)
     except ValueError:
@@ -359,6 +360,18 @@ class Inputs:
     def name(self) -> str:
         """The inputs, as they were given."""
         raise NotImplementedError
+
+    @property
+    def names(self) -> "Sequence[str]":
+        """The paths in the inputs."""
+        raise NotImplementedError
+
+    def metered(self, captures: "Sequence[Capture]") -> Meter:
+        """Progress of captures that are about to be read."""
+        return self.progress
+
+    def say(self, line: str) -> None:
+        """Take a line on what was done, which the value of a call has."""
 
     @cached_property
     def captures(self) -> "Sequence[Capture]":

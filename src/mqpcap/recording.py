@@ -32,9 +32,9 @@ from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
 from mqpcap.options import OPTIONAL_TABLES, Options
-from mqpcap.protocols import protocols
+from mqpcap.protocols import checked_protocol, protocols
 from mqpcap.query import MatchTally, Query, Selection, query
-from mqpcap.reading import ReadingOptions, checked_choices, checked_protocol, wired
+from mqpcap.reading import ReadingOptions, checked_choices, wired
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.spilled_rows import SpilledRows
@@ -120,18 +120,20 @@ def open(
     return Recording(opened, options, copies, progress)
 
 
+def listed(path: Paths) -> list[Input]:
+    """The inputs, one or several."""
+    is_one = isinstance(path, str | bytes | bytearray | memoryview) or not isinstance(path, Sequence)
+    return [path] if is_one else list(path)  # type: ignore[list-item, arg-type]  # as asked
+
+
 def open_inputs(path: Paths, is_one: bool = False) -> tuple[list[Capture], list[object]]:
     """The captures in some inputs, and temporary files that must live as long as the captures are read."""
-    inputs = (
-        list(path)
-        if isinstance(path, Sequence) and not isinstance(path, str | bytes | bytearray | memoryview)
-        else [path]
-    )
+    inputs = listed(path)
     if not inputs:
         raise ValueError("there is no input: name at least one capture")
-    copies = [_Copy(x) for x in inputs if _is_content(x)]
+    copies = [_Copy(x) for x in inputs if is_content(x)]
     names = _unique_names(copies)
-    opened = _located([os.fspath(x) for x in inputs if not _is_content(x)], {}, is_one)  # type: ignore[arg-type]  # a path
+    opened = _located([os.fspath(x) for x in inputs if not is_content(x)], {}, is_one)  # type: ignore[arg-type]  # a path
     for copy in copies:  # each by itself: names of temporary files do not say what belongs together
         opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names, False)]
     return opened, list(copies)
@@ -145,7 +147,7 @@ def _located(paths: Sequence[str], names: Mapping[str, str], is_one: bool) -> li
     return inputs.captures
 
 
-def _is_content(given: Input) -> TypeGuard[bytes | bytearray | memoryview | BinaryIO]:
+def is_content(given: Input) -> TypeGuard[bytes | bytearray | memoryview | BinaryIO]:
     """Whether an input is the capture itself, not its path."""
     return isinstance(given, bytes | bytearray | memoryview) or hasattr(given, "read")
 

@@ -96,6 +96,14 @@ def test_call_is_the_command(tmp_path: Path) -> None:
     assert contents == mqpcap.lake(tmp_path / "lake")
     assert contents.recordings[0].file_count == 2
     assert mqpcap.export([], append=tmp_path / "lake", remove=[str(paths[0])]).recordings == ()
+    fresh = shutil.copyfile(PCAPS / "flymq" / "groups.pcap", tmp_path / "fresh.pcap")
+    assert mqpcap.export(fresh, append=tmp_path / "later", notes=notes).recordings == ()
+    assert "left for the next run" in notes[-1]
+    assert not (tmp_path / "later").exists()
+    with pytest.raises(mqpcap.QueryError, match="name captures, --finish or --remove"):
+        mqpcap.export([], append=tmp_path / "lake")
+    with pytest.raises(TypeError, match="a lake takes files by their paths"):
+        mqpcap.export([b""], append=tmp_path / "lake")
     with pytest.raises(mqpcap.QueryError, match="name either --out DIR or --append DIR"):
         mqpcap.export(paths)  # type: ignore[call-overload]
 

@@ -83,4 +83,4 @@ def test_the_options_of_calls_are_those_that_are_read() -> None:
     read = {name for name, x in inspect.signature(checked_choices).parameters.items() if x.kind is not x.VAR_KEYWORD}
 
     assert ReadingOptions.__annotations__.keys() == read
-    assert FilterOptions.__annotations__.keys() == read | set(WORDS)
+    assert FilterOptions.__annotations__.keys() == read | {"progress", "notes"} | set(WORDS)

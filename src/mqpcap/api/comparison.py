@@ -1,11 +1,10 @@
 """``mqpcap.diff``: two captures compared."""
 
-from collections.abc import Callable
 from typing import Unpack
 
 from mqpcap.api.inputs import Source, selected
 from mqpcap.query import Query
-from mqpcap.reading import FilterOptions, background, no_progress, size_bytes
+from mqpcap.reading import FilterOptions, Outcome, background, size_bytes
 from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 
 
@@ -13,9 +12,6 @@ def diff(
     before: Source,
     after: Source,
     filter: str | Query | None = None,
-    *,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> Comparison:
     """Operations, errors, latencies, topics and clients of two captures, compared.
@@ -27,18 +23,17 @@ def diff(
     >>> [change.words for change in mqpcap.diff("pcaps/fq/session.pcap", "pcaps/fq/session.pcap").parts["topics"]][0]
     ()
     """
-    inputs = [selected(path, filter, options, progress, notes) for path in (before, after)]
-    sides = []
+    inputs = [selected(path, filter, options) for path in (before, after)]
+    sides, outcome = [], inputs[0].outcome
     for letter, each in zip("AB", inputs, strict=True):
         side = new_side(letter, each.name, each.captures)
-        with background(each.outcome.choices, size_bytes(each.captures)) as worker:
-            count_side(side, each.outcome, each.progress, worker, each.wanted)
+        part = Outcome(outcome.choices)
+        with background(part.choices, size_bytes(each.captures)) as worker:
+            count_side(side, part, each.progress, worker, each.wanted)
+        outcome.add(part)
         sides.append(side)
-    for each in inputs:
-        each.check(
-            not each.outcome.unreadable or all(side.total.messages for side in sides)
-        )  # half of a comparison would say that all is gone
+    # Half of a comparison would say that all is gone.
+    inputs[0].check(not outcome.unreadable or all(side.total.messages for side in sides))
     comparison = compared(sides)
-    inputs[0].finish()
-    inputs[1].finish(*comparison.notes())
+    inputs[0].finish(*comparison.notes())
     return comparison

@@ -7,18 +7,20 @@ from itertools import chain
 from typing import Unpack
 
 from mqpcap.api.inputs import Source, inputs_of, selected
-from mqpcap.api.messages import rows_of
+from mqpcap.api.messages import to_end
 from mqpcap.capture import Capture
 from mqpcap.errors import CaptureError, MisuseError
 from mqpcap.listing.connection_search import SelectedConnection, connection_query, find_connection, is_connection_name
 from mqpcap.listing.conversation import Conversation
 from mqpcap.listing.explained_messages import PacketName
+from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_lines import Style
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.side_bytes import side_bytes
+from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import ONE_MESSAGE, Trace, trace_messages
 from mqpcap.query import EVERYTHING, Query
-from mqpcap.reading import FilterOptions, Inputs, ReadingOptions, no_progress
+from mqpcap.reading import CallOptions, FilterOptions, Inputs
 from mqpcap.schema.protocol import Direction
 
 
@@ -44,9 +46,6 @@ class FollowedConnection:
 def follow(
     path: Source,
     filter: str | Query | None = None,
-    *,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> FollowedConnection:
     """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
@@ -59,15 +58,17 @@ def follow(
     """
     if isinstance(filter, str) and is_connection_name(filter):
         filter = connection_query(filter, "NAME")
-    inputs = selected(path, filter, options, progress, notes)
+    inputs = selected(path, filter, options)
     match = find_connection(inputs.captures, inputs.wanted or EVERYTHING, inputs.outcome, inputs.progress)
     inputs.check(match is not None)
     if match is None:
         raise CaptureError("there is no capture")
     capture, connection = match
     inputs.outcome.notes.clear()  # those of the second reading are the same
-    rows = rows_of(inputs, [capture], connection.query())
-    return FollowedConnection(capture, connection, rows, partial(_side_bytes, inputs, capture, connection))
+    rows = merged_rows([capture], Filter(connection.query()), inputs.outcome, inputs.progress)
+    return FollowedConnection(
+        capture, connection, to_end(inputs, rows), partial(_side_bytes, inputs, capture, connection)
+    )
 
 
 def _side_bytes(
@@ -82,9 +83,7 @@ def trace(
     message: str | None = None,
     *,
     at: int | str | PacketName | None = None,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
-    **options: Unpack[ReadingOptions],
+    **options: Unpack[CallOptions],
 ) -> list[Trace]:
     """Published messages with their deliveries, and the acknowledgements of these, with the times between.
 
@@ -99,7 +98,7 @@ def trace(
         raise MisuseError(ONE_MESSAGE)
     if message is None and at is None:
         raise MisuseError("name the message by --message ID or by --at PACKET")
-    inputs = inputs_of(path, options, progress, notes)
+    inputs = inputs_of(path, options)
     name = message if message is not None else at if isinstance(at, PacketName) else PacketName.parsed(at or 0)
     traces = trace_messages(inputs.captures, name, inputs.outcome, inputs.progress)
     inputs.finish()

@@ -7,7 +7,7 @@ from mqpcap.api.inputs import Source, selected
 from mqpcap.capture import Capture
 from mqpcap.query import Query
 from mqpcap.query.values import duration_ns
-from mqpcap.reading import FilterOptions, Inputs, no_progress
+from mqpcap.reading import FilterOptions, Inputs
 from mqpcap.statistics.chosen_rows import checked, chosen
 from mqpcap.statistics.counters import count_captures
 from mqpcap.statistics.live_counts import renewed
@@ -36,8 +36,6 @@ def stats(
     having: str | None = None,
     top: int | None = None,
     filter: str | Query | None = None,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> Answer:
     """Messages, bytes, errors and latencies by group; with ``report`` a ready-made report.
@@ -50,7 +48,7 @@ def stats(
     >>> mqpcap.stats("pcaps/blipmq/qos1.pcap", by=["op"], top=1).to_pylist()[0]["messages"]
     68
     """
-    inputs = selected(path, filter, options, progress, notes)
+    inputs = selected(path, filter, options)
     count = Count(report, by, metric, interval, having, sort, reverse, top, inputs.wanted is not None)
     count.read(inputs)
     answer = count.answer()

@@ -1,7 +1,6 @@
 """``mqpcap.explain``: one message, field by field."""
 
-from collections.abc import Callable
-from typing import Unpack, overload
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
 from mqpcap.api.inputs import Source, inputs_of
 from mqpcap.listing.explained_messages import (
@@ -14,50 +13,39 @@ from mqpcap.listing.explained_messages import (
     what_is_explained,
 )
 from mqpcap.listing.pairing_replay import PairingReplay, replay_pairing
-from mqpcap.reading import Inputs, ReadingOptions, no_progress
+from mqpcap.reading import CallOptions, Inputs
 from mqpcap.schema.protocol import Direction
 
+At: TypeAlias = int | str | PacketName | None
+
+
+class MessageName(TypedDict, total=False):
+    """A message by its place in a stream, or by its bytes."""
+
+    connection: str | None
+    direction: Direction | None
+    offset: int | None
+    hex: str | bytes | None
+    protocol: str | None
+    dialect: str | None
+
+
+class ExplainOptions(CallOptions, MessageName, total=False):
+    """The options of a call, and the name of its message."""
+
+
+@overload
+def explain(path: Source, at: At = None, *, pairing: str, **options: Unpack[CallOptions]) -> PairingReplay: ...
+
 
 @overload
 def explain(
-    path: Source,
-    *,
-    pairing: str,
-    at: int | str | None = None,
-    progress: Callable[[int], None] = ...,
-    **options: Unpack[ReadingOptions],
-) -> PairingReplay: ...
-
-
-@overload
-def explain(
-    path: "Source | None" = None,
-    at: int | str | None = None,
-    *,
-    connection: str | None = None,
-    direction: Direction | None = None,
-    offset: int | None = None,
-    hex: str | bytes | None = None,
-    protocol: str | None = None,
-    dialect: str | None = None,
-    progress: Callable[[int], None] = ...,
-    **options: Unpack[ReadingOptions],
+    path: "Source | None" = None, at: At = None, *, pairing: None = None, **options: Unpack[ExplainOptions]
 ) -> list[ExplainedMessage]: ...
 
 
 def explain(
-    path: "Source | None" = None,
-    at: int | str | PacketName | None = None,
-    *,
-    pairing: str | None = None,
-    connection: str | None = None,
-    direction: Direction | None = None,
-    offset: int | None = None,
-    hex: str | bytes | None = None,
-    protocol: str | None = None,
-    dialect: str | None = None,
-    progress: Callable[[int], None] = no_progress,
-    **options: Unpack[ReadingOptions],
+    path: "Source | None" = None, at: At = None, *, pairing: str | None = None, **options: Unpack[ExplainOptions]
 ) -> list[ExplainedMessage] | PairingReplay:
     """Messages field by field: where each field is, its bytes, its value and what that means.
 
@@ -71,8 +59,10 @@ def explain(
     ['PUBLISH']
     """
     has_capture = path.name != "" if isinstance(path, Inputs) else path is not None
-    what = what_is_explained(has_capture, at, pairing, connection, direction, offset, hex, protocol, dialect)
-    inputs = inputs_of(() if path is None else path, options, progress)
+    call_options: dict[str, Any] = {**options}
+    named = {name: call_options.pop(name, None) for name in MessageName.__annotations__}
+    what = what_is_explained(has_capture, at, pairing, **named)
+    inputs = inputs_of(() if path is None else path, call_options)
     outcome = inputs.outcome
     if isinstance(what, GivenBytes):
         message = explain_bytes(what, outcome.choices)
@@ -82,10 +72,12 @@ def explain(
     if isinstance(what, PairingName):
         replay = replay_pairing(inputs.captures, what.connection, what.packet, outcome, inputs.progress)
         inputs.check(replay is not None)
+        inputs.finish()
         assert replay is not None
         return replay
     explained, misses = explain_captured(inputs.captures, what, outcome, inputs.progress)
     inputs.check(bool(inputs.captures))
     if not explained:
         raise LookupError(misses[0])
+    inputs.finish()
     return explained

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mqpcap.api.inputs import Source, selected
-from mqpcap.capture import Capture
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
-from mqpcap.listing.time_merge import merged_rows
+from mqpcap.listing.time_merge import Write, merge, merged_rows
 from mqpcap.protocols import protocols
-from mqpcap.query import EVERYTHING, Query
-from mqpcap.reading import FilterOptions, Inputs, no_progress
+from mqpcap.query import EVERYTHING, MatchTally, Query
+from mqpcap.reading import FilterOptions, Inputs
 from mqpcap.schema.protocol import other_direction
 
 if TYPE_CHECKING:
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 def show(
     path: Source,
     filter: str | Query | None = None,
-    *,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> Iterator[MessageRow]:
     """The messages in order of time, while the captures are read: columns, fields, and what became of each request.
@@ -32,24 +28,44 @@ def show(
     >>> next(mqpcap.show("pcaps/blipmq/qos1.pcap", 'op == "PING"')).exchange.state
     'answered'
     """
-    inputs = selected(path, filter, options, progress, notes)
-    return rows_of(inputs, inputs.captures, inputs.wanted)
+    inputs = selected(path, filter, options)
+    return _selected_rows(inputs)
 
 
-def rows_of(
-    inputs: Inputs, captures: Sequence[Capture], wanted: Query | None, with_bytes: bool = False
-) -> Iterator[MessageRow]:
-    """The messages of captures in order of time, then the notes."""
-    yield from merged_rows(captures, Filter(wanted or EVERYTHING), inputs.outcome, inputs.progress, with_bytes)
+def write_messages(
+    inputs: Inputs, write: Write, columns: Callable[[str], tuple[str, ...]] | None, left_out: Sequence[str],
+    with_bytes: bool, is_over: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Give the messages to ``write`` as they come, with the columns that it needs; see `Filter` and `merge`."""
+    wanted = _counted(inputs, columns, left_out)
+    merge(inputs.captures, wanted, inputs.outcome, write, inputs.progress, with_bytes, is_over)
+    inputs.outcome.is_whole = inputs.wanted is None
     inputs.finish()
+
+
+def _selected_rows(inputs: Inputs, with_bytes: bool = False) -> Iterator[MessageRow]:
+    rows = merged_rows(inputs.captures, _counted(inputs), inputs.outcome, inputs.progress, with_bytes)
+    return to_end(inputs, rows, inputs.wanted is None)
+
+
+def to_end(inputs: Inputs, rows: Iterator[MessageRow], is_whole: bool = False) -> Iterator[MessageRow]:
+    """The rows, then the notes."""
+    yield from rows
+    inputs.outcome.is_whole = is_whole
+    inputs.finish()
+
+
+def _counted(
+    inputs: Inputs, columns: Callable[[str], tuple[str, ...]] | None = None, left_out: Sequence[str] = ()
+) -> Filter:
+    """The filter of some inputs, whose matches the outcome counts."""
+    tally = inputs.outcome.tally = None if inputs.wanted is None else MatchTally(inputs.wanted)
+    return Filter(inputs.wanted or EVERYTHING, columns, left_out, tally)
 
 
 def messages(
     path: Source,
     filter: str | Query | None = None,
-    *,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> "Iterator[Message]":
     """The messages as Scapy messages with ``.mq``, in order of time, while the captures are read.
@@ -60,8 +76,8 @@ def messages(
     >>> next(mqpcap.messages("pcaps/blipmq/qos1.pcap", 'op == "PUBLISH"')).topic
     b'q1'
     """
-    inputs = selected(path, filter, options, progress, notes)
-    return map(_message, rows_of(inputs, inputs.captures, inputs.wanted, with_bytes=True))
+    inputs = selected(path, filter, options)
+    return map(_message, _selected_rows(inputs, with_bytes=True))
 
 
 def _message(row: MessageRow) -> "Message":

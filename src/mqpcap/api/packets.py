@@ -1,7 +1,6 @@
 """``mqpcap.extract``: the packets of selected messages as a capture of their own."""
 
 import os
-from collections.abc import Callable
 from typing import BinaryIO, Unpack
 
 from mqpcap.api.inputs import Source, selected
@@ -10,7 +9,7 @@ from mqpcap.listing.anonymisation import KEY_BYTES, Anonymisation, key_of_file
 from mqpcap.listing.connection_search import read_again
 from mqpcap.listing.extraction import NO_BODIES, ExtractSummary, Split, find_packets, write_extract, write_packets
 from mqpcap.query import Query
-from mqpcap.reading import FilterOptions, no_progress
+from mqpcap.reading import FilterOptions
 
 
 def extract(
@@ -21,8 +20,6 @@ def extract(
     connections: bool = False,
     anonymise: Anonymisation | bytes | str | bool | None = None,
     split: Split | None = None,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> ExtractSummary:
     """Write the packets of selected messages into a new capture file, ``out``, or into a binary file.
@@ -44,7 +41,7 @@ def extract(
         raise OutputError(f"{target} exists; extract replaces no file")
     if split is not None and not isinstance(target, str):
         raise MisuseError("--split writes a directory, not stdout")
-    inputs = selected(path, filter, options, progress, notes)
+    inputs = selected(path, filter, options)
     read_again(inputs.captures)
     parts = find_packets(inputs.captures, inputs.wanted, connections, inputs.outcome, inputs.progress)
     inputs.check(parts is not None)

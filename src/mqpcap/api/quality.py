@@ -1,18 +1,15 @@
 """``mqpcap.info`` and ``mqpcap.report``: what a capture is, and how far it can be trusted."""
 
 import os
-from collections.abc import Callable
 from typing import BinaryIO, Unpack
 
 from mqpcap.api.inputs import Source, inputs_of
 from mqpcap.arrays import file_text
-from mqpcap.reading import ReadingOptions, background, no_progress, size_bytes
+from mqpcap.reading import CallOptions, background, size_bytes
 from mqpcap.statistics.capture_quality import Report, report_of
 
 
-def info(
-    path: Source, *, progress: Callable[[int], None] = no_progress, **options: Unpack[ReadingOptions]
-) -> list[Report]:
+def info(path: Source, **options: Unpack[CallOptions]) -> list[Report]:
     """Kind and quality of each capture: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
 
     ``as_json()`` of each is its entry in ``info --json``.
@@ -21,7 +18,7 @@ def info(
     >>> mqpcap.info("pcaps/faults/blipmq_lost.pcap")[0].packet_count
     381
     """
-    inputs = inputs_of(path, options, progress)
+    inputs = inputs_of(path, options)
     with background(inputs.outcome.choices, size_bytes(inputs.captures)) as worker:
         reports = [report_of(capture, inputs.outcome, inputs.progress, worker) for capture in inputs.captures]
     inputs.finish()
@@ -31,10 +28,7 @@ def info(
 def report(
     path: Source,
     out: str | os.PathLike[str] | BinaryIO,
-    *,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
-    **options: Unpack[ReadingOptions],
+    **options: Unpack[CallOptions],
 ) -> int:
     """Write a report on captures as one HTML file and return its size in bytes.
 
@@ -48,7 +42,7 @@ def report(
     if isinstance(target, str):
         check_target(target)
     check_drawing()
-    inputs = inputs_of(path, options, progress, notes)
+    inputs = inputs_of(path, options)
     page = Page(", ".join(file_text(capture.files[0]) for capture in inputs.captures), inputs.outcome)
     for capture in inputs.captures:
         page.take(capture, inputs.progress)

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Unpack, overload
 import pyarrow as pa
 
 from mqpcap.api.inputs import Source, selected
-from mqpcap.errors import CaptureError, MqpcapError, QueryError
+from mqpcap.delta import check_installed
+from mqpcap.errors import CaptureError, MisuseError, MqpcapError, QueryError
 from mqpcap.parallel_export import export_captures
-from mqpcap.query import WORDS, Query
-from mqpcap.reading import FilterOptions, Outcome, ReadingOptions, checked_choices, no_progress
+from mqpcap.query import Query
+from mqpcap.reading import CallOptions, FilterOptions, Inputs
 from mqpcap.statistics.report_columns import table_columns
 from mqpcap.statistics.row_lines import Answer
 from mqpcap.tables.export import ExportSummary, check_export, check_local
-from mqpcap.wording import extra_line
+from mqpcap.wording import extra_line, misuse_of, plural
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -34,16 +35,14 @@ def lake(directory: str | os.PathLike[str]) -> "LakeContents":
 @overload
 def export(
     path: Source, out: str | os.PathLike[str], filter: str | Query | None = None, *, allow_missing: bool = False,
-    prepare: Callable[[], None] | None = None, progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None, **options: Unpack[FilterOptions],
+    prepare: Callable[[], None] | None = None, **options: Unpack[FilterOptions],
 ) -> ExportSummary: ...  # fmt: skip
 
 
 @overload
 def export(
     path: Source, *, append: str | os.PathLike[str], finish: bool = False, rebuild: bool = False,
-    remove: Sequence[str] = (), progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None, **options: Unpack[ReadingOptions],
+    remove: Sequence[str] = (), **options: Unpack[CallOptions],
 ) -> "LakeContents": ...  # fmt: skip
 
 
@@ -58,8 +57,6 @@ def export(
     remove: Sequence[str] = (),
     allow_missing: bool = False,
     prepare: Callable[[], None] | None = None,
-    progress: Callable[[int], None] = no_progress,
-    notes: list[str] | None = None,
     **options: Unpack[FilterOptions],
 ) -> "ExportSummary | LakeContents":
     """Write the tables of captures as Parquet below ``out``, which is new, empty, or holds an earlier export.
@@ -69,15 +66,14 @@ def export(
     first in each process that is started. jobs: processes and threads; a script that asks for several begins with
     ``if __name__ == "__main__":``.
     """
-    is_filtered = filter is not None or allow_missing or not options.keys().isdisjoint(WORDS)
-    check_export(out is not None, append is not None, bool(finish or rebuild or remove), is_filtered)
-    check_local(os.fspath(out if out is not None else append or ""))
     options.setdefault("jobs", 1)
+    inputs = selected(path, filter, options)
+    is_selected = inputs.wanted is not None or allow_missing
+    check_export(out is not None, append is not None, bool(finish or rebuild or remove), is_selected)
+    check_local(os.fspath(out if out is not None else append or ""))
     if append is not None:
-        outcome = Outcome(checked_choices(**options))
-        return _append(path, Path(append), outcome, finish, rebuild, remove, progress, notes)
+        return _append(inputs, Path(append), finish, rebuild, remove)
     assert out is not None
-    inputs = selected(path, filter, options, progress, notes)
     inputs.outcome.choices = replace(inputs.outcome.choices, wanted=inputs.wanted)
     inputs.check(bool(inputs.captures))
     summary = export_captures(inputs.captures, Path(out), inputs.outcome, inputs.progress, allow_missing, prepare)
@@ -88,31 +84,24 @@ def export(
     return inputs.outcome.described(summary)
 
 
-def _append(
-    path: Source,
-    folder: Path,
-    outcome: Outcome,
-    finish: bool,
-    rebuild: bool,
-    remove: Sequence[str],
-    progress: Callable[[int], None],
-    notes: list[str] | None,
-) -> "LakeContents":
-    from mqpcap.delta import growth
+def _append(inputs: Inputs, folder: Path, finish: bool, rebuild: bool, remove: Sequence[str]) -> "LakeContents":
+    """Add captures to a lake, after those that are taken out of it."""
+    check_installed()
+    from mqpcap.delta import contents, growth
 
+    names, outcome = inputs.names, inputs.outcome
+    if not (names or finish or remove):
+        raise MisuseError("name captures, --finish or --remove")
     for capture in remove:
-        with growth.Lake(folder) as grown:
-            grown.remove(capture)
-    named = [path] if isinstance(path, str | os.PathLike) else list(path) if isinstance(path, Sequence) else [path]
-    names = [os.fspath(name) for name in named if isinstance(name, str | os.PathLike)]
-    if len(names) < len(named):
-        raise TypeError("a lake takes files by their paths")
-    growth.append(folder, names, outcome, lambda _: nullcontext(progress), finish=finish, rebuild=rebuild)
-    if outcome.unreadable:
-        raise CaptureError(": ".join(outcome.unreadable[0]))
-    if notes is not None:
-        notes += outcome.notes
-    return lake(folder)
+        with growth.Lake(folder) as lake:
+            count = lake.remove(capture)
+        inputs.say(f"{folder}: removed {capture} ({plural(count, 'file')})")
+    if names or finish:
+        growth.append(folder, names, outcome, inputs.metered, finish=finish, rebuild=rebuild)
+        counts = f"{plural(outcome.file_count, 'new file')}, {plural(outcome.messages.total(), 'message')}"
+        inputs.say(f"{folder}: {counts}")
+    inputs.finish()
+    return contents.lake_contents(folder) if contents.is_lake(folder) else contents.LakeContents(0, (), ())
 
 
 def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **parameters: object) -> Answer:
@@ -124,6 +113,8 @@ def ask(question: str, path: str | Path, *, notes: list[str] | None = None, **pa
     """
     from mqpcap import queries
 
+    with misuse_of():
+        queries.check(question, parameters)
     try:
         import duckdb
     except ImportError as error:

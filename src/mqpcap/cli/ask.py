@@ -54,9 +54,8 @@ def ask(
         if sql:
             put(text.rstrip())
             return
-        if directory is None:
-            raise click.UsageError("name the directory of an export, or a capture, too")
-        queries.check(question, dict(settings))
+    if directory is None:
+        raise click.UsageError("name the directory of an export, or a capture, too")
     from mqpcap.api.tables import ask as asked
 
     notes: list[str] = []

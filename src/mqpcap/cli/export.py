@@ -2,25 +2,21 @@
 
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import metered
-from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.live import EndOfInput, check_sources, input_options, listening
 from mqpcap.cli.options import PERIOD, allow_missing, common, filter_options, utc_option
 from mqpcap.cli.process import configure_process
 from mqpcap.cli.reading import exit_code, print_summary, reading, tell_of_speed
 from mqpcap.cli.reading import finish as end
-from mqpcap.reading import Choices, Outcome, size_bytes
-from mqpcap.wording import plural
+from mqpcap.reading import Choices, Outcome
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mqpcap.query import Query
     from mqpcap.tables.export import ExportSummary
 
@@ -55,76 +51,50 @@ def export(
     With -i packets are written until Ctrl-C. With --rotate each period is a folder in DIR, named by its start. With
     --append DIR is a lake of Delta tables: files are known by their content, and a killed run is continued.
     """
-    from pathlib import Path
+    from mqpcap.api.tables import export as exported
+    from mqpcap.errors import OutputError
+    from mqpcap.tables.export import check_export
 
-    from mqpcap.tables.export import check_export, check_local
-
-    is_selected = interface is not None or wanted is not None or allow_missing
-    check_export(out_dir is not None, lake_dir is not None, bool(finish or rebuild or remove), is_selected)
-    if lake_dir is not None:
-        check_local(lake_dir)
-        _append(inputs, Path(lake_dir), finish, rebuild, remove, Outcome(choices))
-    assert out_dir is not None
-    check_local(out_dir)
+    check_export(out_dir is not None, lake_dir is not None, bool(finish or rebuild or remove), interface is not None)
 
     # Loaded before DIR is made: an interrupt may be lost in an import.
     import mqpcap.pipeline  # noqa: F401
 
-    check_sources(inputs, interface, bpf)
+    outcome = Outcome(choices)
+    if lake_dir is None:
+        check_sources(inputs, interface, bpf)
+    elif inputs or finish:
+        tell_of_speed(outcome)
     if rotate is not None and interface is None:
         raise click.UsageError("--rotate goes with -i")
-    outcome = Outcome(replace(choices, wanted=wanted))
-    if interface is not None:
-        _listened(interface, bpf, Path(out_dir), rotate, outcome)
-    else:
-        _write_tables(inputs, out_dir, allow_missing, outcome)
-    end(outcome)
-
-
-def _write_tables(inputs: tuple[str, ...], out_dir: str, allow_missing: bool, outcome: Outcome) -> None:
-    """Write the tables of captures, and rows of ``captures`` for files that could not be read."""
-    from mqpcap.api.tables import export as exported
-    from mqpcap.errors import OutputError
-
+    if interface is not None and out_dir is not None:
+        outcome.choices = replace(choices, wanted=wanted)
+        _listened(interface, bpf, out_dir, rotate, outcome)
+        end(outcome)
     try:
-        with reading(inputs, outcome, outcome.choices.wanted) as opened:
-            summary = exported(opened, out_dir, allow_missing=allow_missing, prepare=configure_process)
+        with reading(inputs, outcome, wanted) as opened:
+            result = exported(
+                opened, out_dir, append=lake_dir, finish=finish, rebuild=rebuild, remove=remove,
+                allow_missing=allow_missing, prepare=configure_process,
+            )  # type: ignore[call-overload]  # of either form  # fmt: skip
     except OutputError:
         exit_code(outcome)  # inputs that cannot be read are reported as well
         raise
-    tell(summary, outcome, out_dir)
-
-
-def _append(
-    inputs: tuple[str, ...], folder: "Path", finish: bool, rebuild: bool, remove: tuple[str, ...], outcome: Outcome
-) -> NoReturn:
-    """Add captures to a lake, after those that are taken out of it."""
-    lake_extra()
-    from mqpcap.delta.growth import Lake, append
-
-    if not (inputs or finish or remove):
-        raise click.UsageError("name captures, --finish or --remove")
-    for capture in remove:
-        with Lake(folder) as lake:
-            count = lake.remove(capture)
-        print_summary(outcome, f"{folder}: removed {capture} ({plural(count, 'file')})")
-    if inputs or finish:
-        tell_of_speed(outcome)
-        append(
-            folder, inputs, outcome, lambda captures: metered(size_bytes(captures), outcome.choices.quiet),
-            finish=finish, rebuild=rebuild,
-        )  # fmt: skip
-        counts = f"{plural(outcome.file_count, 'new file')}, {plural(outcome.messages.total(), 'message')}"
-        print_summary(outcome, f"{folder}: {counts}")
+    if out_dir is not None:
+        tell(result, outcome, out_dir)
     end(outcome)
 
 
-def _listened(interface: str, bpf: str | None, out_dir: "Path", rotate_s: int | None, outcome: Outcome) -> None:
+def _listened(interface: str, bpf: str | None, out: str, rotate_s: int | None, outcome: Outcome) -> None:
     """Write what comes on an interface, a folder for each period, until Ctrl-C."""
+    from pathlib import Path
+
     from mqpcap.errors import OutputError
     from mqpcap.parallel_export import written
-    from mqpcap.tables.export import Export
+    from mqpcap.tables.export import Export, check_local
 
+    check_local(out)
+    out_dir = Path(out)
     if rotate_s is not None:
         if out_dir.is_symlink():
             raise OutputError(f"{out_dir} is a symbolic link; give the folder itself")

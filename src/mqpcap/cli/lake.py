@@ -10,9 +10,9 @@ from mqpcap.cli.command import command
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note, put, put_rows
 from mqpcap.cli.options import utc_option
-from mqpcap.errors import MqpcapError
+from mqpcap.delta import check_installed
 from mqpcap.statistics.report_columns import Column
-from mqpcap.wording import clock, extra_line, plural, size
+from mqpcap.wording import clock, plural, size
 
 if TYPE_CHECKING:
     from mqpcap.delta.contents import LakeContents
@@ -31,14 +31,6 @@ KEPT_HOURS = 168
 """Files that a version of this time needs stay: readers may still be at them."""
 
 
-def lake_extra() -> None:
-    """Raises MqpcapError if the table format is not installed."""
-    try:
-        import deltalake  # noqa: F401
-    except ImportError as error:
-        raise MqpcapError(f"the table format is not installed: {extra_line('lake')}") from error
-
-
 @command(epilog="Example: mqpcap lake tables --optimize")
 @click.argument("folder", metavar="DIR", shell_complete=folders)
 @click.option("--optimize", is_flag=True, help="Make large files of small ones, sorted by time and connection.")
@@ -53,7 +45,7 @@ def lake(folder: str, optimize: bool, vacuum: bool, keep_hours: int, as_json: bo
     The output has gaps between files, rows, sizes and versions. A lake is what mqpcap export INPUT... --append DIR
     writes.
     """
-    lake_extra()
+    check_installed()
     from mqpcap.delta import tables as delta_tables
     from mqpcap.delta.contents import lake_contents
     from mqpcap.delta.growth import Lake

@@ -14,7 +14,7 @@ import click
 
 from mqpcap.cli.completion import fields, one_of, operations, protocols, rules
 from mqpcap.errors import CaptureError, QueryError, one_line
-from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, checked_protocol, decode_as_rule
+from mqpcap.reading import SMALLEST_MEMORY_BYTES, Choices, decode_as_rule
 from mqpcap.wording import misuse_of
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def period_s(word: str) -> int:
 
 
 def _protocol_names(text: str) -> list[str]:
+    from mqpcap.protocols import checked_protocol
+
     return [checked_protocol(word.strip()) for word in text.split(",")]
 
 
@@ -222,7 +224,7 @@ def filter_options(command: Callable[P, R]) -> Callable[..., R]:
         wanted = _query(given, bool(kwargs.get("utc")))
         if wanted is not None:
             wanted.check_bodies(kwargs.get("bodies"))
-        if wanted is not None and wanted.needs_end:
+        if wanted is not None and wanted.needs_end and "before_path" not in kwargs:  # each side of `diff` has its end
             from mqpcap.capture import captures
             from mqpcap.reading import with_end
 

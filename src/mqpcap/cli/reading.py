@@ -10,7 +10,7 @@ import click
 
 from mqpcap.cli.console import BarMeter, metered, print_note
 from mqpcap.cli.other_words import input_hints
-from mqpcap.reading import Inputs, Outcome, find_captures, size_bytes
+from mqpcap.reading import Inputs, Meter, Outcome, find_captures, size_bytes
 from mqpcap.wording import plural
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class CommandInputs(Inputs):
         self, names: Sequence[str], outcome: Outcome, wanted: "Query | None", passes: int, stack: ExitStack
     ) -> None:
         super().__init__(outcome, wanted)
-        self._names, self._passes, self._stack = names, passes, stack
+        self._names, self._passes, self._stack = tuple(names), passes, stack
         self.meter = BarMeter(None, 0)
 
     @property
@@ -76,12 +76,26 @@ class CommandInputs(Inputs):
         """The inputs, as they were given."""
         return ", ".join(self._names)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The paths, as they were given."""
+        return self._names
+
+    def metered(self, captures: "Sequence[Capture]") -> Meter:
+        """The bar of captures, which is drawn from now on."""
+        total_bytes = self._passes * size_bytes(captures)
+        self.progress = self.meter = self._stack.enter_context(metered(total_bytes, self.outcome.choices.quiet))
+        return self.progress
+
+    def say(self, line: str) -> None:
+        """Write a line on what was done."""
+        print_summary(self.outcome, line)
+
     def find(self) -> "Sequence[Capture]":
         """The captures in the inputs; their bar is drawn from now on."""
         captures = found(self._names, self.outcome)
         if self._passes:
-            total_bytes = self._passes * size_bytes(captures)
-            self.progress = self.meter = self._stack.enter_context(metered(total_bytes, self.outcome.choices.quiet))
+            self.metered(captures)
         return captures
 
     def check(self, has_result: bool) -> None:

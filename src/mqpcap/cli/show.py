@@ -21,19 +21,18 @@ from mqpcap.cli.options import (
     filter_options,
     time_options,
 )
-from mqpcap.cli.reading import finish
+from mqpcap.cli.reading import finish, reading
 from mqpcap.reading import Choices, Outcome, first_packet_ns, size_bytes
 from mqpcap.records import dataclass
 
 if TYPE_CHECKING:
     from mqpcap.listing.body_output import Encoding
     from mqpcap.listing.field_lines import FieldLines
-    from mqpcap.listing.filters import Filter
     from mqpcap.listing.line_times import TimeForm
     from mqpcap.listing.message_lines import Lines
     from mqpcap.listing.message_row import MessageRow
     from mqpcap.listing.time_merge import Write
-    from mqpcap.query import MatchTally, Query
+    from mqpcap.query import Query
 
 ROWS_AT_ONCE = 512
 NOT_IN_LINES = ["capture", "connection_id", "stream_offset", "ts", "end_ts_ns", "last_packet"]
@@ -69,16 +68,14 @@ class _Form:
         if (self.raw_body or self.bodies_to) and has_other:
             raise click.UsageError("--raw-body and --bodies-to write bodies alone; they go with no other form")
 
-    def filter(self, wanted: "Query | None", tally: "MatchTally | None", fields: "FieldLines | None") -> "Filter":
-        """The filter, with the columns that this form needs."""
-        from mqpcap.listing.filters import Filter
+    def columns(self, fields: "FieldLines | None") -> "tuple[Callable[[str], tuple[str, ...]] | None, Sequence[str]]":
+        """The columns of a protocol that this form needs, None for all, and those of `messages` that it does not."""
         from mqpcap.listing.message_lines import body_columns
-        from mqpcap.query import EVERYTHING
 
         needs_all = self.as_json or self.verbose or self.as_hex or self.raw_body or self.bodies_to is not None
         columns = fields.reader.columns if fields else None if needs_all else body_columns
         of_lines = NOT_IN_LINES if self.as_hex else [*NOT_IN_LINES, "frame_len"]
-        return Filter(wanted or EVERYTHING, columns, ["ts"] if fields or self.as_json else of_lines, tally)
+        return columns, ["ts"] if fields or self.as_json else of_lines
 
     def text(self, lines: "Lines") -> "Callable[[MessageRow], str]":
         """Makes the text of a message."""
@@ -124,23 +121,25 @@ def show(
     lost (not captured) or unknown. A reply ends with its request's packet. Live input (-i, --follow, a pipe) is shown
     as it arrives.
     """
+    from mqpcap.api.messages import write_messages
     from mqpcap.listing.line_times import is_utc, line_times
     from mqpcap.listing.message_lines import Lines
-    from mqpcap.listing.time_merge import merge
-    from mqpcap.query import MatchTally
 
     form = _Form(**form_options)
     form.check()
     check_sources(inputs, interface, bpf, follow)
     outcome = Outcome(choices)
-    outcome.tally = None if wanted is None else MatchTally(wanted)
     fields = field_lines(form.field_names, form.header, form.as_csv, form.as_json)
-    only = form.filter(wanted, outcome.tally, fields)
     is_live = comes_live(inputs, interface, follow)
     end = EndOfInput()
     # Rows and a bar on one terminal would run into each other.
     quiet = choices.quiet or sys.stdout.isatty() or is_live
-    with end if is_live else nullcontext(), open_captures(inputs, interface, bpf, follow, end, outcome) as captures:
+    with (
+        end if is_live else nullcontext(),
+        open_captures(inputs, interface, bpf, follow, end, outcome) as captures,
+        reading(inputs, outcome, wanted) as opened,
+    ):
+        opened.captures = captures
         times = line_times(time_form, utc, first_packet_ns(captures) if time_form == "r" else None)
         files = [name for capture in captures for name in capture.files]
         style = line_style(color, width_of(sys.stdout), utc=is_utc(time_form, utc), times=times)
@@ -148,10 +147,9 @@ def show(
         text = fields or form.text(lines)
         sys.stdout.write(fields.heading if fields else "")
         write_bodies = form.body_writer()
-        with metered(size_bytes(captures), quiet) as meter, suppress(_Enough):
+        with metered(size_bytes(captures), quiet) as opened.progress, suppress(_Enough):
             write = _limited(write_bodies or (lambda rows: sys.stdout.write("".join(map(text, rows)))), count)
-            merge(captures, only, outcome, write, meter, form.as_hex, end.is_over)
-            outcome.is_whole = wanted is None
+            write_messages(opened, write, *form.columns(fields), form.as_hex, end.is_over)
     if is_live and not choices.quiet:
         sys.stdout.flush()
         print_note(summary(outcome, captures))

@@ -11,7 +11,6 @@ from mqpcap.cli.command import Command, Group
 from mqpcap.cli.completion import folders
 from mqpcap.cli.console import print_note
 from mqpcap.cli.export import tell
-from mqpcap.cli.lake import lake_extra
 from mqpcap.cli.options import allow_missing, common
 from mqpcap.cli.process import allow_pandas
 from mqpcap.cli.reading import exit_code, finish, print_summary
@@ -128,7 +127,9 @@ def _append(inputs: Sequence[str], lake_dir: str, task: _Task, outcome: Outcome)
     """Add recordings that are new to a lake."""
     from pathlib import Path
 
-    lake_extra()
+    from mqpcap.delta import check_installed
+
+    check_installed()
     from mqpcap.delta.growth import Lake
     from mqpcap.spark import job
     from mqpcap.spark.session import session

@@ -47,9 +47,14 @@ class LakeContents:
     tables: tuple[LakeTable, ...]
 
 
+def is_lake(folder: Path) -> bool:
+    """Whether a folder is a lake."""
+    return (folder / FOLDER).is_dir()
+
+
 def lake_contents(folder: Path) -> LakeContents:
     """The contents of a lake. Raises OutputError if the folder is not a lake, or its catalog cannot be read."""
-    if not (folder / FOLDER).is_dir():
+    if not is_lake(folder):
         raise OutputError(f"{folder} is no lake; mqpcap export INPUT... --append {folder} makes one")
     with delta_tables.declared_errors(folder):
         run = delta_tables.committed_run(folder)

@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -584,7 +584,7 @@ def append(
     folder: Path,
     inputs: Sequence[str],
     outcome: Outcome,
-    meter: Callable[[Sequence[Capture]], AbstractContextManager[Meter]],
+    meter: Callable[[Sequence[Capture]], Meter],
     *,
     finish: bool = False,
     rebuild: bool = False,
@@ -595,5 +595,4 @@ def append(
     """
     with Lake(folder, outcome.choices.dissection()) as lake:
         additions = lake.sort_out(inputs, outcome, all_now=finish, rebuild=rebuild)
-        with meter([addition.capture for addition in additions]) as progress:
-            lake.add(additions, outcome, progress, finish)
+        lake.add(additions, outcome, meter([addition.capture for addition in additions]), finish)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mqpcap.errors import OutputError, QueryError
-from mqpcap.protocols import protocols
-from mqpcap.reading import checked_protocol
+from mqpcap.protocols import checked_protocol, protocols
 from mqpcap.schema.fields import (
     Address,
     Array,

@@ -25,9 +25,9 @@ from mqpcap.listing.message_row import MessageRow, exchange_object
 from mqpcap.listing.message_search import PacketSearch, PlaceSearch
 from mqpcap.listing.message_words import value_text
 from mqpcap.listing.row_bytes import bytes_after_hole, explanation_of, row_secrets
-from mqpcap.protocols import protocols
+from mqpcap.protocols import checked_protocol, protocols
 from mqpcap.query import Query
-from mqpcap.reading import Choices, Meter, Outcome, checked_protocol
+from mqpcap.reading import Choices, Meter, Outcome
 from mqpcap.schema.field_items import Attempt, FieldItem
 from mqpcap.schema.protocol import Direction, MessageQueue
 from mqpcap.schema.secrets import MASK, SecretSpans, holds_secrets

@@ -59,11 +59,15 @@ def described(name: str | None = None) -> list[dict[str, Any]]:
     ]  # fmt: skip
     if name is None:
         return facts
-    protocol = protocols().get(name.lower())
-    if protocol is None:
+    name = checked_protocol(name)
+    return [entry | {"messages": operations_of(protocols()[name])} for entry in facts if entry["name"] == name]
+
+
+def checked_protocol(name: str) -> str:
+    """The name of a protocol, which may be written in any case. Raises ValueError for another name."""
+    if name.lower() not in protocols():
         raise ValueError(f"{name!r} is no protocol; there are {', '.join(protocols())}")
-    (entry,) = (entry for entry in facts if entry["name"] == protocol.name)
-    return [entry | {"messages": operations_of(protocol)}]
+    return name.lower()
 
 
 def operations(protocol: MessageQueue) -> list[str]:

@@ -10,7 +10,6 @@ So each batch has a *tick* written after a time of quiet: an empty file in a fol
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 from threading import Timer
@@ -19,7 +18,7 @@ from uuid import uuid4
 
 from mqpcap.delta.catalog import FOLDER
 from mqpcap.errors import CaptureError
-from mqpcap.reading import Choices, Outcome, checked_choices
+from mqpcap.reading import Choices, Outcome, checked_choices, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +100,7 @@ class _Addition:
         from mqpcap.delta.growth import append
 
         outcome = Outcome(self.choices)
-        append(self.lake, self.folders, outcome, lambda _: nullcontext(lambda _: None), finish=finish)
+        append(self.lake, self.folders, outcome, lambda _: no_progress, finish=finish)
         refused = [": ".join(file) for file in outcome.unreadable]
         lines = dict.fromkeys([*outcome.notes, *(refused if self.permissive else [])])
         for line in lines:
