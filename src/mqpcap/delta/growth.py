@@ -34,9 +34,8 @@ from mqpcap.options import Options
 from mqpcap.parallel_export import row_writer
 from mqpcap.reading import Meter, Outcome, background, blamed_on, read
 from mqpcap.tables.captures import captures_rows, captures_table, is_no_capture
-from mqpcap.tables.export import TableFile
 from mqpcap.tables.output import Emit, Output
-from mqpcap.tables.parquet import DATES, by_date
+from mqpcap.tables.parquet import DATES, TableFile, by_date
 from mqpcap.wording import error_line
 
 IDLE_S: Final = 60

@@ -10,7 +10,6 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,17 +31,14 @@ from pyarrow.dataset import dataset
 
 from mqpcap.errors import OutputError, one_line
 from mqpcap.protocols import protocols
-from mqpcap.tables.export import TableFile
 from mqpcap.tables.parquet import (
     DATES,
     MAX_BUFFERED_BYTES,
     MAX_FILE_BYTES,
     MAX_GROUP_BYTES,
-    DateColumn,
     DayPart,
     RowFiles,
-    by_date,
-    parquet_writer,
+    TableFile,
 )
 from mqpcap.tables.schemas import TABLES, plain, protocol_schema
 
@@ -90,24 +86,13 @@ class LakeTables(RowFiles):
 
     def __init__(self, folder: Path, run: int, threads: int = 1) -> None:
         self.folder, self.run = folder, run
-        self.files: list[TableFile] = []
         self._token, self._number = secrets.token_hex(4), 0
-        super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, ThreadPoolExecutor(threads) if threads > 1 else None)
-
-    def write(self, table: str, batch: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
-        """Adds rows to a table, as `mqpcap.tables.export.Export.write` does."""
-        for date, rows in by_date(table, batch, date_column):
-            self._add(table, date, date_column, rows)
+        super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, threads)
 
     def close(self) -> None:
         """Writes the rows that are still buffered."""
         with declared_errors(self.folder):
             self._close_all()
-
-    def stop(self) -> None:
-        """Ends the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def commit(self, replaced: Mapping[str, Sequence[str]]) -> None:
         """Makes the rows visible, in ``captures`` last; ``replaced``: by table, files whose rows these replace."""
@@ -138,26 +123,21 @@ class LakeTables(RowFiles):
 
     def adopt(self, path: Path, file: TableFile) -> None:
         """Takes in a finished file on the same file system, which moves; its name begins with the folder of its day."""
-        new = self._new_path(file.table, file.path.partition("/")[0])
+        name = self._name_of_day(file.path.partition("/")[0])
+        new = self._root(file.table) / name
+        new.parent.mkdir(parents=True, exist_ok=True)
         path.rename(new)
-        self.files.append(replace(file, path=new.relative_to(self.folder / file.table).as_posix()))
+        self.files.append(replace(file, path=name))
 
-    def _new_path(self, table: str, day: str) -> Path:
-        path = self.folder / table / day / f"part-{self.run:06d}-{self._token}-{self._number:05d}.parquet"
+    def _root(self, table: str) -> Path:
+        return self.folder / table
+
+    def _new_name(self, part: DayPart) -> str:
+        return self._name_of_day(f"{DAY}={part.date}")
+
+    def _name_of_day(self, day: str) -> str:
         self._number += 1
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
-        path = self._new_path(part.table, f"{DAY}={part.date}")
-        part.path = str(path)
-        return parquet_writer(path, rows, part.date_column)
-
-    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
-        writer.close()
-        path = Path(part.path)
-        name = path.relative_to(self.folder / part.table).as_posix()
-        self.files.append(TableFile(name, part.table, part.row_count, path.stat().st_size))
+        return f"{day}/part-{self.run:06d}-{self._token}-{self._number - 1:05d}.parquet"
 
 
 def delta_schema(table: str) -> Schema:

@@ -45,7 +45,6 @@ from mqpcap.tables.export import (
     MAX_MANIFEST_BYTES,
     Export,
     ExportSummary,
-    TableFile,
     find_foreign_file,
     foreign_content_error,
     is_running,
@@ -54,6 +53,7 @@ from mqpcap.tables.export import (
     table_summaries,
 )
 from mqpcap.tables.messages import fingerprint_seeds
+from mqpcap.tables.parquet import TableFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -292,7 +292,7 @@ class _Job:
         files = TaskFiles(self.staging, "unread")
         for capture, path, reason in rows:
             status = "no capture" if is_no_capture(reason) else "unreadable"
-            files.write("captures", unread_files(capture, [(path, reason)], status))
+            files.add("captures", unread_files(capture, [(path, reason)], status))
         return files.close()
 
     def files(self) -> list[TableFile]:

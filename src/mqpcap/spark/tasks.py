@@ -36,10 +36,9 @@ from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
 from mqpcap.spark.shuffle import Row, read_table, result_row, table_bytes
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
-from mqpcap.tables.export import TableFile
 from mqpcap.tables.messages import fingerprints
 from mqpcap.tables.output import Output, with_capture
-from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, parquet_writer
+from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, TableFile, parquet_writer
 from mqpcap.tcp.headers import Dissector
 
 GROUP_BYTES = 16 << 20
@@ -138,15 +137,14 @@ class TaskFiles(RowFiles):
         self._storage = storage
         self._stem = f"{task}-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, pa.NativeFile] = {}
-        self._files: list[TableFile] = []
 
-    def write(self, table: str, rows: pa.Table) -> None:
+    def add(self, table: str, rows: pa.Table) -> None:
         """Add rows to a table; each row goes to the files of its day."""
         # A row group is encoded at once, so large tables are added in slices, which copy nothing.
         piece_count = max(1, -(-rows.nbytes // GROUP_BYTES), -(-rows.num_rows // MAX_GROUP_ROW_COUNT))
         each = max(1, -(-rows.num_rows // piece_count))
         for start in range(0, rows.num_rows, each):
-            self._add_rows(table, rows.slice(start, each), DATES.get(table, "ts_ns"))
+            self.write(table, rows.slice(start, each), DATES.get(table, "ts_ns"))
 
     def drop(self) -> None:
         """Close all files, which nobody publishes."""
@@ -155,7 +153,7 @@ class TaskFiles(RowFiles):
     def close(self) -> list[TableFile]:
         """Finish all files; gives them with their paths in the staging directory."""
         self._close_all()
-        return self._files
+        return self.files
 
     def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
         part.path = f"data/{part.table}/date={part.date}/part-{self._stem}-{part.number:05d}.parquet"
@@ -166,7 +164,7 @@ class TaskFiles(RowFiles):
         writer.close()
         with self._streams.pop(part.path) as stream:
             size_bytes = stream.tell()
-        self._files.append(TableFile(part.path, part.table, part.row_count, size_bytes))
+        self.files.append(TableFile(part.path, part.table, part.row_count, size_bytes))
 
 
 def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
@@ -281,7 +279,7 @@ def pair_deliveries(rows: Iterator[Row], work: ShareWork) -> Iterator[Row]:
                     for pair, parts in groupby(capture_rows, attrgetter("major")):
                         keys = ((row.minor, read_table(row.content)) for row in parts)
                         for deliveries in delivery_keys.deliveries(names[pair % len(names)], keys):
-                            files.write("deliveries", with_capture("deliveries", deliveries, capture_files[0]))
+                            files.add("deliveries", with_capture("deliveries", deliveries, capture_files[0]))
                     results[number] = _ended(files, Result())
             except FailedCaptureError as error:
                 files.drop()
@@ -294,7 +292,7 @@ def _describe(task: Describe, files: TaskFiles, result: Result, options: Options
     dissector = Dissector(options.decode_as)
     for window in task.capture.windows():
         rows.take(window, dissector.segments(window).counts)
-    files.write("captures", rows.table(None))
+    files.add("captures", rows.table(None))
     result.notes = [*map(str, task.capture.notes)]
 
 
@@ -352,9 +350,9 @@ class _TaskShare:
             _count(result.messages, *rows["capture_file"].value_counts().flatten())
         elif output.table == "problems":
             _count(result.problem_bytes, rows["kind"], rows["length"])
-        self._files.write(output.table, rows)
+        self._files.add(output.table, rows)
         if output.fields is not None and output.protocol is not None:
-            self._files.write(output.protocol, output.fields)
+            self._files.add(output.protocol, output.fields)
 
 
 def _count(counts: dict[str, int], names: pa.Array, numbers: pa.Array) -> None:

@@ -24,7 +24,6 @@ import shutil
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +44,7 @@ from mqpcap.tables.parquet import (
     DateColumn,
     DayPart,
     RowFiles,
-    parquet_writer,
+    TableFile,
 )
 from mqpcap.wording import plural, size
 
@@ -110,16 +109,6 @@ class ExportSummary:
         return sum(table.size_bytes for table in self.tables)
 
 
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A finished Parquet file of a table, by its path below the directory of tables."""
-
-    path: str
-    table: str
-    row_count: int
-    size_bytes: int
-
-
 def check_local(folder: str) -> None:
     """Raises OutputError for a directory that is a URI."""
     if is_remote(folder):
@@ -167,12 +156,10 @@ class Export(RowFiles):
         self.only_new = only_new
         self._shown = out
         self._protected = tuple(_resolved(path) for path in protected)
-        self._files: list[TableFile] = []
         self._done = False
         self.check()
         self._building = self._new_building()
-        pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
-        super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, pool)
+        super().__init__(MAX_GROUP_BYTES, MAX_BUFFERED_BYTES, threads)
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +176,7 @@ class Export(RowFiles):
         Raises OutputError if a row has no date or cannot be stored; all is aborted then.
         """
         with self._aborting():
-            self._add_rows(table, batch, date_column)
+            super().write(table, batch, date_column)
 
     def adopt(self, table: str, file: Path, name: str, row_count: int) -> None:
         """Takes in a finished Parquet file of a table, on the same file system: it moves to ``TABLE/name``."""
@@ -201,7 +188,7 @@ class Export(RowFiles):
                 size_bytes = path.stat().st_size
             except OSError as error:
                 raise OutputError(f"cannot take in {file}: {error.strerror or error}") from error
-            self._files.append(TableFile(f"{table}/{name}", table, row_count, size_bytes))
+            self.files.append(TableFile(f"{table}/{name}", table, row_count, size_bytes))
 
     def adopt_all(self, folder: Path, prefix: str) -> None:
         """Takes in all tables of another export, made in ``scratch``, with a prefix to the names of its files."""
@@ -220,24 +207,24 @@ class Export(RowFiles):
         """The summary, after the tables have become visible in the output directory."""
         with self._aborting():
             self._close_all()
-            self._files.sort(key=lambda file: file.path)
+            self.files.sort(key=lambda file: file.path)
             try:
                 shutil.rmtree(self.scratch, ignore_errors=True)
-                (self._building / MANIFEST).write_bytes(manifest(self._files))
+                (self._building / MANIFEST).write_bytes(manifest(self.files))
                 self.check()  # another program may have written there meanwhile
                 replaced = self._publish()
             except OSError as error:
                 raise OutputError(f"cannot publish {self._shown}: {error.strerror or error}") from error
         self._done = True
-        self._stop_pool()
-        return ExportSummary(self.out, tuple(table_summaries(self._files)), replaced)
+        self.stop()
+        return ExportSummary(self.out, tuple(table_summaries(self.files)), replaced)
 
     def abort(self) -> None:
         """Removes all that was written, unless it is committed; the directory asked for stays as it was."""
         if self._done:
             return
         self._done = True
-        self._stop_pool()
+        self.stop()
         self._drop_all()
         remove(self._building)
 
@@ -330,22 +317,11 @@ class Export(RowFiles):
         except OSError as error:
             raise OutputError(f"cannot write in {parent}: {error.strerror or error}") from error
 
-    # Rows to files
+    def _root(self, table: str) -> Path:
+        return self._building
 
-    def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
-        path = self._building / part.table / f"date={part.date}" / f"part-{part.number:05d}.parquet"
-        part.path = str(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return parquet_writer(path, rows, part.date_column)
-
-    def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
-        writer.close()
-        name = Path(part.path).relative_to(self._building).as_posix()
-        self._files.append(TableFile(name, part.table, part.row_count, os.stat(part.path).st_size))
-
-    def _stop_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def _new_name(self, part: DayPart) -> str:
+        return f"{part.table}/date={part.date}/part-{part.number:05d}.parquet"
 
 
 def _resolved(path: Path) -> Path:

@@ -111,15 +111,27 @@ class DayPart:
     writing: "Future[None] | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A finished Parquet file of a table, by its path below the directory of tables."""
+
+    path: str
+    table: str
+    row_count: int
+    size_bytes: int
+
+
 class RowFiles:
     """Buffers rows by table and day, and writes them as row groups to the open file of their day.
 
-    Subclasses create and close the files: `_create` and `_close_file`.
+    Subclasses publish the ``files``; they name them (`_root`, `_new_name`), or create and close them.
     """
 
-    def __init__(self, group_bytes: int, max_buffered_bytes: int, pool: ThreadPoolExecutor | None = None) -> None:
+    def __init__(self, group_bytes: int, max_buffered_bytes: int, threads: int = 1) -> None:
         self._group_bytes, self._max_buffered_bytes = group_bytes, max_buffered_bytes
-        self._pool = pool
+        self._pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
+        self.files: list[TableFile] = []
+        """Those that are finished."""
         self._parts: dict[tuple[str, str], DayPart] = {}
         """By table and day, in order of their last rows."""
         self._file_counts: dict[tuple[str, str], int] = {}
@@ -127,15 +139,33 @@ class RowFiles:
         self._buffered_bytes = 0
         self._schemas: dict[str, pa.Schema] = {}
 
+    def _root(self, table: str) -> Path:
+        """The folder below which a table's files are named."""
+        raise NotImplementedError
+
+    def _new_name(self, part: DayPart) -> str:
+        """The name of the part's next file."""
+        raise NotImplementedError
+
     def _create(self, part: DayPart, rows: pa.Table) -> pq.ParquetWriter:
         """The writer of the part's next file, which begins with these rows and whose name goes to ``path``."""
-        raise NotImplementedError
+        path = self._root(part.table) / self._new_name(part)
+        part.path = str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return parquet_writer(path, rows, part.date_column)
 
     def _close_file(self, part: DayPart, writer: pq.ParquetWriter) -> None:
         """Closes a file, whose rows are in the part."""
-        raise NotImplementedError
+        writer.close()
+        name = Path(part.path).relative_to(self._root(part.table)).as_posix()
+        self.files.append(TableFile(name, part.table, part.row_count, os.stat(part.path).st_size))
 
-    def _add_rows(self, table: str, rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
+    def stop(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def write(self, table: str, rows: pa.RecordBatch | pa.Table, date_column: DateColumn) -> None:
         """Adds rows to the days of a table. Raises RowError for rows without a date or with other columns."""
         schema = self._schemas.setdefault(table, rows.schema)
         if not schema.equals(rows.schema):
