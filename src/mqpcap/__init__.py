@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from mqpcap.api.explanations import explain
     from mqpcap.api.messages import messages, show
     from mqpcap.api.packets import extract
+    from mqpcap.api.progress_bar import ProgressBar
     from mqpcap.api.quality import info, report
     from mqpcap.api.tables import ask, export, lake
     from mqpcap.dissectors import wireshark
-    from mqpcap.joining import join
-    from mqpcap.progress_bar import ProgressBar
     from mqpcap.query.field_catalogue import fields
     from mqpcap.recording import Recording, open, read
     from mqpcap.sample_captures import samples
+    from mqpcap.tables.joining import join
 
 __version__ = "0.1.0"
 _MODULES = {
@@ -38,8 +38,8 @@ _MODULES = {
     "api.quality": ("info", "report"),
     "api.tables": ("ask", "export", "lake"),
     "dissectors": ("wireshark",),
-    "joining": ("join",),
-    "progress_bar": ("ProgressBar",),
+    "tables.joining": ("join",),
+    "api.progress_bar": ("ProgressBar",),
     "query.field_catalogue": ("fields",),
     "recording": ("Recording", "open", "read"),
     "sample_captures": ("samples",),

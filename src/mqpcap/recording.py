@@ -28,7 +28,6 @@ from mqpcap.capture import Capture
 from mqpcap.capture.inputs import InputFile
 from mqpcap.continued_files import captures
 from mqpcap.errors import CaptureError, let_go
-from mqpcap.joining import Part
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.packet_locator import PacketLocator
 from mqpcap.options import OPTIONAL_TABLES, Options
@@ -37,12 +36,13 @@ from mqpcap.query import MatchTally, Query, Selection, query
 from mqpcap.reading import ReadingOptions, checked_choices, wired
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
-from mqpcap.spilled_rows import SpilledRows
 from mqpcap.statistics.capture_quality import (
     Report,  # what the command says is what Python says; only there is it counted
 )
+from mqpcap.tables.joining import Part
 from mqpcap.tables.output import NamedTables, Output
 from mqpcap.tables.schemas import TABLES
+from mqpcap.tables.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

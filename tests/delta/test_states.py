@@ -93,7 +93,7 @@ def test_pickle_of_an_earlier_release_is_refused_in_one_line_and_not_read(tmp_pa
     "entry",
     [
         ["made", "os:mkdir", [1]], ["object", "os:mkdir", {}], ["made", "mqpcap.delta.states:import_module", [1]],
-        ["object", "mqpcap.spilled_rows:SpilledRows", {}], ["state", "mqpcap.tcp.flows:np", [1]],
+        ["object", "mqpcap.tables.spilled_rows:SpilledRows", {}], ["state", "mqpcap.tcp.flows:np", [1]],
         ["ndarray", "|O", [1], 0, 8],
         ["compiled", "mqpcap.correlate.alignment:Alignment", 0, [1]], ["bytes", 0, 10], ["bytes", -1, 1],
     ],

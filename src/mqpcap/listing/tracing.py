@@ -30,11 +30,11 @@ from mqpcap.listing.message_words import latency
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.requests import Acknowledgement
-from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.json_lines import Json
 from mqpcap.tables.message_keys import NO_KEY, message_key, message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import DELIVERIES, EXCHANGES, plain
+from mqpcap.tables.spilled_rows import SpilledRows
 from mqpcap.wording import endpoint, plural
 
 MAX_TRACES = 100

@@ -26,8 +26,8 @@ from mqpcap.spark import partitions, schemas, share
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.reading_options import Reading, check_columns, reading
 from mqpcap.spark.share import Share, SharedKnowledge
-from mqpcap.spilled_rows import SpilledRows
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.spilled_rows import SpilledRows
 
 DEFAULT_SLOTS = 8
 """Task slots assumed when a large capture is split: a source cannot see the session."""

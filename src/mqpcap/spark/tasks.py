@@ -19,7 +19,6 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqpcap import memory
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import ServerProtocol
@@ -28,7 +27,7 @@ from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.reading import blamed_on, limit_notes
-from mqpcap.spark import delivery_keys
+from mqpcap.spark import delivery_keys, memory
 from mqpcap.spark.delivery_keys import KeyBuffer
 from mqpcap.spark.partitions import WorkUnit
 from mqpcap.spark.ranges import FileRange, RangeReader, RangeResult, ShareCapture, SharePackets, check_borders

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from mqpcap.spilled_rows import SpilledRows
+from mqpcap.tables.spilled_rows import SpilledRows
 
 
 def test_rows_come_back_in_order_with_their_own_dictionaries() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import mqpcap
-from mqpcap import joining
-from mqpcap.joining import KEY, PREFIXES, Part
+from mqpcap.tables import joining
+from mqpcap.tables.joining import KEY, PREFIXES, Part
 
 PCAPS = Path(__file__).resolve().parents[1] / "pcaps"
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from mqpcap.memory import trim
+from mqpcap.spark.memory import trim
 
 
 def resident_bytes() -> int:
