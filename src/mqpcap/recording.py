@@ -37,7 +37,7 @@ from mqpcap.reading import ReadingOptions, checked_choices, wired
 from mqpcap.schema.protocol import Direction, other_direction
 from mqpcap.spark.schemas import table_names, table_schema
 from mqpcap.statistics.capture_quality import (
-    Report,  # what the command says is what Python says; only there is it counted
+    CaptureQuality,  # what the command says is what Python says; only there is it counted
 )
 from mqpcap.tables.joining import Part
 from mqpcap.tables.output import NamedTables, Output
@@ -238,7 +238,7 @@ class _Index:
             options = replace(
                 options, optional_tables=OPTIONAL_TABLES & {*tables, "exchanges"}
             )  # ``info`` counts pairs
-        report, messages = Report(), SpilledRows(_index_schema())
+        report, messages = CaptureQuality(), SpilledRows(_index_schema())
         ready: deque[Output] = deque()
 
         def count_and_keep(output: Output) -> None:

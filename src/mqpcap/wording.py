@@ -60,6 +60,28 @@ def extra_line(name: str) -> str:
     return f"pip install '.[{name}]' in the source of mqpcap"
 
 
+def cell_width(text: str) -> int:
+    """How many columns of a terminal a text takes.
+
+    >>> cell_width("topic"), cell_width("東京")
+    (5, 4)
+    """
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
+
+
+def cut(text: str, width: int, keeps_end: bool = False) -> str:
+    """The part of a text that fits a width: its beginning, or its end."""
+    if text.isascii():
+        return text[max(len(text) - width, 0) :] if keeps_end else text[: max(width, 0)]
+    while text and cell_width(text) > width:
+        text = text[1:] if keeps_end else text[:-1]
+    return text
+
+
 @contextmanager
 def misuse_of(option: str = "", column: str = "") -> Iterator[None]:
     """A QueryError inside, which may name a column first, is misuse of an option; without it the error names it."""

@@ -137,6 +137,13 @@ def test_fitting_leaves_out_the_least_telling_first() -> None:
 PARTS = st.lists(st.builds(LinePart, st.text("ab ", min_size=1), rank=st.integers(0, 3), is_fixed=st.just(False)))
 
 
+def test_a_wide_character_takes_two_columns() -> None:
+    parts = [LinePart("PUBLISH", keep=2), LinePart("\u6771\u4eac" * 6), LinePart("5 B", keep=1)]
+
+    assert [part.text for part in fit_width(parts, 38)] == [part.text for part in parts]
+    assert [part.text for part in fit_width(parts, 30)] == ["PUBLISH", "\u6771\u4eac" * 3 + "...", "5 B"]
+
+
 @given(st.lists(st.text("ab", min_size=1)), PARTS, st.integers(10, 60))
 def test_a_fitted_line_keeps_what_is_fixed_and_has_room_for_the_rest(
     fixed: list[str], parts: list[LinePart], width: int

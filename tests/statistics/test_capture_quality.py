@@ -5,7 +5,7 @@ import pytest
 
 from mqpcap.capture import FileFacts
 from mqpcap.reading import Choices, Outcome, background, find_captures
-from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 from mqpcap.statistics.counters import Counters
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
@@ -21,15 +21,15 @@ def test_the_name_of_a_connection_is_the_first_that_it_had() -> None:
         )
         for name in map(str, range(500))
     ]  # fmt: skip
-    report = Report()
+    report = CaptureQuality()
     report.take(Output("messages", pa.concat_tables(rows)))
 
     assert report._names == {1: "0"}
 
 
-def report(packets: int, dropped: int | None, **sums: int) -> Report:
+def report(packets: int, dropped: int | None, **sums: int) -> CaptureQuality:
     """A report of one file with so many packets."""
-    made = Report([FileFacts("a", "pcap", "little", None, 1000, 0, (1,), (), packets, 0, 0, None, dropped)])
+    made = CaptureQuality([FileFacts("a", "pcap", "little", None, 1000, 0, (1,), (), packets, 0, 0, None, dropped)])
     made.sums.update(sums)
     return made
 
@@ -81,13 +81,13 @@ class Seen:
         self.outputs.append(output)
 
 
-def report_and_rows(path: str, columns: frozenset[str] | None) -> tuple[Report, list[Output]]:
+def report_and_rows(path: str, columns: frozenset[str] | None) -> tuple[CaptureQuality, list[Output]]:
     """The report of a capture, and the messages that were made for it."""
     seen = Seen(columns)
     outcome = Outcome(Choices())
     (capture,) = find_captures([path], outcome)
     with background(outcome.choices, 0) as worker:
-        made = report_of(capture, outcome, lambda size: None, worker, Counters(seen))
+        made = quality_of(capture, outcome, lambda size: None, worker, Counters(seen))
     assert made is not None
     return made, seen.outputs
 
@@ -118,7 +118,7 @@ def test_pairs_are_counted_by_protocol_state_and_connection(are_spread: bool) ->
             "protocol": ["kokaq"] * 7, "state": states, "request_offset": [0, 10, 20, 0, None, 30, 40],
         }
     )  # fmt: skip
-    made = Report()
+    made = CaptureQuality()
     for _ in range(2):
         made.take(Output("exchanges", rows))
 

@@ -6,11 +6,11 @@ from typing import BinaryIO, Unpack
 from mqpcap.api.inputs import Source, inputs_of
 from mqpcap.arrays import file_text
 from mqpcap.reading import CallOptions, background, size_bytes
-from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 
 
-def info(path: Source, **options: Unpack[CallOptions]) -> list[Report]:
-    """Kind and quality of each capture: `Report` has ``verdict()``, ``loss_percent``, ``notes``.
+def info(path: Source, **options: Unpack[CallOptions]) -> list[CaptureQuality]:
+    """Kind and quality of each capture: `CaptureQuality` has ``verdict()``, ``loss_percent``, ``notes``.
 
     ``as_json()`` of each is its entry in ``info --json``.
 
@@ -20,7 +20,7 @@ def info(path: Source, **options: Unpack[CallOptions]) -> list[Report]:
     """
     inputs = inputs_of(path, options)
     with background(inputs.outcome.choices, size_bytes(inputs.captures)) as worker:
-        reports = [report_of(capture, inputs.outcome, inputs.progress, worker) for capture in inputs.captures]
+        reports = [quality_of(capture, inputs.outcome, inputs.progress, worker) for capture in inputs.captures]
     inputs.finish()
     return [report for report in reports if report is not None]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from mqpcap.wording import shown
+from mqpcap.wording import cell_width, shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -108,8 +108,8 @@ def wrapped(line: str, stream: object, indent: int = 2) -> str:
 
 
 def _length(text: str) -> int:
-    """How many characters a terminal shows; colours are none."""
-    return len(re.sub(r"\x1b\[\d*m", "", text))
+    """How many columns of a terminal a line takes; colours take none."""
+    return cell_width(re.sub(r"\x1b\[\d*m", "", text))
 
 
 class BarMeter:

@@ -16,7 +16,7 @@ from mqpcap.listing.row_bytes import bytes_after_hole, left_out, row_secrets
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
 from mqpcap.tables.schemas import CONNECTION_NUMBER, KEYS
-from mqpcap.wording import clock, clock_second, endpoint, plural, shown
+from mqpcap.wording import cell_width, clock, clock_second, cut, endpoint, plural, shown
 
 if TYPE_CHECKING:
     from mqpcap.listing.message_row import Exchange, MessageRow
@@ -127,21 +127,22 @@ def _texts_cut(parts: Sequence[LinePart], width: int, keep: int, least: int, spa
     """
     left = list(parts)
     while (excess := _width(left) - width) > 0:
-        loose = [x for x in left if x.keep == keep and not x.is_fixed and len(x.text) > least and x.is_spare >= spare]
+        widths = {x: cell_width(x.text) for x in left if x.keep == keep and not x.is_fixed and x.is_spare >= spare}
+        loose = [part for part, part_width in widths.items() if part_width > least]
         if not loose:
             break
-        longest = max(loose, key=lambda part: len(part.text))
-        index, text = left.index(longest), _shortened(longest.text, max(len(longest.text) - excess, least))
-        left[index : index + 1] = [longest._replace(text=text)] if len(text) < len(longest.text) else []
+        longest = max(loose, key=widths.__getitem__)
+        index, text = left.index(longest), _shortened(longest.text, max(widths[longest] - excess, least))
+        left[index : index + 1] = [longest._replace(text=text)] if cell_width(text) < widths[longest] else []
     return left
 
 
 def _width(parts: Sequence[LinePart]) -> int:
-    return sum(len(part.text) for part in parts) + 2 * (len(parts) - 1)
+    return sum(cell_width(part.text) for part in parts) + 2 * (len(parts) - 1)
 
 
-def _shortened(text: str, length: int) -> str:
-    return text.rstrip()[: max(length - 3, 4)].rstrip() + "..."
+def _shortened(text: str, width: int) -> str:
+    return cut(text.rstrip(), max(width - 3, 4)).rstrip() + "..."
 
 
 def _place(message: Mapping[str, object], style: Style) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The quality of a capture: what it holds, what was lost of it, and how far it can be trusted.
 
-In: rows of all tables of one capture. Out: `Report`, the numbers of ``mqpcap info``. Called by: ``info``, ``diff``,
-``report``, and ``Recording``.
+In: rows of all tables of one capture. Out: `CaptureQuality`, the numbers of ``mqpcap info``. Called by: ``info``,
+``diff``, ``report``, and ``Recording``.
 """
 
 import os
@@ -76,7 +76,7 @@ CERTAINTY = {"answered": "certain", "likely": "likely", "unanswered": "unanswere
 
 
 @dataclass(slots=True)
-class Report:
+class CaptureQuality:
     """The numbers of one capture."""
 
     files: list[FileFacts] = field(default_factory=list)
@@ -492,15 +492,15 @@ _PACKETS = {
 }  # fmt: skip
 
 
-def report_of(
+def quality_of(
     capture: Capture,
     outcome: Outcome,
     meter: Meter,
     worker: Background,
     counters: Counters | None = None,
-) -> Report | None:
+) -> CaptureQuality | None:
     """The numbers of a capture, None if nothing of it can be read; counters count its rows on the way."""
-    report, counters = Report(), counters or Counters()
+    report, counters = CaptureQuality(), counters or Counters()
     count = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
 
     def take(output: Output, first_ns: int) -> None:

@@ -15,7 +15,7 @@ from mqpcap.background import Background
 from mqpcap.capture import Capture
 from mqpcap.query import MatchTally, Query
 from mqpcap.reading import Meter, Outcome
-from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell
 from mqpcap.statistics.reports import METRICS, StatsReport, by_group
@@ -157,7 +157,7 @@ class Side:
     captures: Sequence[Capture]
     total: Total
     reports: Mapping[str, StatsReport]
-    qualities: list[Report] = field(default_factory=list)
+    qualities: list[CaptureQuality] = field(default_factory=list)
 
     @property
     def missing_percent(self) -> float:
@@ -177,7 +177,7 @@ def count_side(side: Side, outcome: Outcome, meter: Meter, worker: Background, w
     if wanted is not None and outcome.tally is None:
         outcome.tally = MatchTally(wanted)
     for capture in side.captures:
-        quality = report_of(capture, outcome, meter, worker, counters)
+        quality = quality_of(capture, outcome, meter, worker, counters)
         if quality is not None:
             side.qualities.append(quality)
 

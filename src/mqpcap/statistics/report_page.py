@@ -13,7 +13,7 @@ from mqpcap.capture import Capture
 from mqpcap.errors import OutputError
 from mqpcap.listing.extraction import created_file
 from mqpcap.reading import Meter, Outcome, background, size_bytes
-from mqpcap.statistics.capture_quality import Report, report_of
+from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 from mqpcap.statistics.charts import WIDTHS, Width, latencies, timeline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
@@ -122,12 +122,12 @@ class Page:
         self._counters = Counters(self._timeline, self._total)
         for report in (self._operations, self._topics, *(report for _, _, report in self._reports)):
             self._counters += report.counters
-        self.qualities: list[Report] = []
+        self.qualities: list[CaptureQuality] = []
 
     def take(self, capture: Capture, meter: Meter) -> None:
         """Read a capture."""
         with background(self._outcome.choices, size_bytes([capture])) as worker:
-            quality = report_of(capture, self._outcome, meter, worker, self._counters)
+            quality = quality_of(capture, self._outcome, meter, worker, self._counters)
         if quality is not None:
             self.qualities.append(quality)
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
-from unicodedata import category, east_asian_width
 
 import pyarrow as pa
 
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns
 from mqpcap.tables.value_lines import LineForm, value_line
-from mqpcap.wording import shown
+from mqpcap.wording import cell_width, cut, shown
 
 LEAST_CELL = 8
 """A column of text is not cut below this width."""
@@ -165,20 +164,11 @@ def fit_width(
     return fitted_widths
 
 
-def cell_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
-
-
 def _aligned(text: str, width: int, column: Column) -> str:
     """A text of a width, cut where it is longer; the end of a file's path says more than its beginning."""
     if cell_width(text) > width:
         is_path = column.kind == "file"
-        while cell_width(text) > width - 1:
-            text = text[1:] if is_path else text[:-1]
-        text = f"…{text}" if is_path else f"{text}…"
+        text = f"…{cut(text, width - 1, is_path)}" if is_path else f"{cut(text, width - 1)}…"
     pad = " " * (width - cell_width(text))
     return text + pad if column.kind in ("text", "clock", "packet", "plain", "file") else pad + text
 
