@@ -20,6 +20,7 @@ from mqpcap.tables.json_lines import json_object, json_text, with_exact_numbers
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 ERRORS = "pcaps/blipmq/errors.pcap"
+SESSION = "pcaps/fq/session.pcap"
 CORE = "pcaps/flymq/core.pcap"
 LOST = "pcaps/faults/blipmq_lost.pcap"
 HELLO = "00 00 00 05 01 00 00 00 07"
@@ -104,7 +105,9 @@ CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
         {}, {"at": 12}, {"hex": HELLO}, {"hex": HELLO, "protocol": "nats"}, {"hex": "0", "protocol": "blipmq"},
         {"hex": "", "protocol": "blipmq"}, {"hex": HELLO, "protocol": "blipmq", "dialect": "zz"},
     )),
-    *(("info", (path,), words) for path in (QOS1, LOST) for words in ({}, {"decode_as": {5555: "blipmq"}})),
+    ("show", ([QOS1, SESSION],), {"filter": "body_len > 0"}),
+    ("export", ([QOS1, SESSION],), {"out": True, "filter": "body_len > 0"}),
+    *(("info", (path,), words) for path in ([QOS1, SESSION], LOST) for words in ({}, {"decode_as": {5555: "blipmq"}})),
     *(("export", (QOS1,), words) for words in (
         {"out": True}, {"out": True, "op": "POLL"}, {"out": True, "grep": "first"}, {"out": True, "bodies": "none"},
         # refused
@@ -159,6 +162,7 @@ def words_of(command: str, given: tuple[Any, ...], words: Mapping[str, Any]) -> 
             line += [word for item in value for word in (option, item)]
         else:
             line += [option] if value is True else [option, str(value)]
+    given = (*given[0], *given[1:]) if given and isinstance(given[0], list) else given
     return [{"trace": "follow"}.get(command, command), *given, *line]
 
 
@@ -200,6 +204,8 @@ def refusal(call: Callable[[], Any]) -> tuple[str | None, Any]:
 
 @pytest.mark.parametrize(("command", "given", "words"), CASES, ids=[f"{x[0]} {x[1][1:]} {x[2]}"[:90] for x in CASES])
 def test_both_faces_are_one(command: str, given: tuple[Any, ...], words: dict[str, Any], tmp_path: Path) -> None:
+    if command == "report":
+        pytest.importorskip("matplotlib")
     ours, theirs = ({**words} for _ in range(2))
     for name in ("out", "append", "folder"):
         if words.get(name) or (name == "out" and command == "extract"):
@@ -280,6 +286,8 @@ LINES: tuple[tuple[Callable[[], Any], list[str]], ...] = (
     (lambda: mqpcap.fields(), ["fields"]),
     (lambda: mqpcap.info(LOST)[0], ["info", "-u", LOST]),
     (lambda: mqpcap.follow(QOS1, "c2"), ["follow", "-u", QOS1, "c2"]),
+    (lambda: mqpcap.explain(QOS1, at=12)[0], ["explain", "-u", QOS1, "--at", "12"]),
+    (lambda: mqpcap.trace(QOS1, at=12)[0], ["follow", "-u", QOS1, "--at", "12"]),
     (lambda: mqpcap.explain(QOS1, pairing="c1"), ["explain", QOS1, "--pairing", "c1"]),
 )  # fmt: skip
 

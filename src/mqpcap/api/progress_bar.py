@@ -21,7 +21,7 @@ class ProgressBar:
     >>> import mqpcap
     >>> bar = mqpcap.ProgressBar("pcaps/blipmq/qos1.pcap")
     >>> mqpcap.open("pcaps/blipmq/qos1.pcap", progress=bar).messages.num_rows, bar.read_bytes
-    (242, 36784)
+    (242, 36770)
     """
 
     def __init__(self, path: Paths) -> None:

@@ -85,7 +85,7 @@ def export(
     end(outcome)
 
 
-def _listened(interface: str, bpf: str | None, out: str, rotate_s: int | None, outcome: Outcome) -> None:
+def _listened(interface: str, bpf: str | None, name: str, rotate_s: int | None, outcome: Outcome) -> None:
     """Write what comes on an interface, a folder for each period, until Ctrl-C."""
     from pathlib import Path
 
@@ -93,8 +93,8 @@ def _listened(interface: str, bpf: str | None, out: str, rotate_s: int | None, o
     from mqpcap.parallel_export import written
     from mqpcap.tables.export import Export, check_local
 
-    check_local(out)
-    out_dir = Path(out)
+    check_local(name)
+    out_dir = Path(name)
     if rotate_s is not None:
         if out_dir.is_symlink():
             raise OutputError(f"{out_dir} is a symbolic link; give the folder itself")

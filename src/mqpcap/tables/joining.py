@@ -1,7 +1,7 @@
 """Joins pairs with their messages, whose columns have other names.
 
-In: rows of ``exchanges`` or ``deliveries``, and rows of ``messages`` or of a protocol. Out: the pairs, each with the
-columns of one of its messages. Called by: users, as ``mqpcap.join``.
+In: rows of ``exchanges`` or ``deliveries``, and rows of ``messages`` or of a protocol. Out: the pairs with the
+columns of a message. Called by: users, as ``mqpcap.join``.
 """
 
 from typing import Literal

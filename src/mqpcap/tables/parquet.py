@@ -131,7 +131,7 @@ class RowFiles:
         self._group_bytes, self._max_buffered_bytes = group_bytes, max_buffered_bytes
         self._pool = ThreadPoolExecutor(threads, "mqpcap-write") if threads > 1 else None
         self.files: list[TableFile] = []
-        """Those that are finished."""
+        """The finished files."""
         self._parts: dict[tuple[str, str], DayPart] = {}
         """By table and day, in order of their last rows."""
         self._file_counts: dict[tuple[str, str], int] = {}
