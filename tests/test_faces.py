@@ -45,7 +45,7 @@ SELECTED: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 """All of these words in few cases."""
 COMMON: tuple[dict[str, Any], ...] = (
-    {"decode_as": {5555: "BlipMQ"}, "show_secrets": True, "jobs": 1, "max_memory_bytes": 1 << 21},
+    {"decode_as": {5555: "BlipMQ"}, "show_secrets": True, "jobs": 1, "max_memory_bytes": 1 << 21, "one": True},
     {"keylog": "tests/truth/flymq/tls.keylog"},
 )
 FORMS = {
