@@ -462,7 +462,7 @@ def test_removal_that_is_killed_is_done_by_the_next_run(parts: list[Path], tmp_p
 
 
 @pytest.mark.parametrize("begun", [0, 2])
-@pytest.mark.parametrize("place", ["parquet_writer", "paths_of_days"])
+@pytest.mark.parametrize("place", ["mqpcap.tables.parquet.parquet_writer", "mqpcap.delta.tables.paths_of_days"])
 def test_disk_that_is_full_is_one_line_and_loses_nothing(
     parts: list[Path], whole: Rows, tmp_path: Path, begun: int, place: str
 ) -> None:
@@ -473,7 +473,7 @@ def test_disk_that_is_full_is_one_line_and_loses_nothing(
         raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_tables, place, full)
+        patch.setattr(place, full)
         with pytest.raises(OutputError, match="No space left on device"):
             add(tmp_path / "lake", *parts)
 

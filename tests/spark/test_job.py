@@ -501,8 +501,8 @@ def with_fault(monkeypatch: pytest.MonkeyPatch, place: object, name: str, is_bad
 
 
 @pytest.mark.parametrize(("share_count", "place", "name", "is_bad"), [
-    (None, TaskFiles, "write", lambda files, table, rows: table == "flymq"),  # after rows of its messages
-    (3, TaskFiles, "write", lambda files, table, rows: table == "flymq"),
+    (None, TaskFiles, "add", lambda files, table, rows: table == "flymq"),  # after rows of its messages
+    (3, TaskFiles, "add", lambda files, table, rows: table == "flymq"),
     (3, RangeReader, "packets", lambda reader: "fetch" in reader.capture.files[0]),
     (3, delivery_keys, "deliveries", lambda protocol, parts: protocol == "flymq"),
     (3, tasks, "_describe", lambda task, files, result, options: "fetch" in task.capture.files[0]),

@@ -40,10 +40,10 @@ def dissected(capture: Capture, storage: Storage) -> Result:
 
 def test_rows_are_in_a_file_for_each_day_and_reported_with_its_size(tmp_path: Path) -> None:
     files = TaskFiles(Storage(str(tmp_path)), "one")
-    files.write("fq", pa.table({"ts_ns": [DAY_NS + 5, 3, DAY_NS + 1]}))
-    files.write("fq", pa.table({"ts_ns": [4]}))
-    files.write("fq", pa.table({"ts_ns": pa.array([], pa.int64())}))
-    files.write("captures", pa.table({"first_ts_ns": pa.array([None], pa.int64())}))
+    files.add("fq", pa.table({"ts_ns": [DAY_NS + 5, 3, DAY_NS + 1]}))
+    files.add("fq", pa.table({"ts_ns": [4]}))
+    files.add("fq", pa.table({"ts_ns": pa.array([], pa.int64())}))
+    files.add("captures", pa.table({"first_ts_ns": pa.array([None], pa.int64())}))
 
     made = {file.path: file for file in files.close()}
 
@@ -63,7 +63,7 @@ def test_much_is_encoded_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A thousand numbers are 8000 bytes."""
     monkeypatch.setattr(tasks, "GROUP_BYTES", 2000)
     files = TaskFiles(Storage(str(tmp_path)), "one")
-    files.write("fq", pa.table({"ts_ns": [*range(1000)]}))
+    files.add("fq", pa.table({"ts_ns": [*range(1000)]}))
 
     (file,) = files.close()
 

@@ -9,7 +9,7 @@ import mqpcap
 from mqpcap.tables import joining
 from mqpcap.tables.joining import KEY, PREFIXES, Part
 
-PCAPS = Path(__file__).resolve().parents[1] / "pcaps"
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
 @pytest.fixture(scope="module")
