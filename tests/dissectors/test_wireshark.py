@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import run
@@ -14,10 +15,14 @@ from mqpcap.dissectors import FILE_NAME, NotExpressible, wireshark
 from mqpcap.errors import OutputError
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-EXPRESSIBLE: dict[str, tuple[str, ...]] = {"blipmq": ("blipmq.correlation_id",), "flymq": ()}
-"""By protocol the fields that are ids."""
-SAMPLES = [path for name in EXPRESSIBLE for path in sorted(PCAPS.glob(f"{name}/*.pcap"))]
-COLUMNS = ("mqpcap.op", "mqpcap.destination", "mqpcap.body_len")
+EXPRESSIBLE = {
+    "blipmq": ("mqpcap.op", "mqpcap.body_len", "mqpcap.destination", "blipmq.correlation_id"),
+    "flymq": ("mqpcap.op", "mqpcap.body_len", "mqpcap.destination"),
+    "mqtt": ("mqpcap.op", "mqpcap.body_len", "mqpcap_mqtt.topic", "mqpcap_mqtt.packet_id"),
+}
+"""By protocol the fields with operations, body lengths, topics and ids. Wireshark has an MQTT of its own."""
+WEBSOCKET = "ws_v311"
+SAMPLES = [path for x in EXPRESSIBLE for path in sorted(PCAPS.glob(f"{x}/*.pcap")) if path.stem != WEBSOCKET]
 Values = tuple[list[str], ...]
 
 
@@ -32,6 +37,7 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def dissected(lua: Path, capture: Path, protocol: str, ports: set[int], fields: tuple[str, ...]) -> dict[int, Values]:
     """By packet: the values of each field, sorted; packets without an operation are left out."""
+    protocol = {"mqtt": "mqpcap_mqtt"}.get(protocol, protocol)
     words = [
         "tshark",
         "-X",
@@ -59,30 +65,38 @@ def dissected(lua: Path, capture: Path, protocol: str, ports: set[int], fields: 
     return found
 
 
+def opened(path: Path) -> tuple[mqpcap.Recording, list[dict[str, Any]], set[int]]:
+    """A sample, its messages, and their server ports."""
+    recording = mqpcap.open(path)
+    rows = [row for row in recording.messages.to_pylist() if row["protocol"] == path.parent.name]
+    return recording, rows, {row["dst_port" if row["direction"] == "c2s" else "src_port"] for row in rows}
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_messages_of_samples_are_those_of_the_tables(lua: Path, path: Path) -> None:
     """But for what the file names as not expressible.
 
-    Left out are packets with compressed bodies, with operations that the version of the connection does not have, and
-    those where undecoded bytes begin; a text ends at a NUL.
+    Left out are packets with compressed bodies, with operations that the version of the connection does not have, of
+    connections whose version is not told, and those where undecoded bytes begin; a text ends at a NUL.
     """
     protocol = path.parent.name
-    recording = mqpcap.open(path)
-    rows = [row for row in recording.messages.to_pylist() if row["protocol"] == protocol]
-    flags = mqpcap.read(path, table=protocol)["flags"].to_pylist() if protocol == "flymq" else [0] * len(rows)
+    recording, rows, ports = opened(path)
+    fields = mqpcap.read(path, table=protocol).to_pylist()
     left_out = {row["first_packet"] for row in recording.problems.to_pylist() if row["kind"] == "undecoded"}
-    is_odd = ((flag or 0) & 2 or row["flaw"] == "unknown" for row, flag in zip(rows, flags, strict=True))
-    left_out.update(row["last_packet"] for row, odd in zip(rows, is_odd, strict=True) if odd)
-    expected: dict[int, list[list[str]]] = defaultdict(lambda: [[] for _ in (*COLUMNS, *EXPRESSIBLE[protocol])])
-    for row in rows:
+    for row, of_protocol in zip(rows, fields, strict=True):
+        is_packed = protocol == "flymq" and (of_protocol["flags"] or 0) & 2
+        if is_packed or row["flaw"] == "unknown" or (protocol == "mqtt" and row["dialect"] == "unknown"):
+            left_out.add(row["last_packet"])
+    expected: dict[int, list[list[str]]] = defaultdict(lambda: [[] for _ in EXPRESSIBLE[protocol]])
+    for row, of_protocol in zip(rows, fields, strict=True):
         if row["flaw"] != "truncated":
             body = None if row["body_len"] is None else str(row["body_len"])
-            values = row["op"], (row["destination"] or "").partition("\0")[0], body, row["correlation_id"]
+            topic = of_protocol["topic"] if protocol == "mqtt" else row["destination"]
+            values = row["op"], body, (topic or "").partition("\0")[0], row["correlation_id"]
             for column, value in zip(expected[row["last_packet"]], values, strict=False):
                 column += [value] if value else []
-    ports = {port for row in rows for port in (row["dst_port" if row["direction"] == "c2s" else "src_port"],)}
 
-    found = dissected(lua, path, protocol, ports, (*COLUMNS, *EXPRESSIBLE[protocol]))
+    found = dissected(lua, path, protocol, ports, EXPRESSIBLE[protocol])
 
     wanted = {k: tuple(map(sorted, values)) for k, values in expected.items() if values[0] and k not in left_out}
     assert wanted

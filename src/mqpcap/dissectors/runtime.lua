@@ -4,7 +4,12 @@ local DESTINATION = ProtoField.string("mqpcap.destination", "Destination")
 local BODY_LEN = ProtoField.uint32("mqpcap.body_len", "Body length")
 local MALFORMED = ProtoExpert.new("mqpcap.malformed", "the message does not fit", expert.group.MALFORMED, expert.severity.ERROR)
 local common = Proto("mqpcap", "mqpcap")
-common.fields, common.experts = { OP, DESTINATION, BODY_LEN }, { MALFORMED }
+local RESPONSE_IN = ProtoField.framenum("mqpcap.response_in", "Response in", base.NONE, frametype.RESPONSE)
+local RESPONSE_TO = ProtoField.framenum("mqpcap.response_to", "Request in", base.NONE, frametype.REQUEST)
+local RESPONSE_TIME = ProtoField.double("mqpcap.response_time", "Response time (s)")
+common.fields, common.experts = { OP, DESTINATION, BODY_LEN, RESPONSE_IN, RESPONSE_TO, RESPONSE_TIME }, { MALFORMED }
+local STREAM, COMPLETENESS = Field.new("tcp.stream"), Field.new("tcp.completeness")
+local LOST, UNSEEN = Field.new("tcp.analysis.lost_segment"), Field.new("tcp.analysis.ack_lost_segment")
 local read_fields
 
 local function utf8(text)
@@ -28,7 +33,7 @@ end
 local function holds(cond, m, at, stop)
   if cond.left then return stop - at >= cond.left end
   if cond.follows then return stop - at >= #cond.follows and m.tvb:raw(at, #cond.follows) == cond.follows end
-  local value = m.values[cond.when]
+  local value = (cond.head and m.head or m.values)[cond.when]
   if cond.has then return math.floor((value or 0) / cond.has) % 2 == 1 end
   if cond.equals then return among(value, cond.equals) end
   if cond.unless then return value ~= nil and not among(value, cond.unless) end
@@ -43,10 +48,27 @@ end
 
 local function add(m, f, range, value) m.items[#m.items + 1] = { f = f, range = range, value = value, depth = m.depth } end
 
+-- A number of a variable size, and its size; a size of 0 where bytes are missing, nothing where it goes on too long.
+local function variable(tvb, at, stop, most)
+  local value = 0
+  for i = 0, most - 1 do
+    if at + i >= stop then return 0, 0 end
+    local byte = tvb(at + i, 1):uint()
+    value = value + (byte % 0x80) * 0x80 ^ i
+    if byte < 0x80 then return math.floor(value), i + 1 end
+  end
+end
+
 local function sized(f, m, at, stop)
-  if f.prefix then
-    if stop - at < f.prefix then return end
-    return m.tvb(at, f.prefix):uint(), at + f.prefix
+  local prefix = f.prefix
+  if prefix and prefix.var then
+    local n, size = variable(m.tvb, at, stop, prefix.var)
+    if not n or size == 0 then return end
+    return n, at + size
+  elseif prefix then
+    if stop - at < prefix.size then return end
+    local range = m.tvb(at, prefix.size)
+    return prefix.le and range:le_uint() or range:uint(), at + prefix.size
   end
   if f.len then
     local n = m.values[f.len]
@@ -65,6 +87,7 @@ local function read_span(f, m, at, stop)
   end
   if not n or n > stop - start or (f.min and n < f.min) or (f.max and n > f.max) then return end
   local text = n > 0 and m.tvb:raw(start, n) or ""
+  if f.among and not among(text, f.among) then return end
   if (f.strict and not utf8(text)) or (f.printable and text:find("[\0-\31\127]")) then return end
   m.values[f.name] = text
   add(m, f, n > 0 and m.tvb(start, n) or nil, text)
@@ -102,16 +125,21 @@ end
 
 local function read_field(f, m, at, stop)
   if f.kind == "number" then
-    if stop - at < f.size then return end
-    local range = m.tvb(at, f.size)
-    local value = integer(f, range)
+    local value, size = nil, f.size
+    if f.var then value, size = variable(m.tvb, at, stop, f.var) end
+    if not size or size == 0 or stop - at < size then return end
+    local range = m.tvb(at, size)
+    value = value or integer(f, range)
     if f.size <= 4 and ((f.min and value < f.min) or (f.max and value > f.max)) then return end
+    if f.among and not among(value, f.among) then return end
     if f.truth then value = value == 1 and 1 or 0 end
     m.values[f.name] = value
     add(m, f, range, value)
-    return at + f.size
+    return at + size
   elseif f.kind == "bits" then
-    local value = bit.band(bit.rshift(m.values[f.of], f.shift), f.mask)
+    local number = (f.head and m.head or m.values)[f.of]
+    if number == nil then return at end
+    local value = bit.band(bit.rshift(number, f.shift), f.mask)
     m.values[f.name] = value
     add(m, f, nil, value)
     return at
@@ -151,8 +179,10 @@ local function show(m, p, tree)
     local field = f.field and p.by_name[f.field]
     if f.kind == "list" then
       trees[item.depth + 1] = parent:add(f.name .. (item.value and ": " .. item.value or ""))
-    elseif field and item.range and f.kind == "number" then
+    elseif field and item.range and f.kind == "number" and not f.var then
       if f.le then parent:add_le(field, item.range) else parent:add(field, item.range) end
+    elseif field and f.var then
+      parent:add(field, item.range, item.value)
     elseif field and item.range then
       parent:add(field, item.range)
     elseif field then
@@ -161,13 +191,54 @@ local function show(m, p, tree)
   end
 end
 
-local function reader(tvb, at)
-  return { tvb = tvb, values = {}, items = {}, depth = 0 }, at
+local function reader(tvb, head)
+  return { tvb = tvb, values = {}, items = {}, depth = 0, head = head }
+end
+
+-- Requests wait for replies of the other side: by the values that a reply repeats, else in order.
+local function link(p, m, name, direction, pinfo, place, root)
+  local links, stream = p.links, STREAM().value
+  if not pinfo.visited then
+    for g, group in ipairs(p.pairs) do
+      local key, is_request = stream .. " " .. g, direction == group.side
+      local open = p.open[key] or { first = 1, last = 0 }
+      p.open[key] = open
+      if #group.tie == 0 then  -- the order counts only if nothing is missing
+        local seen = COMPLETENESS()
+        open.is_lost = open.is_lost or LOST() or UNSEEN() or not seen or seen.value % 4 ~= 3
+      end
+      local values = {}
+      for i, field in ipairs(group.tie) do values[i] = tostring(m.values[field]) end
+      local tie = table.concat(values, " ")
+      if is_request and group.asks[name] and not (group.one_way and m.values[group.one_way[1]] == group.one_way[2]) then
+        local request = { number = pinfo.number, time = pinfo.abs_ts, place = place, by = group.asks[name] }
+        if #group.tie > 0 then open[tie] = request else open.last = open.last + 1 open[open.last] = request end
+      elseif not is_request then
+        if #group.tie == 0 then tie = open.first end
+        local request = open[tie]
+        if request and request.by[name] and not open.is_lost then
+          links[place] = { to = request.number, time = pinfo.abs_ts - request.time }
+          links[request.place] = { from = pinfo.number }
+          open[tie] = nil
+          if #group.tie == 0 then open.first = tie + 1 end
+        end
+      end
+    end
+  end
+  local found = links[place]
+  if found and found.from then root:add(RESPONSE_IN, found.from):set_generated() end
+  if found and found.to then
+    root:add(RESPONSE_TO, found.to):set_generated()
+    root:add(RESPONSE_TIME, found.time):set_generated()
+  end
 end
 
 -- One message: the header, then the first form of the body that ends where the message does.
-local function pdu(p, layout)
+local function pdu(p, direction)
   return function(tvb, pinfo, tree)
+    local stream = STREAM().value
+    local place = pinfo.number .. " " .. stream .. " " .. tvb:offset() .. " " .. tvb:len()
+    local layout = p.layout(stream, direction)
     local head = reader(tvb)
     local start = read_fields(layout.header, head, 0, tvb:len())
     local root = tree:add(p.proto, tvb())
@@ -185,10 +256,12 @@ local function pdu(p, layout)
       body, first = plain and plain:tvb() or nil, 0
     end
     for _, variant in ipairs(body and (layout.bodies[code] or layout.bodies[-1]) or {}) do
-      local m = reader(body)
+      local m = reader(body, head.values)
       local stop = read_fields(variant.fields, m, first, body:len())
       if stop and (stop == body:len() or variant.extra) then
         show(m, p, root)
+        p.told[stream] = p.told_by and m.values[p.told_by] or p.told[stream]
+        if name then link(p, m, name, direction, pinfo, place, root) end
         local destination = m.values[p.destination]
         if destination and destination ~= "" then root:add(DESTINATION, destination):set_generated() end
         if m.body_len then root:add(BODY_LEN, m.body_len):set_generated() end
@@ -204,7 +277,7 @@ local function register(d)
   local is_free, proto = pcall(Proto, d.name, d.title)
   if not is_free then proto = Proto("mqpcap_" .. d.name, d.title) end
   local prefix = is_free and d.name or "mqpcap_" .. d.name
-  local p = { proto = proto, by_name = {}, destination = d.destination }
+  local p = { proto = proto, by_name = {}, destination = d.destination, told_by = d.told_by, pairs = d.pairs }
   for name, spec in pairs(d.fields) do
     local make = ProtoField[spec[1]]
     if among(spec[1], { "string", "bytes", "ipv4", "bool" }) then
@@ -216,17 +289,53 @@ local function register(d)
   local all = {}
   for _, field in pairs(p.by_name) do all[#all + 1] = field end
   proto.fields = all
-  for _, layout in pairs(d.layouts) do layout.read = pdu(p, layout) end
+  function p.layout(stream, direction)
+    local name = d.sides[direction]
+    local told, chosen = p.told[stream], d.chosen[name]
+    return d.layouts[told and (chosen.by[told] or chosen.usual) or name]
+  end
+  local read = { c2s = pdu(p, "c2s"), s2c = pdu(p, "s2c") }
+  -- The length of the message at an offset; 0 where its header is not complete.
+  local function message_length(layout, b, at)
+    local spec, size, claimed = layout.length, layout.header_bytes, nil
+    if spec.var then
+      claimed, size = variable(b, at + spec.at, b:len(), spec.var)
+      if size == 0 then return 0 end
+      size = size and spec.at + size
+    else
+      local range = b(at + spec.at, spec.size)
+      claimed = spec.le and range:le_uint() or range:uint()
+    end
+    if not claimed or claimed < spec.min or claimed > spec.max then return b:len() - at end
+    return claimed - spec.less + size
+  end
+  function proto.init() p.told, p.open, p.links, p.servers = {}, {}, {}, {} end
   function proto.dissector(tvb, pinfo, tree)
-    local layout = pinfo.dst_port == pinfo.match_uint and d.layouts.c2s or d.layouts.s2c
+    local server = p.servers[STREAM().value] or pinfo.match_uint
+    local direction = pinfo.dst_port == server and "c2s" or "s2c"
+    local layout = d.layouts[d.sides[direction]]
     pinfo.cols.protocol = d.title
-    dissect_tcp_pdus(tvb, tree, layout.header_bytes, function(b, _, at)
-      local length = b(at + layout.length.at, layout.length.size)
-      local claimed = layout.length.le and length:le_uint() or length:uint()
-      if claimed < layout.length.min or claimed > layout.length.max then return b:len() - at end
-      return claimed - layout.length.less + layout.header_bytes
-    end, layout.read)
+    dissect_tcp_pdus(tvb, tree, layout.header_bytes, function(b, _, at) return message_length(layout, b, at) end, read[direction])
     return tvb:len()
   end
+  -- Another port: the first message of a client is whole and has bytes that no other protocol has there.
+  local function opens(tvb, pinfo, tree)
+    local layout = d.layouts[d.sides.c2s]
+    local size = tvb:len() >= layout.header_bytes and message_length(layout, tvb, 0) or 0
+    if size < layout.header_bytes or size > tvb:len() then return false end
+    local head = reader(tvb)
+    local start = read_fields(layout.header, head, 0, size)
+    local code = start and head.values[layout.op]
+    if not code or not layout.opens[code] or not layout.names[code] then return false end
+    for _, variant in ipairs(layout.bodies[code] or {}) do
+      if read_fields(variant.fields, reader(tvb, head.values), start, size) == size then
+        p.servers[STREAM().value] = pinfo.dst_port
+        pinfo.conversation = proto
+        return proto.dissector(tvb, pinfo, tree) > 0
+      end
+    end
+    return false
+  end
+  if next(d.layouts[d.sides.c2s].opens) then proto:register_heuristic("tcp", opens) end
   for _, port in ipairs(d.ports) do DissectorTable.get("tcp.port"):add(port, proto) end
 end

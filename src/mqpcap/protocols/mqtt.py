@@ -537,7 +537,7 @@ PROTOCOL = MessageQueue(
         reads=("reason_code", "reason_codes"),
         derives=("status", "error_code", "error_text"),
     ),
-    evidence=EvidenceRule(None, observe, resolve, select_layout),
+    evidence=EvidenceRule(None, observe, resolve, select_layout, told_by=("protocol_level", "level")),
     rule=CorrelationRule(
         asks=_ASKS,
         one_way=("qos", 0),

@@ -220,6 +220,7 @@ class EvidenceRule:
     ``select_layout``: the layout that reads the rows of a layout on this connection.
     ``layouts``: layouts (as the framing names them) whose rows are evidence, None for all.
     ``shares_facts``: whether ``observe`` shares facts with other connections (``Observation.add_fact``).
+    ``told_by``: a byte-sized column, and the key of ``state`` that gets its value: ``select_layout`` needs no more.
     """
 
     ops: frozenset[int] | None
@@ -229,6 +230,7 @@ class EvidenceRule:
     layouts: frozenset[str] | None = None
     shares_facts: bool = False
     answer: Callable[[Evidence, Any], None] | None = None
+    told_by: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
