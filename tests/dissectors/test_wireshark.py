@@ -1,9 +1,10 @@
 """The generated dissectors, loaded into tshark: operations, ids, topics and body lengths equal the rows of samples."""
 
 import os
+import re
 import shutil
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +36,22 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def dissected(lua: Path, capture: Path, protocol: str, ports: set[int], fields: tuple[str, ...]) -> dict[int, Values]:
+def dissected(
+    lua: Path, capture: Path, protocol: str, ports: set[int], fields: tuple[str, ...], *options: str
+) -> dict[int, Values]:
     """By packet: the values of each field, sorted; packets without an operation are left out."""
     protocol = {"mqtt": "mqpcap_mqtt"}.get(protocol, protocol)
-    words = [
-        "tshark",
-        "-X",
-        f"lua_script:{lua}",
-        "-r",
-        str(capture),
-        "-Y",
-        protocol,
-        "-T",
-        "fields",
-        "-e",
-        "frame.number",
-    ]
-    words += [word for field in fields for word in ("-e", field)] + ["-E", "aggregator=\x01"]
+    words = ["tshark", "-X", f"lua_script:{lua}", "-r", str(capture), "-Y", protocol, "-T", "fields", *options]
+    words += [word for field in ("frame.number", "_ws.lua.error", *fields) for word in ("-e", field)]
+    words += ["-E", "aggregator=\x01"]
     words += [word for port in ports for word in ("-d", f"tcp.port=={port},{protocol}")]
     home = {**os.environ, "HOME": str(lua.parent)}  # without what a user installed
     ended = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True, env=home)
     assert "Lua" not in ended.stderr
     found = {}
     for line in ended.stdout.splitlines():
-        number, *values = line.split("\t")
+        number, error, *values = line.split("\t")
+        assert error == "", number
         lists = tuple(sorted(filter(None, value.split("\x01"))) for value in values)
         if lists[0]:
             found[int(number)] = lists
@@ -101,6 +94,49 @@ def test_messages_of_samples_are_those_of_the_tables(lua: Path, path: Path) -> N
     wanted = {k: tuple(map(sorted, values)) for k, values in expected.items() if values[0] and k not in left_out}
     assert wanted
     assert {number: values for number, values in found.items() if number not in left_out} == wanted
+
+
+LINKED = [path for path in SAMPLES if path.parent.name != "blipmq"]
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_requests_and_replies_are_linked_as_the_tables_pair_them(lua: Path, path: Path) -> None:
+    """These samples miss nothing, so that all pairs are certain."""
+    recording, rows, ports = opened(path)
+    last = {(row["connection_id"], row["direction"], row["stream_offset"]): row["last_packet"] for row in rows}
+    expected = Counter[tuple[int, int]]()
+    for row in recording.exchanges.to_pylist():
+        asked, answered = ("c2s", "s2c") if row["request_direction"] == "c2s" else ("s2c", "c2s")
+        if row["request_packet"] and row["reply_packet"] and row["protocol"] == path.parent.name:
+            request = last[row["connection_id"], asked, row["request_offset"]]
+            expected[request, last[row["connection_id"], answered, row["reply_offset"]]] += 1
+            assert row["state"] == "answered"
+
+    fields = "tcp.stream", "mqpcap.response_to", "mqpcap.response_in", "mqpcap.response_time"
+    found = dissected(lua, path, path.parent.name, ports, fields, "-2")
+
+    assert Counter((int(to), number) for number, values in found.items() for to in values[1]) == expected
+    assert Counter((number, int(x)) for number, values in found.items() for x in values[2]) == expected
+    assert all(float(x) >= 0 for values in found.values() for x in values[3])
+
+
+@pytest.mark.parametrize(("path", "of_wireshark"), [("flymq/core.pcap", "kafka"), ("mqtt/v5_paho.pcap", "mqtt")])
+def test_other_ports_are_recognised_by_the_first_message(
+    lua: Path, path: str, of_wireshark: str, tmp_path: Path
+) -> None:
+    """Ours are registered at no port, and Wireshark's own dissector of the port is off.
+
+    BlipMQ stays unknown: its messages have no fixed bytes.
+    """
+    elsewhere = tmp_path / FILE_NAME
+    elsewhere.write_text(re.sub(r"ports = \{ [\d, ]+ \}", "ports = { }", lua.read_text("utf-8")), "utf-8")
+    capture = PCAPS / path
+    fields = EXPRESSIBLE[capture.parent.name]
+
+    found = dissected(elsewhere, capture, capture.parent.name, set(), fields, "--disable-protocol", of_wireshark)
+
+    assert found == dissected(lua, capture, capture.parent.name, opened(capture)[2], fields)
+    assert not dissected(elsewhere, PCAPS / "blipmq" / "qos1.pcap", "blipmq", set(), EXPRESSIBLE["blipmq"])
 
 
 def test_what_cannot_be_expressed_is_refused_with_the_reason() -> None:

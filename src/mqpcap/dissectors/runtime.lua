@@ -207,20 +207,24 @@ local function link(p, m, name, direction, pinfo, place, root)
         local seen = COMPLETENESS()
         open.is_lost = open.is_lost or LOST() or UNSEEN() or not seen or seen.value % 4 ~= 3
       end
-      local values = {}
+      local values, is_ordered = {}, #group.tie == 0
       for i, field in ipairs(group.tie) do values[i] = tostring(m.values[field]) end
       local tie = table.concat(values, " ")
-      if is_request and group.asks[name] and not (group.one_way and m.values[group.one_way[1]] == group.one_way[2]) then
-        local request = { number = pinfo.number, time = pinfo.abs_ts, place = place, by = group.asks[name] }
-        if #group.tie > 0 then open[tie] = request else open.last = open.last + 1 open[open.last] = request end
-      elseif not is_request then
-        if #group.tie == 0 then tie = open.first end
+      local by = group.asks[name] or group.otherwise
+      if is_request and by and not (group.one_way and m.values[group.one_way[1]] == group.one_way[2]) then
+        local request = { number = pinfo.number, time = pinfo.abs_ts, place = place, by = by }
+        if is_ordered then open.last, tie = open.last + 1, open.last + 1 end
+        open[tie] = request
+      elseif not is_request and group.replies[name] then
+        if is_ordered then tie = open.first end
         local request = open[tie]
         if request and request.by[name] and not open.is_lost then
           links[place] = { to = request.number, time = pinfo.abs_ts - request.time }
           links[request.place] = { from = pinfo.number }
           open[tie] = nil
-          if #group.tie == 0 then open.first = tie + 1 end
+          if is_ordered then open.first = tie + 1 end
+        else
+          open.is_lost = is_ordered
         end
       end
     end
@@ -253,7 +257,7 @@ local function pdu(p, direction)
     local body, first = tvb, start
     if layout.packed and math.floor(head.values[layout.packed[1]] / layout.packed[2]) % 2 == 1 and tvb:len() > start then
       local plain = tvb(start):uncompress("body")
-      body, first = plain and plain:tvb() or nil, 0
+      if plain and plain:len() == 0 then first = tvb:len() else body, first = plain and plain:tvb() or nil, 0 end
     end
     for _, variant in ipairs(body and (layout.bodies[code] or layout.bodies[-1]) or {}) do
       local m = reader(body, head.values)
@@ -261,13 +265,14 @@ local function pdu(p, direction)
       if stop and (stop == body:len() or variant.extra) then
         show(m, p, root)
         p.told[stream] = p.told_by and m.values[p.told_by] or p.told[stream]
-        if name then link(p, m, name, direction, pinfo, place, root) end
+        link(p, m, name or "", direction, pinfo, place, root)
         local destination = m.values[p.destination]
         if destination and destination ~= "" then root:add(DESTINATION, destination):set_generated() end
         if m.body_len then root:add(BODY_LEN, m.body_len):set_generated() end
         return tvb:len()
       end
     end
+    link(p, head, name or "", direction, pinfo, place, root)
     root:add_proto_expert_info(MALFORMED)
     return tvb:len()
   end
