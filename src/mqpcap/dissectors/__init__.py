@@ -153,7 +153,7 @@ def _pairs(rule: CorrelationRule) -> Iterator[dict[str, Any]]:
 
 
 def _limits(described: Mapping[str, Any]) -> dict[str, str]:
-    """What the head of a dissector says that it cannot do."""
+    """The limits of a dissector, for its head."""
     is_told, opens = described["told_by"], any(x["opens"] for x in described["layouts"].values())
     return {
         "name": described["name"],
@@ -167,7 +167,7 @@ def _limits(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fixed_bytes(message: type[Message]) -> int:
-    """Bytes of a message that have one value, or one of a few texts."""
+    """Number of bytes with a fixed value: constants, and texts from a list."""
     kinds = wire_fields(message)
     numbers = sum(k.size for k in kinds if isinstance(k, Number) and k.equals is not None)
     return numbers + sum(min(map(len, k.among)) for k in kinds if isinstance(k, Span) and k.among)
@@ -308,7 +308,7 @@ class _Writer:
 
 
 def _source(word: str, name: str) -> dict[str, Any]:
-    """The field that a condition or bits depend on; ``head``: it is one of the header."""
+    """The field that a condition or bits depend on; ``head``: whether the header has it."""
     return {word: name.removeprefix(HEADER) or None, "head": name.startswith(HEADER)}
 
 
