@@ -12,6 +12,15 @@ from mqpcap.capture import captures
 from mqpcap.errors import CaptureError
 
 
+def test_a_named_file_that_is_no_capture_is_named_though_its_folder_was_searched(tmp_path):
+    written(tmp_path, "a.pcap", seconds(0))
+    note = written(tmp_path, "note.txt", b"hello, this is no capture")
+
+    found = captures([str(tmp_path), note])
+
+    assert found.unreadable == [(note, "not a capture: it begins with 68 65 6c 6c")]
+
+
 def test_stdin_is_read_once(tmp_path):
     found = captures(["-"], io.BytesIO(gzip.compress(pcap(THREE))))
     (capture,) = found.captures

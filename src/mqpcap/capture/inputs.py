@@ -315,7 +315,7 @@ class InputSearch:
                 rejected.append((name, "not a file"))
                 return False
             was_capture = self._seen.get((status.st_dev, status.st_ino))
-            if was_capture is not None:
+            if was_capture is not None and (was_capture or not named):
                 return was_capture
             source = open_path(name)
         except FileNotFoundError:

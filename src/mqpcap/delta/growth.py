@@ -250,6 +250,8 @@ class Lake:
         opened = [
             x for x in self.catalog.recordings if x.state and x.key[0] in folders and os.path.exists(x.files[-1].path)
         ]
+        if not opened:
+            return {}
         ends = {id(capture := _capture_of([x.files[-1].path])): (capture, x) for x in opened}
         pairs = links(found, [capture for capture, _ in ends.values()])
         return {later.files[0]: ends[id(earlier)][1] for later, earlier in pairs if id(earlier) in ends}
