@@ -141,6 +141,17 @@ def test_no_master_is_one_line_before_java_starts(monkeypatch: pytest.MonkeyPatc
     assert str(told.value).startswith(f"no Spark at {named}: {words.format(port=port)}")
 
 
+def test_a_word_that_is_no_master_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    with pytest.raises(SparkError, match="'mesos://x' is no master; there are local"):
+        session("mesos://x")
+
+
 SCRIPT = """
 import sys
 from mqpcap.spark.session import session

@@ -115,12 +115,16 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
 
 def _check_master(master: str) -> None:
-    """Raises SparkError if no machine of a ``spark://`` or ``sc://`` URL accepts connections.
+    """Raises SparkError for no kind of master, and if no machine of a ``spark://`` or ``sc://`` URL accepts connections.
 
     Spark would try for a minute or more, and then end in a traceback.
     """
     scheme, _, places = master.partition("://")
     if scheme not in ("spark", "sc"):
+        if not master.startswith(("local", "yarn", "k8s://")):
+            raise SparkError(
+                f"{master!r} is no master; there are local[2], spark://HOST:7077, sc://HOST, yarn, k8s://URL"
+            )
         return
     reasons = []
     for place in places.partition("/")[0].split(","):
