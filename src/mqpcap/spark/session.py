@@ -115,7 +115,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
 
 def _check_master(master: str) -> None:
-    """Raises SparkError for no kind of master, and if no machine of a ``spark://`` or ``sc://`` URL accepts connections.
+    """Raises SparkError for no kind of master, or if no machine of a ``spark://`` or ``sc://`` URL accepts connections.
 
     Spark would try for a minute or more, and then end in a traceback.
     """
