@@ -186,7 +186,8 @@ class ColumnReader:
                 arrays[column.name_column] = _named(columns.array(column.name), column.names)
         for derived in self.protocol.derived:
             if self._makes(derived.name):
-                arrays[derived.name] = late[derived.name]
+                values = late[derived.name]
+                arrays[derived.name] = values if derived.hidden else columns.without_dropped(values)
         return pa.table(arrays) if arrays else pa.table({"": pa.nulls(columns.n)}).drop_columns("")
 
     def _makes(self, name: str) -> bool:
@@ -335,6 +336,13 @@ class _TapeColumns:
             stays = ~np.isin(rows, self.dropped)
             return rows[stays], a[stays], b[stays]
         return rows, a, b
+
+    def without_dropped(self, values: pa.Array) -> pa.Array:
+        """A derived column; null in dropped rows."""
+        if not len(self.dropped):
+            return values
+        rows = np.arange(self.n)
+        return values.take(pa.array(rows, mask=np.isin(rows, self.dropped)))
 
     def spans(self, name: str) -> tuple[Int64Array, Int64Array]:
         """Starts and lengths of a byte column of the table; length -1 where it is absent."""
