@@ -1,20 +1,18 @@
 """Layer classes made by calls stand in their module as class statements would have put them there."""
 
-import importlib
 import pickle
 
 import pytest
 
-from mqpcap.protocols import names
+from mqpcap.protocols import modules
 from mqpcap.schema.fields import U8
 from mqpcap.schema.message import Message, message_class
 
 
-@pytest.mark.parametrize("protocol", names())
+@pytest.mark.parametrize("protocol", modules())
 def test_every_class_stands_under_its_own_name(protocol: str) -> None:
     """Names are made of operations and variants; pickle and ``import *`` go by them."""
-    module = importlib.import_module(f"mqpcap.protocols.{protocol}")
-    public = {name: x for name, x in vars(module).items() if not name.startswith("_")}
+    public = {name: x for name, x in vars(modules()[protocol]).items() if not name.startswith("_")}
     classes = {name: x for name, x in public.items() if isinstance(x, type) and issubclass(x, Message)}
 
     assert {name: cls.__name__ for name, cls in classes.items()} == {name: name for name in classes}
