@@ -345,6 +345,19 @@ def flymq_lost_answers(capture: Capture, n: int) -> None:
             capture.tcp(server, CLIENT, 1 + len(reply) * k, 1 + len(request) * (k + 1), PUSH | ACK, reply)
 
 
+def flymq_lost_both(capture: Capture, n: int) -> None:
+    """FlyMQ: produces, of which every seventh is missing, and every eleventh answer."""
+    server = SERVER[0], 9092
+    capture.opened(CLIENT, server)
+    request = _fly(1, b"\0\1t" + struct.pack(">I", 0) + struct.pack(">I", 1) + b"v" + struct.pack(">i", -1))
+    reply = _fly(1, struct.pack(">QI", 5, 0))
+    for k in range(n):
+        if k % 7:
+            capture.tcp(CLIENT, server, 1 + len(request) * k, 1 + len(reply) * max(k - 4, 0), PUSH | ACK, request)
+        if k >= 4 and k % 11:
+            capture.tcp(server, CLIENT, 1 + len(reply) * (k - 4), 1 + len(request) * (k + 1), PUSH | ACK, reply)
+
+
 def damaged_connections(capture: Capture, n: int) -> None:
     """FlyMQ: n connections, each with a hole in its answers."""
     server = SERVER[0], 9092
@@ -593,7 +606,8 @@ SHAPES: dict[Shape, int] = {
     holes: 150_000, acknowledged_holes: 150_000, snapped: 60_000, filled_forward: 100_000, filled_backward: 100_000,
     below_start: 60_000, reverse: 60_000, again: 60_000, conflicts: 60_000, fragments: 160_000, lone_fragments:
     240_000, one_address_hash: 20_000, fq_key: 20_000, lost_answers: 60_000, same_id: 60_000, flymq_lost_answers:
-    60_000, damaged_connections: 20_000, kokaq_damaged: 150_000, msgq_damaged: 150_000, fq_damaged: 150_000,
+    60_000, flymq_lost_both: 60_000, damaged_connections: 20_000, kokaq_damaged: 150_000, msgq_damaged: 150_000,
+    fq_damaged: 150_000,
     blipmq_damaged: 100_000, kokaq_one_way: 60_000, garbage: 50_000, deep: 100_000, strangers: 60_000, drips:
     600_000, framing_errors: 60_000, interfaces: 60_000, fetched: 20_000, inflating: 2_000, inflating_topics: 2_000,
     days: 300, rotated_files: 150, separate_files: 300, kokaq_heads: 200_000, damaged_servers: 10_000, few: 450,

@@ -103,7 +103,7 @@ class Rounds:
         """An awaited request."""
         is_second: cython.bint = self.open_count > 0
         is_second = is_second and (self.asked_fixed or q.ts_ns - self.asked_end_ns < NO_REPLY_NS)
-        if not self.is_denied and (is_second or _NO_OFFSET < q.first_ack < self.reply_end):
+        if not self.is_denied and (is_second or _NO_OFFSET < q.ack < self.reply_end):
             self.waited_count = self.asked_count if self._has_evidence() else 0
             self.is_denied = True
         self.open_count += 1

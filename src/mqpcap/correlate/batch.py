@@ -109,35 +109,26 @@ class Batch(ColumnBatch):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Rows of a window as matchers are given them, an entry each.
+    """What matchers are given of the rows of a batch beside its columns, an entry each.
 
     order        the rows by connection, in order of time.
     index        number of the row among requests and replies. It is UNREAD if the operation was not captured, and -1
                  for other messages.
     code, echo_key, payload_key, has_id   see `RequestGroup`.
+    client       the message is of the side that asks.
     opens        the message is the first of its connection, or the start of the connection is known.
     first_row    the number of the first request or reply.
     """
 
+    batch: Batch
     order: NDArray[np.intp]
     index: Int64Array
-    flow: Int64Array
     code: Int64Array
     echo_key: Int64Array
     payload_key: Int64Array
     has_id: NDArray[np.bool_]
-    ts_ns: Int64Array
-    end_ns: Int64Array
-    offset: Int64Array
-    length: Int64Array
     client: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    after_gap: NDArray[np.bool_]
-    start_seen: NDArray[np.bool_]
     opens: NDArray[np.bool_]
-    first_ack: Int64Array
-    last_ack: Int64Array
-    acked_from: Int64Array
     first_row: int
 
 

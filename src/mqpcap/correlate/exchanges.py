@@ -118,10 +118,8 @@ class Exchanges:
             if group.payload_keys is not None:
                 payload_keys = group.payload_keys(batch.table, self.prints)
             messages = Messages(
-                order, index, batch.flow, codes, group.echo_keys(batch.table, self.prints), payload_keys,
-                group.has_id(batch.table), batch.ts_ns, batch.end_ns, batch.offset, batch.length, from_client,
-                batch.truncated, batch.after_gap, batch.start_seen, _opens(batch, group.tables.habits), batch.first_ack,
-                batch.last_ack, batch.acked_from, block.first_row,
+                batch, order, index, codes, group.echo_keys(batch.table, self.prints), payload_keys,
+                group.has_id(batch.table), from_client, _opens(batch, group.tables.habits), block.first_row,
             )  # fmt: skip
             matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
             match_messages(matchers, matcher_type, group.tables, self.results, messages)

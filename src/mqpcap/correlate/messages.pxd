@@ -1,15 +1,15 @@
 cdef class SideMessage:
-    cdef long long row, echo_key, payload_key, offset, end, ts_ns, end_ns, hole_length, asked
+    cdef long long row, echo_key, payload_key, offset, end, ts_ns, end_ns, hole_length, ack, asked
     cdef int code
     cdef bint truncated, is_unread
 
 cdef class Request(SideMessage):
-    cdef long long reach, first_ack, last_ack, pause_ns, after_replies
+    cdef long long reach, last_ack, pause_ns, after_replies
     cdef int kind
     cdef bint has_id, in_hole
 
 cdef class Reply(SideMessage):
-    cdef long long bit, ack, publish_offset
+    cdef long long bit, publish_offset
     cdef bint echoes_nothing, may_be_missing, any_number
 
 cdef class MatchResults:

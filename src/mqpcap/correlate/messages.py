@@ -26,6 +26,7 @@ class SideMessage:
 
     ``offset``, ``end``: of a phantom those of its hole. ``hole_length``: of a phantom; 0 if a part of the hole is
     decided.
+    ``ack``: bytes of the other side that its sender had received, as a stream offset; NO_OFFSET if that is not known.
     ``is_unread``: only its offset was captured, so that it fits everything.
     ``asked``: of a request: awaited requests up to it; of a reply: up to the reply.
     """
@@ -39,13 +40,14 @@ class SideMessage:
     ts_ns: cython.longlong
     end_ns: cython.longlong
     hole_length: cython.longlong
+    ack: cython.longlong
     asked: cython.longlong
     truncated: cython.bint
     is_unread: cython.bint
 
     def __init__(self) -> None:
         self.row, self.code, self.echo_key, self.payload_key = -1, 0, NO_ECHO_KEY, 0
-        self.offset = self.end = self.ts_ns = self.end_ns = self.hole_length = self.asked = 0
+        self.offset = self.end = self.ts_ns = self.end_ns = self.hole_length = self.ack = self.asked = 0
         self.truncated = self.is_unread = False
 
 
@@ -60,7 +62,6 @@ class Request(SideMessage):
 
     kind: cython.int
     reach: cython.longlong
-    first_ack: cython.longlong
     last_ack: cython.longlong
     pause_ns: cython.longlong
     after_replies: cython.longlong
@@ -69,7 +70,7 @@ class Request(SideMessage):
 
     def __init__(self) -> None:
         SideMessage.__init__(self)
-        self.first_ack = self.last_ack = NO_OFFSET
+        self.ack = self.last_ack = NO_OFFSET
         self.kind = self.reach = self.pause_ns = self.after_replies = 0
         self.has_id = self.in_hole = False
 
@@ -84,7 +85,6 @@ class Reply(SideMessage):
     """
 
     bit: cython.longlong
-    ack: cython.longlong
     publish_offset: cython.longlong
     echoes_nothing: cython.bint
     may_be_missing: cython.bint
@@ -92,7 +92,7 @@ class Reply(SideMessage):
 
     def __init__(self) -> None:
         SideMessage.__init__(self)
-        self.bit, self.ack, self.publish_offset = 0, 0, -1
+        self.bit, self.publish_offset = 0, -1
         self.echoes_nothing = self.may_be_missing = self.any_number = False
 
 

@@ -1,4 +1,4 @@
-from mqpcap.correlate.messages cimport Reply, Request
+from mqpcap.correlate.messages cimport Reply, Request, SideMessage
 
 cdef class TcpOrder:
     cdef long long client_read, server_read, resume_at, last_ns, pause_ns
@@ -21,9 +21,7 @@ cdef class TcpOrder:
     cdef void _take_request(self, Request q)
     cdef void _take_reply(self, Reply r)
     cdef void other(self, bint from_client, long long end, long long ack, long long ts_ns, long long end_ns)
-    cdef void request(self, Request q)
-    cdef void reply(self, Reply r)
-    cdef void _begin_waiting(self)
+    cdef void add(self, SideMessage m, bint from_client)
     cdef void release(self, bint all_of_them)
     cdef void defer(self, long long next_ns)
     cpdef bint close(self, bint ended, bint orderly, bint whole_requests, bint whole_replies, long long requests_end, long long replies_end)

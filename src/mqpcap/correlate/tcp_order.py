@@ -14,6 +14,7 @@ from typing import Any
 
 import cython
 import numpy as np
+from numpy.typing import NDArray
 
 from mqpcap.correlate.batch import UNREAD, Messages
 from mqpcap.correlate.replay import MISSING
@@ -150,14 +151,14 @@ class TcpOrder:
         q: Request = phantom_request(self.client_read, end, _OPTIONAL_REPLY)
         q.truncated, q.ts_ns = self.client_truncated, ts_ns
         self.client_read = end
-        self.request(q)
+        self.add(q, True)
 
     @cython.cfunc
     def _server_hole(self, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong) -> cython.void:
         """Add a hole of the server that reaches to an offset; ``ack``, ``ts_ns``: those of the next message."""
         r: Reply = phantom_reply(end, ack, end - self.server_read, self.server_truncated)
         self.server_read, r.ts_ns = end, ts_ns
-        self.reply(r)
+        self.add(r, False)
 
     @cython.cfunc
     def _note_time(self, ts_ns: cython.longlong, end_ns: cython.longlong, from_client: cython.bint) -> cython.void:
@@ -200,54 +201,35 @@ class TcpOrder:
         If it must wait, it is merged with the message that waits last, if that is neither a request nor a reply and
         less than _CLOSE_NS older.
         """
-        q: Request | None
-        r: Reply | None
+        m: SideMessage
         is_read: cython.bint = ack <= (self.server_read if from_client else self.client_read)
         if is_read and not self.has_waiting:
             self._note_time(ts_ns, end_ns, from_client)
             return
         waiting = self.waiting_requests if from_client else self.waiting_replies
-        if from_client:
-            q = waiting[len(waiting) - 1] if waiting else None
-            if q is not None and q.row == _OTHER and ts_ns - q.end_ns < _CLOSE_NS:
-                q.end_ns = max(q.end_ns, end_ns)
+        if waiting:
+            m = waiting[len(waiting) - 1]
+            if m.row == _OTHER and ts_ns - m.end_ns < _CLOSE_NS:
+                m.end_ns = max(m.end_ns, end_ns)
                 return
-            q = phantom_request(end - 1, end, _OPTIONAL_REPLY)
-            q.row, q.first_ack, q.ts_ns, q.end_ns = _OTHER, ack, ts_ns, end_ns
-            self.request(q)
-        else:
-            r = waiting[len(waiting) - 1] if waiting else None
-            if r is not None and r.row == _OTHER and ts_ns - r.end_ns < _CLOSE_NS:
-                r.end_ns = max(r.end_ns, end_ns)
-                return
-            r = phantom_reply(end, ack, 0, True)
-            r.row, r.ts_ns, r.end_ns = _OTHER, ts_ns, end_ns
-            self.reply(r)
+        m = phantom_request(end - 1, end, _OPTIONAL_REPLY) if from_client else phantom_reply(end, ack, 0, True)
+        m.row, m.ack, m.ts_ns, m.end_ns = _OTHER, ack, ts_ns, end_ns
+        self.add(m, from_client)
 
     @cython.cfunc
-    def request(self, q: Request) -> cython.void:
-        """A request, or a hole of the client."""
-        if not self.has_waiting and q.first_ack <= self.server_read:
-            self._take_request(q)
-        else:
-            self._begin_waiting()
-            self.waiting_requests.append(q)
-            self.release(len(self.waiting_requests) > MAX_WAITING)
-
-    @cython.cfunc
-    def reply(self, r: Reply) -> cython.void:
-        """A reply, or a hole of the server."""
-        if not self.has_waiting and r.ack <= self.client_read:
-            self._take_reply(r)
-        else:
-            self._begin_waiting()
-            self.waiting_replies.append(r)
-            self.release(len(self.waiting_replies) > MAX_WAITING)
-
-    @cython.cfunc
-    def _begin_waiting(self) -> cython.void:
+    def add(self, m: SideMessage, from_client: cython.bint) -> cython.void:
+        """A request or a reply, or a hole of its side."""
         if not self.has_waiting:
+            if m.ack <= (self.server_read if from_client else self.client_read):
+                if from_client:
+                    self._take_request(m)
+                else:
+                    self._take_reply(m)
+                return
             self.waiting_requests, self.waiting_replies, self.has_waiting = deque(), deque(), True
+        waiting = self.waiting_requests if from_client else self.waiting_replies
+        waiting.append(m)
+        self.release(len(waiting) > MAX_WAITING)
 
     @cython.cfunc
     def release(self, all_of_them: cython.bint) -> cython.void:
@@ -262,13 +244,13 @@ class TcpOrder:
         while requests or replies:
             q = requests[0] if requests else None
             r = replies[0] if replies else None
-            may_ask = q is not None and q.first_ack <= self.server_read and (r is None or r.offset >= q.first_ack)
+            may_ask = q is not None and q.ack <= self.server_read and (r is None or r.offset >= q.ack)
             may_answer = r is not None and r.ack <= self.client_read and (q is None or q.offset >= r.ack)
             # If neither acknowledges the other, the earlier one goes first, as it does where neither waits.
             if q is not None and may_ask and (r is None or not may_answer or q.ts_ns <= r.ts_ns):
-                q.in_hole = r is not None and q.first_ack > r.end - r.hole_length and r.hole_length > 0
+                q.in_hole = r is not None and q.ack > r.end - r.hole_length and r.hole_length > 0
                 self._take_request(requests.popleft())
-            elif r is not None and (may_answer or (r.hole_length > 0 and q is not None and q.first_ack >= r.end)):
+            elif r is not None and (may_answer or (r.hole_length > 0 and q is not None and q.ack >= r.end)):
                 self._take_reply(replies.popleft())
             elif q is not None and (r is not None or all_of_them):
                 # If a reply waits, too, each waits for the other: their acknowledgements are those of later packets.
@@ -318,6 +300,11 @@ class TcpOrder:
         return self._finish(ended, orderly, whole_requests, whole_replies)
 
 
+def _bytes(truths: NDArray[np.bool_]) -> memoryview:
+    """Truths as bytes."""
+    return memoryview(truths.view(np.uint8))
+
+
 @cython.cclass
 class _MessageColumns:
     """The columns of a batch of messages, and what its protocol says about them."""
@@ -343,13 +330,14 @@ class _MessageColumns:
     early: Any  # requests that the server may answer before it has read them whole, None without one
 
     def __init__(self, rows: Messages, tables: RequestTables) -> None:
-        self.index, self.code, self.offset = memoryview(rows.index), memoryview(rows.code), memoryview(rows.offset)
+        batch = rows.batch
+        self.index, self.code, self.has_id = memoryview(rows.index), memoryview(rows.code), _bytes(rows.has_id)
         self.echo_key, self.payload_key = memoryview(rows.echo_key), memoryview(rows.payload_key)
-        self.has_id, self.truncated = memoryview(rows.has_id.view(np.uint8)), memoryview(rows.truncated.view(np.uint8))
-        self.ts_ns, self.end_ns, self.length = memoryview(rows.ts_ns), memoryview(rows.end_ns), memoryview(rows.length)
-        self.first_ack, self.last_ack = memoryview(rows.first_ack), memoryview(rows.last_ack)
-        self.acked_from, self.after_gap = memoryview(rows.acked_from), memoryview(rows.after_gap.view(np.uint8))
-        self.start_seen = memoryview(rows.start_seen.view(np.uint8))
+        self.offset, self.length = memoryview(batch.offset), memoryview(batch.length)
+        self.ts_ns, self.end_ns = memoryview(batch.ts_ns), memoryview(batch.end_ns)
+        self.first_ack, self.last_ack = memoryview(batch.first_ack), memoryview(batch.last_ack)
+        self.acked_from, self.truncated = memoryview(batch.acked_from), _bytes(batch.truncated)
+        self.after_gap, self.start_seen = _bytes(batch.after_gap), _bytes(batch.start_seen)
         self.first_row, self.shortest = rows.first_row, tables.habits.shortest_bytes
         self.kinds, self.early = tables.kind[tables.midstream_state], tables.early or None
 
@@ -361,7 +349,7 @@ class _MessageColumns:
         m.row, m.code, m.echo_key = self.first_row + self.index[k], self.code[k], self.echo_key[k]
         m.payload_key, m.truncated = self.payload_key[k], self.truncated[k]
         m.offset, m.end = self.offset[k], self.offset[k] + self.length[k]
-        m.ts_ns, m.end_ns = self.ts_ns[k], self.end_ns[k]
+        m.ack, m.ts_ns, m.end_ns = self.first_ack[k], self.ts_ns[k], self.end_ns[k]
 
     @cython.cfunc
     @cython.boundscheck(False)
@@ -386,14 +374,14 @@ class _MessageColumns:
             q = Request()
             self._read(q, k)
             q.kind, q.has_id, q.reach = kind, self.has_id[k], end
-            q.first_ack, q.last_ack = self.first_ack[k], self.last_ack[k]
+            q.last_ack = self.last_ack[k]
             if q.truncated or (self.early is not None and q.code in self.early):
                 q.reach, q.last_ack = offset + 1, _NO_OFFSET
-            m.request(q)
+            m.add(q, True)
         elif index == _UNREAD:
             q = phantom_request(offset, offset + self.shortest, _OPTIONAL_REPLY)
             q.truncated, q.ts_ns, q.end_ns = True, self.ts_ns[k], self.end_ns[k]
-            m.request(q)
+            m.add(q, True)
         else:
             if index >= 0 and kind == _ONE_WAY:
                 m._add_one_way(self.first_row + index)
@@ -423,12 +411,11 @@ class _MessageColumns:
         if self.index[k] >= 0:
             r = Reply()
             self._read(r, k)
-            r.ack = ack
-            m.reply(r)
+            m.add(r, False)
         elif self.index[k] == _UNREAD:
             r = phantom_reply(end, ack, self.shortest, True)
             r.ts_ns, r.end_ns = self.ts_ns[k], self.end_ns[k]
-            m.reply(r)
+            m.add(r, False)
         else:
             m.other(False, end, ack, self.ts_ns[k], self.end_ns[k])
         if m.has_waiting and m.waiting_requests:
@@ -444,9 +431,9 @@ def match_messages(
     """Give messages to the matchers of their connections."""
     columns: _MessageColumns = _MessageColumns(rows, tables)
     order: cython.const[cython.longlong][:] = memoryview(rows.order)
-    flow: cython.const[cython.longlong][:] = memoryview(rows.flow)
-    client: cython.const[cython.uchar][:] = memoryview(rows.client.view(np.uint8))
-    opens: cython.const[cython.uchar][:] = memoryview(rows.opens.view(np.uint8))
+    flow: cython.const[cython.longlong][:] = memoryview(rows.batch.flow)
+    client: cython.const[cython.uchar][:] = _bytes(rows.client)
+    opens: cython.const[cython.uchar][:] = _bytes(rows.opens)
     m: TcpOrder
     current: cython.longlong
     i: cython.Py_ssize_t = 0
