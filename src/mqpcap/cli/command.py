@@ -18,7 +18,7 @@ SELECT = (
 )  # fmt: skip
 COMMON = (
     "-t", "-u", "-e", "--header", "--csv", "--color", "--bodies", "-d", "--show-secrets", "--jobs", "--max-memory",
-    "--keylog", "--strict", "-q", "--help",
+    "--keylog", "--one", "--strict", "-q", "--help",
 )  # fmt: skip
 SHARED = {"select": ("Select messages", SELECT), "common": ("Common options", COMMON)}
 """By the word after ``mqpcap help``: the title of a section, and its options."""
