@@ -1,5 +1,6 @@
 """Key logs in pcapng files, as editcap --inject-secrets puts them there."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from opened_tls import CAPTURES, capture_with_secrets
 from running import run
 
 import mqpcap
+from mqpcap.capture import captures, windows
+from mqpcap.capture.pcapng import PacketFile
 
 NAME = "t13_aes256_gcm"
 
@@ -44,3 +47,18 @@ def test_no_secret_is_in_an_export(with_secrets: Path, tmp_path: Path) -> None:
             for path in folder.rglob("*"):
                 content = path.read_bytes() if path.is_file() else b""
                 assert not any(s in content or bytes.fromhex(s.decode()) in content for s in secrets), path
+
+
+def test_secrets_without_packets_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of secrets with more bytes than a record may have, and no packet between them, end the file."""
+    monkeypatch.setattr(windows, "MAX_RECORD_BYTES", 10_000)
+    data = io.BytesIO()
+    file = PacketFile(data, "test")
+    for _ in range(3):
+        file.write_secrets(b"# a comment of a key log\n" * 300)
+    file.write(1, 0, bytes(60), 60)
+    (tmp_path / "x.pcapng").write_bytes(data.getvalue())
+    (capture,) = captures([str(tmp_path / "x.pcapng")]).captures
+
+    assert [*capture.windows()] == []
+    assert ["a record claims" in str(note) for note in capture.notes] == [True]
