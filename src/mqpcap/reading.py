@@ -50,6 +50,7 @@ _LIMIT_NOTES = {
     "stamped_before_publish": "{} deliveries are stamped before their publishes, so these have no latency",
     "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
     "tls_no_key": "{} TLS connections have no secrets in the key log",
+    "tls_secrets_gone": "{} TLS connections go on in files without their secrets; --keylog opens them",
     "tls_wrong_keys": "the secrets of {} TLS connections do not open them",
     "tls_no_room": "{} TLS connections were not opened to save memory",
     "tls_no_library": f"{{}} blocks of TLS secrets in the capture are not used: {extra_line('tls')}",

@@ -55,6 +55,18 @@ def test_a_lake_that_gets_a_capture_file_by_file_has_its_messages(tmp_path: Path
     assert DeltaTable(lake / "messages").to_pyarrow_table().num_rows == 104
 
 
+def test_a_connection_that_goes_on_without_the_secrets_of_an_earlier_file_is_noted(tmp_path: Path) -> None:
+    """They were given for the first file alone."""
+    first, *others = parts(tmp_path)
+    lake = tmp_path / "lake"
+    assert run("export", first, "--append", lake, "--keylog", KEY_LOG).exit_code == 0
+    for path in others:
+        assert run("export", path, "--append", lake).exit_code == 0
+    done = run("export", "--append", lake, "--finish")
+
+    assert "1 TLS connections go on in files without their secrets" in done.stderr
+
+
 def test_a_copy_of_the_options_for_another_process_has_no_secret_and_reads_the_file() -> None:
     state = pickle.dumps(Options(keys=keys_of(NAME)))
     secrets = [bytes.fromhex(line.split()[2]) for line in KEY_LOG.read_text().splitlines() if line[0] != "#"]

@@ -98,7 +98,7 @@ class Opener(DerivedStreams[TlsConnection]):
     def note(self, connection: TlsConnection) -> None:
         """Count a connection that is not opened."""
         session = connection.session
-        if session.state is State.CLOSED and session.why_closed and not connection.is_counted:
+        if session.why_closed and not connection.is_counted:
             self.counts[session.why_closed] += 1
             connection.is_counted = True
 

@@ -67,8 +67,8 @@ class Session:
     def use_keys(self, keys: KeyLog | None) -> None:
         """Go on with a key log, after the state was loaded."""
         self._keys = KeyLog() if keys is None else keys
-        if keys is None and self.state is State.HELD:
-            self.close("tls_no_key")
+        if keys is None and self.state is not State.CLOSED:
+            self.state, self.why_closed = State.CLOSED if self.state is State.HELD else State.OPENED, "tls_secrets_gone"
 
     # -- messages ------------------------------------------------------------------------------------------
 
