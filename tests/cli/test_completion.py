@@ -9,16 +9,13 @@ import click
 from running import ROOT, environment
 
 from mqpcap.cli import main
+from mqpcap.cli.completion import _Bash
 
 
 def completed(*words: str) -> set[str]:
-    """What bash is offered for the last word."""
-    code = "from mqpcap.cli import main; main(prog_name='mqpcap')"
-    env = environment(
-        _MQPCAP_COMPLETE="bash_complete", COMP_WORDS=" ".join(("mqpcap", *words)), COMP_CWORD=str(len(words))
-    )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    return set(said.stdout.split())
+    """What bash is offered for the last word; that it asks like this is `test_bash_completes_rules_and_closed_sets`."""
+    shell = _Bash(main, {}, "mqpcap", "_MQPCAP_COMPLETE")
+    return {shell.format_completion(item) for item in shell.get_completions([*words[:-1]], words[-1])}
 
 
 def test_files_are_left_to_the_shell() -> None:
