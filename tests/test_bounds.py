@@ -52,6 +52,8 @@ TESTS = {
     "tcp.out_of_order.LOOKAHEAD_BYTES": "tcp/test_out_of_order.py::test_an_acknowledged_hole_does_not_wait_for_ever",
     "continued_files.END_BYTES": "test_continued_files.py::test_large_files_are_looked_at_from_both_ends",
     "continued_files.MAX_CANDIDATES": "test_continued_files.py::test_the_latest_of_many_files_is_continued",
+    "tcp.multipath.MAX_MAPPINGS": "tcp/test_multipath.py::test_few_mappings_make_no_false_pair",
+    "tcp.multipath.MAX_SUBFLOWS": "tcp/test_multipath.py::test_forgotten_subflows_are_not_put_together",
     "tcp.views.MAX_VIEWS": "tcp/test_real_kernels.py::test_a_forgotten_handshake_has_no_other_view",
     "decode.side.MAX_PARTIAL_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
     "decode.side.HEAD_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",

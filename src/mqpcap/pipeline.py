@@ -51,6 +51,7 @@ from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.derived_streams import DerivedStreams
 from mqpcap.tcp.headers import Dissector, Segments
+from mqpcap.tcp.multipath import Multipath
 from mqpcap.tcp.reassembly import Reassembler
 from mqpcap.tcp.views import Views
 from mqpcap.tls import KeyLog, Opener
@@ -106,7 +107,7 @@ class Pipeline:
         self.protocols = protocols()
         self.dissector = Dissector(options.decode_as)
         self.assembler = Reassembler(options.max_memory_bytes)
-        self._views = Views()
+        self._views, self._multipath = Views(), Multipath()
         self.opener = Opener(options.keys)
         self.derivations: Sequence[DerivedStreams[Any]] = (self.opener, WebSockets())
         """Stages that make streams of streams, in order."""
@@ -176,8 +177,9 @@ class Pipeline:
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
-            received = self.assembler.feed(self._views.translated(segments.taken(rows)))
+            received = self.assembler.feed(self._multipath.joined(self._views.translated(segments.taken(rows))))
             self._views.resolve(self.assembler)
+            self._multipath.resolve(self.assembler)
             yield self._framed(received)
 
     def _framed(self, received: StreamChunks) -> list[Frames]:
@@ -383,6 +385,7 @@ class Pipeline:
             [states.get(number) for number in numbers.tolist()],
             [self.opener.facts(number) for number in numbers.tolist()],
             [self._views.same_as.get(number) for number in numbers.tolist()],
+            [self._multipath.subflow_of.get(number) for number in numbers.tolist()],
             flows,
         )
         if self.hooks.ended is not None:
@@ -400,10 +403,12 @@ class Pipeline:
         for stage in self.derivations:
             stage.forget(numbers)
         self._views.forget(numbers)
+        self._multipath.forget(numbers)
 
     def server_notes(self) -> Iterator[str]:
         """Notes on other views of connections, and on recognised servers with many unrecognised connections."""
         yield from self._views.notes()
+        yield from self._multipath.notes()
         yield from self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
 
 

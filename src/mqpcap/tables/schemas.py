@@ -211,6 +211,7 @@ CONNECTIONS = pa.schema(
         ),
         column("proxied_port", pa.int32(), "port beside proxied_ip"),
         column("same_as", pa.int64(), "connection of which this is another view (NAT seen on both sides)"),
+        column("subflow_of", pa.int64(), "connection whose stream this subflow carries (Multipath TCP)"),
         column("syn_seen", pa.bool_(), "whether a SYN was captured"),
         column("end_state", pa.string(), "how it ended", values=END_STATES),
         column("tcp_state", pa.string(), "how it began; inside: before the capture", values=TCP_STATES),

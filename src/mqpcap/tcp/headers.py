@@ -235,6 +235,22 @@ def _window_scale(
     return 1 if captured_end >= end else 0
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=False)
+def _has_multipath(
+    buf: cython.const[cython.uchar][::1], p: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.longlong:
+    """tcp.flags.MULTIPATH if an option of Multipath TCP is among TCP options, else 0."""
+    while p + 1 < end and buf[p] != 0:
+        if buf[p] == 30:
+            return 256
+        if buf[p] != 1 and buf[p + 1] < 2:
+            return 0
+        p += 1 if buf[p] == 1 else buf[p + 1]
+    return 0
+
+
 @cython.cclass
 class _Walk:
     """The headers of one packet after the other; the fields hold what the last packet had.
@@ -677,6 +693,9 @@ class _Walk:
         self.seq = self._u32(p + 4)
         self.ack = self._u32(p + 8)
         self.flags = self.buf[p + 13]
+        # Timestamps at the usual place, and nothing else, are the options of most packets.
+        if head > 32 or (head > 20 and p + 23 <= self.end and self.buf[p + 22] != 8):
+            self.flags |= _has_multipath(self.buf, p + 20, p + head if p + head < self.end else self.end)
         self.position = p + head
         self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
         self.window = self._u16(p + 14)

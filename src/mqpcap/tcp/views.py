@@ -31,8 +31,8 @@ NAMED_VIEWS = 8
 HEADER_BYTES = 100
 """The longest header of TCP and the header of IPv6."""
 _TIMESTAMPS, _TIMESTAMPS_BYTES = 8, 8
-_SOURCE = ("src_hi", "src_lo", "sport")
-_TARGET = ("dst_hi", "dst_lo", "dport")
+SOURCE = ("src_hi", "src_lo", "sport")
+TARGET = ("dst_hi", "dst_lo", "dport")
 
 Endpoint = tuple[int, int, int]
 """Halves of the address, and the port."""
@@ -84,10 +84,7 @@ class _Answer:
         An IP header with options has no time to live here.
         """
         header, (client, server) = self.header, self.ends
-        begin = struct.pack(">HHI", server[2], client[2], self.seq)
-        starts = range(len(header) - 20, max(len(header) - 60, 0) - 1, -4)
-        places = (k for k in starts if header[k : k + 8] == begin and header[k + 12] >> 4 == (len(header) - k) // 4)
-        start = next(places, len(header))
+        start = _tcp_start(header, struct.pack(">HHI", server[2], client[2], self.seq))
         values = (x for kind, x in tcp_options(header[start:]) if kind == _TIMESTAMPS and len(x) == _TIMESTAMPS_BYTES)
         ip = header[:start][-40:]
         if self.version == 4:
@@ -121,7 +118,7 @@ class Views:
         changes = {row: change for row in rows.tolist() if (change := self._change(segments, row)) is not None}
         if not changes:
             return segments
-        columns: dict[str, Any] = {name: getattr(segments, name).copy() for name in (*_SOURCE, *_TARGET, "key")}
+        columns: dict[str, Any] = {name: getattr(segments, name).copy() for name in (*SOURCE, *TARGET, "key")}
         for row, (source, target, key) in changes.items():
             for name, value in zip(columns, (*source, *target, key), strict=True):
                 columns[name][row] = value
@@ -129,7 +126,7 @@ class Views:
 
     def _change(self, segments: Segments, row: int) -> tuple[Endpoint, Endpoint, int] | None:
         """The ends and the key of the first view, if a packet belongs to another one."""
-        source, target = _ends(segments, row)
+        source, target = ends_of(segments, row)
         view = self._views.get((source, target)) or self._views.get((target, source))
         if view is None or row <= view.since:
             return None
@@ -191,14 +188,30 @@ class Views:
         return [*self._texts, *([f"{unnamed:,} more connections are other views of others"] if unnamed else [])]
 
 
-def _ends(segments: Segments, row: int) -> tuple[Endpoint, Endpoint]:
-    source, target = ((getattr(segments, name)[row] for name in names) for names in (_SOURCE, _TARGET))
+def ends_of(segments: Segments, row: int) -> tuple[Endpoint, Endpoint]:
+    """Source and destination of a segment."""
+    source, target = ((getattr(segments, name)[row] for name in names) for names in (SOURCE, TARGET))
     return _endpoint(source), _endpoint(target)
 
 
 def _endpoint(numbers: Iterable[int]) -> Endpoint:
     hi, lo, port = map(int, numbers)
     return hi, lo, port
+
+
+def _tcp_start(header: bytes, begin: bytes) -> int:
+    """Where the TCP header that ends with some bytes begins, by its first eight bytes; their end if nowhere."""
+    starts = range(len(header) - 20, max(len(header) - 60, 0) - 1, -4)
+    places = (k for k in starts if header[k : k + 8] == begin and header[k + 12] >> 4 == (len(header) - k) // 4)
+    return next(places, len(header))
+
+
+def tcp_header(segments: Segments, row: int) -> bytes:
+    """The TCP header of a segment; empty if its options are not captured."""
+    end = int(segments.start[row])
+    header = b"" if end > len(segments.buffer) else segments.buffer[max(end - 60, 0) : end].tobytes()
+    ports_and_number = int(segments.sport[row]), int(segments.dport[row]), int(segments.seq[row])
+    return header[_tcp_start(header, struct.pack(">HHI", *ports_and_number)) :]
 
 
 def tcp_options(header: bytes) -> Iterator[tuple[int, bytes]]:
@@ -226,7 +239,7 @@ def _headers(segments: Segments) -> tuple[Segments, list[bool]]:
 
 
 def _answer(segments: Segments, row: int) -> _Answer:
-    server, client = _ends(segments, row)
+    server, client = ends_of(segments, row)
     end = int(segments.start[row])
     header = segments.buffer[end - HEADER_BYTES : end].tobytes()
     seq, ack, ts_ns = int(segments.seq[row]), int(segments.ack[row]), int(segments.ts_ns[row])
