@@ -51,8 +51,8 @@ class ConnectionRows:
             states = ended.states[part]
             columns = ended.flows.columns(ended.numbers[part])
             states_of = [state or _SILENT for state in states]
-            others = {"same_as": ended.same_as[part], "subflow_of": ended.subflow_of[part]}
-            block = _rows(self._capture, columns, states_of, ended.tls[part], others)
+            origins = {"same_as": ended.same_as[part], "subflow_of": ended.subflow_of[part]}
+            block = _rows(self._capture, columns, states_of, ended.tls[part], origins)
             self.servers.add(block, [state.foreign_protocol if state else None for state in states])
             yield append_columns(block, {name: x[part] for name, x in more_columns.items()})
 
@@ -66,7 +66,7 @@ def _rows(
     flow_columns: FlowColumns,
     states: list[ConnectionState],
     tls: Sequence[TlsFacts | None],
-    others: Mapping[str, Sequence[int | None]],
+    origins: Mapping[str, Sequence[int | None]],
 ) -> pa.Table:
     client = np.array([state.client for state in states], np.int64)
     columns: dict[str, object] = {
@@ -90,7 +90,7 @@ def _rows(
         "identified_by": [state.identified_by for state in states],
         "proxied_ip": [state.proxied and state.proxied.ip for state in states],
         "proxied_port": [state.proxied and state.proxied.port for state in states],
-        **others,
+        **origins,
         "syn_seen": flow_columns.syn.any(axis=1),
         "end_state": pa.array(END_STATES, pa.string()).take(pa.array(flow_columns.end_state)),
     }

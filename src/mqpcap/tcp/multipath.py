@@ -3,8 +3,8 @@
 In: the `Segments` of a window. Out: the same, where packets of subflows have the endpoints of the first subflow, and
 sequence numbers of its stream. Called by: the pipeline, before `Reassembler.feed`, which takes them for one connection.
 
-RFC 8684, and RFC 6824 for version 0. MP_CAPABLE has the keys of both sides; their hashes are the token, by which
-MP_JOIN names its connection, and the first data sequence number. DSS maps bytes of a subflow to data sequence numbers,
+RFC 8684, and RFC 6824 for version 0. MP_CAPABLE has the keys of both sides. The hash of a key holds the token that
+MP_JOIN repeats, and the initial data sequence number. DSS maps bytes of a subflow to data sequence numbers,
 and acknowledges those of the other side. Only the lower 32 bits matter, as no window is larger. A subflow keeps its
 handshake and its end. Bytes whose mapping was not captured count as not captured, and a note has their packets: what
 they would have said is unknown. So it is with a connection whose MP_CAPABLE was not captured.
@@ -64,12 +64,12 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Subflow:
-    """``first``: the initial sequence numbers, client and server. ``is_turned``: its client is the stream's server."""
+    """``initial``: the sequence numbers, client and server. ``is_turned``: its client is the stream's server."""
 
     stream: _Stream
     ends: tuple[Endpoint, Endpoint]
     key: int
-    first: list[int | None]
+    initial: list[int | None]
     version: int = 1
     is_turned: bool = False
     mappings: tuple[deque[_Mapping], deque[_Mapping]] = field(
@@ -139,7 +139,7 @@ class Multipath:
             subflow = self._add(_Stream((source, target), int(segments.key[row])), segments, row, source, target)
         side = int(subflow.ends[0] != source)
         if flags & (FIN | RST) and subflow.stream.key != subflow.key and not segments.wire_length[row]:
-            numbers = [wrapped((first or 0) + 1) for first in subflow.first]
+            numbers = [wrapped((number or 0) + 1) for number in subflow.initial]
             columns["seq"][row], columns["ack"][row] = numbers[side], numbers[1 - side]
             return True
         return self._place(segments, row, columns, subflow, side, values)
@@ -148,67 +148,67 @@ class Multipath:
         self, segments: Segments, row: int, columns: dict[str, Any], subflow: _Subflow, side: int, values: list[bytes]
     ) -> bool:
         """Set the columns of a packet without SYN."""
-        stream, at = subflow.stream, side ^ subflow.is_turned
+        stream, sender = subflow.stream, side ^ subflow.is_turned
         length, seq = int(segments.wire_length[row]), int(segments.seq[row])
         for value in values:
             if value[0] >> 4 == _CAPABLE and len(value) >= 18:
                 self._learn(subflow, value[2:10], side)
                 self._learn(subflow, value[10:18], 1 - side)
-                first, delta = subflow.first[side], stream.delta[at]
-                if len(value) >= 20 and first is not None and delta is not None:
-                    mapping = _Mapping(wrapped(first + 1 - delta), 1, int.from_bytes(value[18:20], "big"), False)
+                initial, delta = subflow.initial[side], stream.delta[sender]
+                if len(value) >= 20 and initial is not None and delta is not None:
+                    mapping = _Mapping(wrapped(initial + 1 - delta), 1, int.from_bytes(value[18:20], "big"), False)
                     subflow.mappings[side].append(mapping)
         dss = next((_dss(value) for value in values if value[0] >> 4 == _DSS), _Dss())
         if dss.mapping is not None:
             subflow.mappings[side].append(dss.mapping)
         is_plain = subflow.key == stream.key and not subflow.mappings[side]
-        number, is_end = self._number(subflow, side, at, seq, length, is_plain)
-        if dss.ack is not None and stream.delta[1 - at] is None and subflow.key == stream.key:
-            stream.delta[1 - at] = wrapped(int(segments.ack[row]) - dss.ack)
-        if dss.ack is not None and (delta := stream.delta[1 - at]) is not None:
+        number, is_end = self._number(subflow, side, sender, seq, length, is_plain)
+        if dss.ack is not None and stream.delta[1 - sender] is None and subflow.key == stream.key:
+            stream.delta[1 - sender] = wrapped(int(segments.ack[row]) - dss.ack)
+        if dss.ack is not None and (delta := stream.delta[1 - sender]) is not None:
             acked = wrapped(dss.ack + delta)
-            before = stream.acked[at]
-            stream.acked[at] = acked if before is None or ahead(acked, before) > 0 else before
+            highest = stream.acked[sender]
+            stream.acked[sender] = acked if highest is None or ahead(acked, highest) > 0 else highest
             ack: int | None = acked
         else:
-            ack = int(segments.ack[row]) if is_plain and dss.ack is None else stream.acked[at]
+            ack = int(segments.ack[row]) if is_plain and dss.ack is None else stream.acked[sender]
         if number is None or (ack is None and not length):
             return False
-        end = wrapped(number + length)
-        sent = stream.sent[at]
-        stream.sent[at] = end if sent is None or ahead(end, sent) > 0 else sent
+        high = wrapped(number + length)
+        sent = stream.sent[sender]
+        stream.sent[sender] = high if sent is None or ahead(high, sent) > 0 else sent
         flags = int(segments.flags[row]) & ~(FIN | MULTIPATH) | (FIN if is_end else 0)
         if stream.subflow_count > 1:
             flags &= ~RST  # the other subflows go on
-        source, target = stream.ends if at == 0 else stream.ends[::-1]
+        source, target = stream.ends if sender == 0 else stream.ends[::-1]
         values_of = *source, *target, stream.key, number, ack or 0, flags if ack is not None else flags & ~ACK
         for name, value_of in zip(columns, values_of, strict=True):
             columns[name][row] = value_of
         return True
 
     def _number(
-        self, subflow: _Subflow, side: int, at: int, seq: int, length: int, is_plain: bool
+        self, subflow: _Subflow, side: int, sender: int, seq: int, length: int, is_plain: bool
     ) -> tuple[int | None, bool]:
         """The number in the first subflow's stream of a packet, and whether the stream ends with it."""
-        stream, first = subflow.stream, subflow.first[side]
+        stream, initial = subflow.stream, subflow.initial[side]
         for mapping in reversed(subflow.mappings[side]):
             size = (mapping.length or _ENDLESS) - mapping.is_end
             if mapping.start == 0:  # the end of the stream, without bytes
                 begin = 0 if not length and mapping is subflow.mappings[side][-1] else None
-            elif first is None:
+            elif initial is None:
                 begin = 0 if size == length else None
             else:
-                begin = ahead(wrapped(seq - first), mapping.start)
+                begin = ahead(wrapped(seq - initial), mapping.start)
             if begin is None or not 0 <= begin <= size - length or (not length and not mapping.is_end):
                 continue
-            if stream.delta[at] is None and subflow.key == stream.key:
-                stream.delta[at] = wrapped(seq - mapping.number - begin)
-            delta = stream.delta[at]
+            if stream.delta[sender] is None and subflow.key == stream.key:
+                stream.delta[sender] = wrapped(seq - mapping.number - begin)
+            delta = stream.delta[sender]
             is_end = mapping.is_end and begin + length == size
             return (None if delta is None else wrapped(mapping.number + begin + delta)), is_end
         if length:
             return (seq if is_plain else None), False
-        return (seq if is_plain else stream.sent[at]), False
+        return (seq if is_plain else stream.sent[sender]), False
 
     # Handshakes
 
@@ -223,12 +223,12 @@ class Multipath:
             if subflow is not None and _CAPABLE not in kinds and _JOIN not in kinds:
                 self._subflows.pop(ends)  # the server speaks plain TCP
             elif subflow is not None:
-                subflow.first[1] = seq
+                subflow.initial[1] = seq
                 if len(capable := kinds.get(_CAPABLE, b"")) >= 10:
                     subflow.version = capable[0] & 15
                     self._learn(subflow, capable[2:10], 1)
             return
-        if subflow is not None and subflow.first[0] != seq:
+        if subflow is not None and subflow.initial[0] != seq:
             self._subflows.pop(ends)  # its ports are used again
             subflow = None
         if subflow is not None or not (_CAPABLE in kinds or len(kinds.get(_JOIN, b"")) == _JOIN_SYN_BYTES):
@@ -236,7 +236,7 @@ class Multipath:
         token = b"" if _CAPABLE in kinds else kinds[_JOIN][2:6]
         stream, owner = self._streams.get(token) or (_Stream(ends, int(segments.key[row])), 1)
         subflow = self._add(stream, segments, row, *ends)
-        subflow.first[0] = seq
+        subflow.initial[0] = seq
         if stream.key != subflow.key:
             subflow.is_turned = owner == 0
             stream.subflow_count += 1
@@ -256,12 +256,12 @@ class Multipath:
     def _learn(self, subflow: _Subflow, key: bytes, side: int) -> None:
         """Note the token of a key, and the first data sequence number of its side."""
         digest = (sha256(key) if subflow.version else sha1(key, usedforsecurity=False)).digest()
-        first = subflow.first[side]
+        initial = subflow.initial[side]
         self._streams[digest[:4]] = subflow.stream, side ^ subflow.is_turned
         if len(self._streams) > MAX_SUBFLOWS:
             del self._streams[next(iter(self._streams))]
-        if first is not None and subflow.key == subflow.stream.key:
-            subflow.stream.delta[side] = wrapped(first - int.from_bytes(digest[-4:], "big"))
+        if initial is not None and subflow.key == subflow.stream.key:
+            subflow.stream.delta[side] = wrapped(initial - int.from_bytes(digest[-4:], "big"))
 
     # The rows of subflows
 
