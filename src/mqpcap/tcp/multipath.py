@@ -162,7 +162,7 @@ class Multipath:
         if dss.mapping is not None:
             subflow.mappings[side].append(dss.mapping)
         is_plain = subflow.key == stream.key and not subflow.mappings[side]
-        number, is_end = self._number(subflow, side, sender, seq, length, is_plain)
+        number, is_end = self._number(subflow, side, seq, length, is_plain, dss.mapping)
         if dss.ack is not None and stream.delta[1 - sender] is None and subflow.key == stream.key:
             stream.delta[1 - sender] = wrapped(int(segments.ack[row]) - dss.ack)
         if dss.ack is not None and (delta := stream.delta[1 - sender]) is not None:
@@ -174,7 +174,7 @@ class Multipath:
             ack = int(segments.ack[row]) if is_plain and dss.ack is None else stream.acked[sender]
         if number is None or (ack is None and not length):
             return False
-        high = wrapped(number + length)
+        high = wrapped(number + length + is_end)
         sent = stream.sent[sender]
         stream.sent[sender] = high if sent is None or ahead(high, sent) > 0 else sent
         flags = int(segments.flags[row]) & ~(FIN | MULTIPATH) | (FIN if is_end else 0)
@@ -187,14 +187,18 @@ class Multipath:
         return True
 
     def _number(
-        self, subflow: _Subflow, side: int, sender: int, seq: int, length: int, is_plain: bool
+        self, subflow: _Subflow, side: int, seq: int, length: int, is_plain: bool, own: _Mapping | None
     ) -> tuple[int | None, bool]:
-        """The number in the first subflow's stream of a packet, and whether the stream ends with it."""
+        """The number in the first subflow's stream of a packet, and whether the stream ends with it.
+
+        ``own``: the mapping in the packet.
+        """
+        sender = side ^ subflow.is_turned
         stream, initial = subflow.stream, subflow.initial[side]
         for mapping in reversed(subflow.mappings[side]):
             size = (mapping.length or _ENDLESS) - mapping.is_end
             if mapping.start == 0:  # the end of the stream, without bytes
-                begin = 0 if not length and mapping is subflow.mappings[side][-1] else None
+                begin = 0 if not length and mapping is own else None
             elif initial is None:
                 begin = 0 if size == length else None
             else:

@@ -200,7 +200,7 @@ def _endpoint(numbers: Iterable[int]) -> Endpoint:
 
 
 def _tcp_start(header: bytes, begin: bytes) -> int:
-    """The offset of the TCP header at the end of some bytes, by its first eight bytes; their length if there is none."""
+    """The offset of the TCP header at the end of some bytes, by its first eight bytes; their length without one."""
     starts = range(len(header) - 20, max(len(header) - 60, 0) - 1, -4)
     places = (k for k in starts if header[k : k + 8] == begin and header[k + 12] >> 4 == (len(header) - k) // 4)
     return next(places, len(header))
