@@ -267,7 +267,11 @@ class WebSockets(DerivedStreams[WebSocketConnection]):
         starts = np.flatnonzero((chunks.offset == 0) & (chunks.length > 0))
         is_letter = np.isin(chunks.buffer[chunks.start[starts]], [begin[0] for begin in _BEGINS])
         for row in starts[is_letter].tolist():
-            begin = bytes(chunks.buffer[chunks.start[row] :][: min(int(chunks.length[row]), 12)])
-            number = int(chunks.flow[row])
-            if number not in self.connections and any(begin[: len(x)] == x[: len(begin)] for x in _BEGINS):
+            size = min(int(chunks.length[row]), MAX_HEAD_BYTES)
+            data, number = bytes(chunks.buffer[chunks.start[row] :][:size]), int(chunks.flow[row])
+            end = data.find(b"\r\n\r\n") + 4
+            is_other_request = end > 3 and not UPGRADE.match(data, 0, end)
+            if number in self.connections or is_other_request:
+                continue
+            if any(data[: len(x)] == x[: len(data)] for x in _BEGINS):
                 yield WebSocketConnection(number)

@@ -56,27 +56,32 @@ class OpeningTable:
 
     def __init__(self, protocols: Mapping[str, MessageQueue], asked_ports: Sequence[int]) -> None:
         openings = [*_TO_ASK, *(x for protocol in protocols.values() for x in protocol.openings)]
-        self._clients = _Patterns(openings)
-        self._answers = {i: _Patterns([FirstBytes(*y) for y in x.answers]) for i, x in enumerate(openings) if x.answers}
+        self._unanswered = _Patterns([x for x in openings if not x.answers])
+        self._answered = [
+            (_Patterns([x]), _Patterns([FirstBytes(*y) for y in x.answers])) for x in openings if x.answers
+        ]
         searched = (port for x in protocols.values() if x.searches_on_port for port in x.ports)
         self._asked_ports = np.array([*asked_ports, *searched], np.int64)
 
     def foreign(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> Iterator[tuple[int, str | None]]:
         """Numbers and names of foreign connections; ``rows``: the first chunk of each new connection."""
-        rows, server_rows = self._decidable(chunks, flows, rows)
+        if not len(chunks.buffer):
+            return
+        is_own = self._unanswered.fits(_first_words(chunks, rows), chunks.length[rows]).any(axis=1)
+        rows, server_rows = self._decidable(chunks, flows, rows[~is_own])
         if not len(rows):
             return
-        has_server = server_rows >= 0
-        lengths = chunks.length[rows], np.where(has_server, chunks.length[server_rows], 0)
+        lengths = chunks.length[rows], np.where(server_rows >= 0, chunks.length[server_rows], 0)
         request, answer = (_first_words(chunks, x) for x in (rows, server_rows))
-        fits = self._clients.fits(request, lengths[0])
-        fits_nothing = np.logical_not(fits.any(axis=1))
-        for i, answers in self._answers.items():
-            is_whole = (lengths[0] >= self._clients.length[i]) & (lengths[1] >= answers.length.max())
-            fits[:, i] &= ~is_whole | answers.fits(answer, lengths[1]).any(axis=1)
-        for k in np.flatnonzero(~fits.any(axis=1)).tolist():
+        may_begin, fits = np.zeros((2, len(rows)), np.bool_)
+        for opening, answers in self._answered:
+            begins = opening.fits(request, lengths[0])[:, 0]
+            is_whole = (lengths[0] >= opening.length[0]) & (lengths[1] >= answers.length.max())
+            may_begin |= begins
+            fits |= begins & (~is_whole | answers.fits(answer, lengths[1]).any(axis=1))
+        for k in np.flatnonzero(~fits).tolist():
             row, server_row = int(rows[k]), int(server_rows[k])
-            if fits_nothing[k]:  # by the first packet
+            if not may_begin[k]:  # by the first packet
                 size = int(chunks.piece_length[chunks.piece_first[row]])
                 name = foreign_protocol(_bytes(chunks, row, size), b"")
             else:

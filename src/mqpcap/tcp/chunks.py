@@ -169,6 +169,8 @@ def spliced(
     A source is a row, or the number of rows and the index of an added chunk.
     """
     rows = np.flatnonzero(is_kept)
+    if len(rows) == len(chunks) and not added:
+        return chunks, rows
     order = np.argsort(np.array([*rows.tolist(), *(row for row, _ in added)], np.int64), kind="stable")
     source = np.concatenate((rows, len(chunks) + np.arange(len(added))))[order]
     new = np.array(
