@@ -10,6 +10,7 @@ bulk       small BlipMQ publishes: export, the floor (read the file, write the s
            dissector, tshark's own MQTT dissector on the same publishes as MQTT, Scapy, pcaptoparquet (a row a packet)
 counting   the same publishes counted by topic: stats, and tshark with a Lua dissector
 protocols  bulk traffic of each protocol against that of BlipMQ
+mqtt       the publishes as MQTT: export, that of BlipMQ, tshark's own dissector
 sessions   a captured session of each protocol over and over: mostly connections
 shapes     a connection a message, one connection, messages of 15 MB
 memory     the peak of the same traffic at two sizes
@@ -140,9 +141,9 @@ def bulk(folder: Path, given: argparse.Namespace) -> None:
     subprocess.run((*OPPONENT, "prepare", folder / "out", arrow), check=True)
     contenders["floor"] = Contender((*OPPONENT, "floor", str(whole[0]), str(arrow), str(floor)), whole[1], floor)
     if is_on_path("tshark"):
-        mqtt = made_capture(folder, "mqtt_publishes", given.messages // 10)
+        as_mqtt = made_capture(folder, "mqtt_publishes", given.messages // 10)
         contenders["tshark, Lua"] = tshark(tenth, "blipmqbench", LUA_COLUMNS, *LUA)
-        contenders["tshark, MQTT"] = tshark(mqtt, "mqtt", MQTT_COLUMNS)
+        contenders["tshark, MQTT"] = tshark(as_mqtt, "mqtt", MQTT_COLUMNS)
     contenders["Scapy"] = Contender((*OPPONENT, "scapy", str(hundredth[0])), hundredth[1])
     if is_on_path(given.pcaptoparquet):
         words = (given.pcaptoparquet, "-i", str(tenth[0]), "-o", str(packets))
@@ -171,6 +172,15 @@ def protocols(folder: Path, given: argparse.Namespace) -> None:
     """The same number of messages of every protocol."""
     captures = {name: made_capture(folder, maker, given.messages // 4) for name, maker in BULK.items()}
     compare({name: export(folder / f"out-{name}", x) for name, x in captures.items()}, given.runs)
+
+
+def mqtt(folder: Path, given: argparse.Namespace) -> None:
+    """The publishes as MQTT: the export against BlipMQ's, and against tshark's own dissector on the same capture."""
+    blipmq, same = (made_capture(folder, maker, given.messages // 10) for maker in ("publishes", "mqtt_publishes"))
+    contenders = {"export, MQTT": export(folder / "out-mqtt", same), "export, BlipMQ": export(folder / "out", blipmq)}
+    if is_on_path("tshark"):
+        contenders["tshark, MQTT"] = tshark(same, "mqtt", MQTT_COLUMNS)
+    compare(contenders, given.runs)
 
 
 def sessions(folder: Path, given: argparse.Namespace) -> None:
@@ -236,7 +246,7 @@ def start(folder: Path, given: argparse.Namespace) -> None:
         )
 
 
-PARTS = {x.__name__: x for x in (bulk, counting, protocols, sessions, shapes, memory, threads, start)}
+PARTS = {x.__name__: x for x in (bulk, counting, protocols, mqtt, sessions, shapes, memory, threads, start)}
 
 
 def main() -> None:

@@ -11,8 +11,10 @@ import pytest
 from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, pairs_of_truth, write
 from examples import multiplied
 
+from mqpcap.protocols import protocols
+
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-PROTOCOLS = ("blipmq", "flymq", "fq", "kokaq", "mqtt", "msgq")
+PROTOCOLS = [name for name in protocols() if (PCAPS / name).is_dir()]
 EVIDENCE = {"how alternation", "how pause", "how length", "how close"}
 """What a likely pair may rest on, as the tables promise."""
 OTHERS = (*WAYS[1:], *OTHER_WAYS)

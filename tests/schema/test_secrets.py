@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mqpcap.schema import fields, secrets
+
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mqpcap"
 HOME = "schema/secrets.py"
 DECLARED = {"secret", "spare"}
@@ -48,3 +50,11 @@ def test_secrets_are_decided_in_one_module(path: Path) -> None:
 @pytest.mark.parametrize("line", ["x = '***' if kind.hidden else y", "kept = column.secret and not shown"])
 def test_another_place_would_be_found(line: str) -> None:
     assert list(deciding(ast.parse(line)))
+
+
+def test_the_items_of_a_list_are_masked_where_scapy_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = fields.Array("keys", fields.Bytes("key", prefix=1, secret=True))
+
+    assert keys.i2repr(None, [b"s3cret", b"other"]) == "[***, ***]"
+    monkeypatch.setattr(secrets, "are_shown", lambda: True)
+    assert keys.i2repr(None, [b"s3cret", b"other"]) == "[b's3cret', b'other']"

@@ -722,8 +722,10 @@ class Array(Sized):
         return [_from_row(self.item, item) for item in items]
 
     def value_text(self, pkt: Packet | None, x: Any) -> str:
-        shown = isinstance(x, list) and isinstance(self.item, Address)
-        return f"[{', '.join(self.item.i2repr(pkt, item) for item in x)}]" if shown else repr(x)
+        item = self.item if isinstance(x, list) else None
+        if isinstance(item, Address) or (isinstance(item, Kind) and secrets.may_hold(item)):
+            return f"[{', '.join(item.i2repr(pkt, value) for value in x)}]"
+        return repr(x)
 
     def measure(self, pkt: Packet) -> int:
         return len(pkt.getfieldval(self.name) or [])
