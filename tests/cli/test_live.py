@@ -507,8 +507,11 @@ def test_live_counts_take_the_words_of_the_commands() -> None:
 
 
 def test_an_interface_that_there_is_not_is_an_error_in_python() -> None:
+    notes: list[str] = []
     with pytest.raises(mqpcap.CaptureError, match="nope: "):
-        next(mqpcap.live_stats("nope"))
+        next(mqpcap.live_stats("nope", notes=notes))
+
+    assert notes == ["nothing to count; info says what there is"]
 
 
 @listens

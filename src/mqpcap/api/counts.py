@@ -120,4 +120,12 @@ def live_stats(
         inputs.captures = captures
         count.read(inputs, tick)
 
-    return renewed(interface, bpf, duration_ns(every.strip()) / 1e9, read, count.answer)
+    return _noted(renewed(interface, bpf, duration_ns(every.strip()) / 1e9, read, count.answer), inputs, count)
+
+
+def _noted(answers: Iterator[Answer], inputs: Inputs, count: Count) -> Iterator[Answer]:
+    """The answers; the notes are complete once they are closed."""
+    try:
+        yield from answers
+    finally:
+        inputs.finish(*count.notes())
