@@ -134,13 +134,13 @@ def test_input_that_cannot_be_read_to_its_end_takes_no_other_with_it(
 def test_file_that_fails_is_set_aside_until_it_changes(
     parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, write = tmp_path / "lake", tasks.TaskFiles.write
+    lake, add = tmp_path / "lake", tasks.TaskFiles.add
 
     def failing(files: tasks.TaskFiles, table: str, rows: pa.Table) -> None:
-        return {}["x"] if table == "kokaq" and rows.num_rows else write(files, table, rows)
+        return {}["x"] if table == "kokaq" and rows.num_rows else add(files, table, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tasks.TaskFiles, "write", failing)
+        patch.setattr(tasks.TaskFiles, "add", failing)
         done = run(KOKAQ, FAULT, "--append", lake)
     again = run(KOKAQ, FAULT, "--append", lake)
 
