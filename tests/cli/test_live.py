@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from live_broker import PONG, Broker, frame, until_listening
+from made_tls import contexts
 from running import COMMAND, ROOT, environment, run
 
 import mqpcap
@@ -370,6 +372,33 @@ def test_every_message_on_an_interface_is_shown() -> None:
     assert all(re.search(r"  <= #\d+ in \d+\.\d{3} ms$", one) for one in replies)
     assert stderr.splitlines()[-1].startswith("10,000 messages: 10,000 blipmq; flaws: none; ")
     assert stderr.rstrip().endswith(" packets, 0 dropped")
+
+
+@listens
+def test_tls_on_an_interface_is_opened_by_a_key_log_that_grows(tmp_path: Path) -> None:
+    """The client writes its lines with its handshake, when packets of it were captured."""
+    client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_3)
+    (tmp_path / "keys.log").touch()
+
+    def answer(listener: socket.socket) -> None:
+        with server.wrap_socket(listener.accept()[0], server_side=True) as end:
+            end.recv(100)
+            end.sendall(bytes.fromhex("af01080100000004 00000000"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=answer, args=(listener,))
+        with shown("-i", "lo", "-f", f"tcp port {port}", "--keylog", tmp_path / "keys.log", "-c", 2) as show:
+            until_listening(show.pid)
+            thread.start()
+            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain, client.wrap_socket(plain) as end:
+                end.sendall(bytes.fromhex("af01080000000000"))
+                end.recv(100)
+                code, stdout, stderr = ended(show)
+        thread.join(PATIENCE_S)
+
+    assert code == 0, stderr
+    assert ["  flymq/go  LIST_TOPICS  " in shown_line for shown_line in stdout.splitlines()] == [True, True]
 
 
 @listens
