@@ -47,9 +47,12 @@ def test_a_resumed_connection_opens_by_the_line_of_the_first(
         assert stream(streams[0, 1]) == b"firstsecond"
 
 
-def test_a_connection_whose_client_hello_is_lost_opens_by_one_of_the_lines(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_connection_whose_client_hello_is_lost_opens_by_one_of_the_lines(
+    version: ssl.TLSVersion, tmp_path: Path
+) -> None:
     """The ServerHello has all but the client random, and each line of the key log has one."""
-    client, server = contexts(tmp_path, ssl.TLSVersion.TLSv1_2)
+    client, server = contexts(tmp_path, version, is_rsa=True)
     conversation(client, server, TURNS)
     segments, _ = conversation(client, server, TURNS)
     conversation(client, server, TURNS)
@@ -62,3 +65,5 @@ def test_a_connection_whose_client_hello_is_lost_opens_by_one_of_the_lines(tmp_p
     assert [c["tls"] for c in result.connections] == ["opened"]
     assert [m["frame_len"] for m in result.messages] == [len(flymq_message(i)) for i in range(2)]
     assert broken_laws(result) == []
+    streams, _ = opened(path, KeyLog(str(tmp_path / "keys.log")))
+    assert stream(streams[0, 1]) == b"firstsecond"

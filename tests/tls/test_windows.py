@@ -76,7 +76,7 @@ def test_rows_are_the_same_if_the_state_is_dumped_between_windows(name: str, mon
 
 
 @pytest.mark.parametrize("way", ["lost", "late"])
-@pytest.mark.parametrize("name", [*NAMES, "go_t12_resumed", "java17_t13", "t12_cbc_sha256_etm", "t12_chacha"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in CAPTURES.glob("*.keylog")))
 def test_no_byte_is_invented(name: str, way: str, tmp_path: Path) -> None:
     """Each run of bytes that a reader gets of a damaged capture is one of the whole capture, or ciphertext."""
     whole, _ = opened(CAPTURES / f"{name}.pcap", keys_of(name))

@@ -44,8 +44,8 @@ class TlsFacts:
 class Session:
     """The keys of a connection up to its end.
 
-    ``client``: the side of the client. ``is_late``: its hellos were not captured, so all sessions of the key log are
-    tried. ``offers_early``: the client sent early data. ``takes_early``: the server takes it, None if not known yet.
+    ``client``: the side of the client. ``is_late``: the ServerHello was not captured, so all sessions of the key log
+    are tried. ``offers_early``: the client sent early data. ``takes_early``: the server takes it, None if not known.
     ``suite``: None until the keys are known.
     """
 
@@ -188,7 +188,7 @@ class Session:
         keys, client, before = self._keys, self.client_hello, (self.client, self.is_late, self.suite, self._root)
         randoms = [client.random] if client.random else [*islice(keys.randoms(LABELS[TRAFFIC][0]), MAX_LATE_SESSIONS)]
         count = min(self._late_trials // 2, keys.late_trials) // max(len(randoms) * 4, 1)
-        self.is_late = True
+        self.is_late = not self.server_hello.random
         for self._root, code, self.client in product(randoms, _LATE_SUITES, (0, 1)):
             self.suite = suite(code)
             cipher, size = self.cipher(side, TRAFFIC), len(keys.secrets(self._root).get(LABELS[TRAFFIC][0], b""))
