@@ -109,7 +109,7 @@ class Views:
     def translated(self, segments: Segments) -> Segments:
         """The segments, packets of other views with the endpoints of the first."""
         rows = np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK)
-        if len(rows):
+        if len(rows) and len(segments.buffer):
             self._find(segments.taken(rows), rows.tolist())
         if not self._views:
             return segments
