@@ -20,6 +20,14 @@ def test_info_distinguishes_whole_and_damaged_captures() -> None:
     assert "nothing ours" in run("info", "-q", "pcaps/strangers/http_5555.pcap").stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("mptcp_two_blipmq", "1 blipmq, 1 subflow"), ("nat_both_sides_flymq", "1 flymq, 1 other side of NAT")],
+)
+def test_a_connection_that_is_part_of_another_speaks_no_other_protocol(name: str, words: str) -> None:
+    assert f"  connections   2: {words}\n" in run("info", "-q", f"tests/tcp/captures/{name}.pcap").stdout
+
+
 def test_a_capture_in_which_pairs_could_not_be_made_is_not_whole(tmp_path: Path) -> None:
     """The capture has eight publishes of a connection that began earlier, and nothing of the server."""
     publishes = [blipmq_message(i) for i in range(1, 9)]

@@ -186,7 +186,8 @@ class CaptureQuality:
         number = row[CONNECTION_NUMBER]
         payload_bytes = sum(row[f"bytes_{d}"] - row[f"tls_bytes_{d}"] for d in DIRECTIONS)
         silent = row["tcp_state"] if row["tcp_state"] in UNOPENED else "nothing"
-        kind = row["protocol"] or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else silent)
+        part = next((word for name, word in _PARTS.items() if row[name] is not None), None)
+        kind = row["protocol"] or part or row[OTHER_PROTOCOL] or ("unknown" if payload_bytes else silent)
         name, error_count = self._names.pop(number, None), self._errors.pop(number, 0)
         names = [row[f"tls_{name}"] for name in TLS_FACTS]
         tls_facts = ", ".join(filter(None, names)) or None
@@ -200,7 +201,7 @@ class CaptureQuality:
             }  # fmt: skip
         if tls_facts is not None:
             self.tls[row["tls"] or "closed", tls_facts] += 1
-        self.connections[row["protocol"] or ("other" if row["tls"] is None else "tls")] += 1
+        self.connections[row["protocol"] or part or ("other" if row["tls"] is None else "tls")] += 1
         for end, direction in zip(("server", "client"), DIRECTIONS, strict=True):
             self.sums[f"{end}_closed_window_ns"] += row[f"closed_window_ns_{direction}"]
         self.sums["duplicate_packets"] += row["duplicate_packets_c2s"] + row["duplicate_packets_s2c"]
@@ -485,6 +486,8 @@ def _why_unknown(connection: Mapping[str, Any], unpaired_count: int) -> str:
     return ENDED_FIRST if connection["end_state"] == "open" else NOT_SHOWN
 
 
+_PARTS = {"same_as": "other side of NAT", "subflow_of": "subflow"}
+"""What a connection is whose messages are rows of another."""
 _PACKETS = {
     "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
     "truncated_header": "with a cut header", "bad_header": "with a bad header",
