@@ -487,7 +487,7 @@ def _why_unknown(connection: Mapping[str, Any], unpaired_count: int) -> str:
 
 
 _PARTS = {"same_as": "other side of NAT", "subflow_of": "subflow"}
-"""What a connection is whose messages are rows of another."""
+"""Names of connections whose messages are rows of another connection."""
 _PACKETS = {
     "tcp": "TCP", "fragment": "fragments", "not_tcp": "other IP", "not_ip": "not IP",
     "truncated_header": "with a cut header", "bad_header": "with a bad header",
