@@ -325,8 +325,12 @@ def conversation(rule: CorrelationRule, dice: random.Random) -> Talk:
         number += 1
         tie = {"count": number, "same": 7, "pool": dice.randrange(4), "cycle": number % 12}[ids]
         way = 3 if rule.one_way is not None and rule.side == "c2s" and dice.random() < 0.2 else 0
-        request = say("c2s", name, clock, dice.randrange(20, 90), tie=tie, way=way)
-        quiet = ask.answer == "ignored" or (way == 3 and not one_way_answered)
+        # A name is in use until its answer; what gets none needs none.
+        while rule.held and not way and any(talk.rows[i]["tie"] == tie for i in pending):
+            reply()
+        named = None if rule.held and way else tie
+        request = say("c2s", name, clock, dice.randrange(20, 90), tie=named, way=way)
+        quiet = ask.answer == "ignored" or (way == 3 and (rule.held or not one_way_answered))
         talk.answer_of[request] = None
         if not quiet:
             pending.append(request)
