@@ -83,6 +83,7 @@ SLOW = frozenset(
         "tcp/test_hostile_shapes.py",
         "tcp/test_one_judgement.py",
         "test_conservation.py",
+        "test_websocket.py",
         "test_eviction.py",
         "test_habits_in_python.py",
         "test_hostile.py",

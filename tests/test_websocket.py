@@ -1,6 +1,7 @@
 """MQTT in WebSocket: frames that are joined to one stream, whatever their limits, with the packet of each byte."""
 
 import json
+import os
 import random
 import ssl
 import struct
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_tls import contexts, conversation
-from running import run
+from running import ROOT, run, run_bytes
 from torture import ACK, SYN, Result, Segment, broken_laws, pcap, read, read_bytes
 
 from mqpcap import websocket
@@ -274,3 +275,36 @@ def test_the_bytes_of_a_side_are_those_of_mqtt(tmp_path: Path) -> None:
 
     assert lines[0]["fields"]["client_id"] == "name"
     assert lines[0]["exchange"]["state"] == "answered"
+
+
+SAMPLE = ROOT / "pcaps" / "mqtt" / "ws_v311.pcap"
+TRUTH = json.loads((ROOT / "tests" / "truth" / "mqtt" / "ws_v311.truth.json").read_text())
+
+
+def test_a_lake_that_gets_a_capture_file_by_file_has_its_messages(tmp_path: Path) -> None:
+    """Borders lie inside both connections, and inside frames."""
+    content, records, at = SAMPLE.read_bytes(), [], 24
+    while at < len(content):
+        end = at + 16 + int.from_bytes(content[at + 8 : at + 12], "little")
+        records.append(content[at:end])
+        at = end
+    lake, n = tmp_path / "lake", len(records)
+    for i, (begin, end) in enumerate(((0, n // 3), (n // 3, n // 2), (n // 2, n))):
+        path = tmp_path / f"x_{i:05d}.pcap"
+        path.write_bytes(content[:24] + b"".join(records[begin:end]))
+        os.utime(path, (1_000_000_000, 1_000_000_000))  # a new file may still grow
+        done = run("export", path, "--append", lake)
+        assert done.exit_code == 0, done.stderr
+    assert run("export", "--append", lake, "--finish").exit_code == 0
+
+    rows = pytest.importorskip("deltalake").DeltaTable(lake / "messages").to_pyarrow_table()
+    assert rows.num_rows == sum(map(sum, (x.values() for x in TRUTH["counts"].values())))
+    assert rows["flaw"].null_count == rows.num_rows
+
+
+@pytest.mark.parametrize("direction", ["c2s", "s2c"])
+def test_raw_bytes_of_a_side_are_those_of_mqtt(direction: str) -> None:
+    done = run_bytes("follow", SAMPLE, "c1", "--raw", direction, "--show-secrets")
+
+    events = TRUTH["connections"][0]["events"]
+    assert len(done.stdout) == sum(x["bytes"] for x in events if x["dir"] == direction)
