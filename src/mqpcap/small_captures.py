@@ -90,7 +90,7 @@ def framed(capture: Capture, options: Options) -> FramedCapture | None:
 def _is_plain(pipeline: CapturePipeline) -> bool:
     """Whether the rows of a capture are the same in a group.
 
-    No byte is missing, repeated with other bytes or encrypted, nothing was cut short, no limit was reached, and no
+    No byte is missing, repeated with other bytes or in a stream inside another, nothing was cut short, no limit was reached, and no
     protocol lets connections share what other servers said. NAT shows at most one side.
     """
     stages, capture = pipeline.stages, pipeline.capture
@@ -103,7 +103,7 @@ def _is_plain(pipeline: CapturePipeline) -> bool:
         or assembler.unreported_count
     ):
         return False
-    if stages.opener.counts or [*stages.server_notes()] or any(stages.opener.facts(number) for number in states):
+    if any(stage.connections for stage in stages.derivations) or [*stages.server_notes()]:
         return False
     return not any(state.protocol is not None and _shares_facts(state.protocol) for state in states.values())
 
