@@ -90,8 +90,8 @@ def framed(capture: Capture, options: Options) -> FramedCapture | None:
 def _is_plain(pipeline: CapturePipeline) -> bool:
     """Whether the rows of a capture are the same in a group.
 
-    No byte is missing, repeated with other bytes or in a stream inside another, nothing was cut short, no limit was reached, and no
-    protocol lets connections share what other servers said. NAT shows at most one side.
+    No byte is missing, repeated with other bytes or in a stream inside another, nothing was cut short, no limit was
+    reached, and no protocol lets connections share what other servers said. NAT shows at most one side.
     """
     stages, capture = pipeline.stages, pipeline.capture
     assembler, states = stages.assembler, stages.framer.connections
