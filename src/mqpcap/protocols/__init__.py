@@ -6,6 +6,7 @@ names, those of packages last.
 """
 
 import importlib
+import os
 import pkgutil
 import re
 import sys
@@ -108,9 +109,27 @@ def _described(names: tuple[str, ...]) -> dict[str, MessageQueue]:
 
 @cache
 def _named_by_packages() -> tuple[str, ...]:
-    from importlib.metadata import entry_points  # loaded when a protocol is needed
+    if not any(map(_names_protocols, sys.path)):
+        return ()
+    from importlib.metadata import entry_points  # takes as long as a tenth of `mqpcap show`
 
     return tuple(sorted({entry.module for entry in entry_points(group=ENTRY_POINTS)}))
+
+
+def _names_protocols(folder: str) -> bool:
+    """Whether a package in a folder, or in an archive, may have entry points of ENTRY_POINTS."""
+    try:
+        names = [x for x in os.listdir(folder or ".") if x.lower().endswith("-info")]
+    except OSError:
+        return os.path.isfile(folder)
+    for name in names:
+        try:
+            with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                if ENTRY_POINTS.encode() in file.read():
+                    return True
+        except OSError:
+            continue
+    return False
 
 
 def _add(loaded: dict[str, ModuleType], module: ModuleType) -> None:
