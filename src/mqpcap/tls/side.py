@@ -107,6 +107,8 @@ class TlsSide(DerivedSide):
 
     def step(self, data: memoryview, base: int, is_final: bool) -> bool | None:
         """Pass a record or lost bytes of a run; False if it is not complete, None if keys are missing."""
+        if self._seq >= 2 and self._since is None and self._loss is None and self.session.state is State.OPENED:
+            self._open_data(data, base)
         start, loss = self.at - base, self._loss
         head = _HEADER.match(data, start)
         if not self._begun:
@@ -132,6 +134,20 @@ class TlsSide(DerivedSide):
             self._has_changed |= data[start] == CHANGE_CIPHER_SPEC
             self._pass(end - start)
         return True
+
+    def _open_data(self, data: memoryview, base: int) -> None:
+        """Open records of data in a row, as most are; the first that is anything else is left."""
+        cipher, start = self._cipher if self._generation >= TRAFFIC else None, self.at - base
+        while cipher is not None and start + HEADER_BYTES <= len(data) and data[start] == APPLICATION_DATA:
+            end = start + HEADER_BYTES + (data[start + 3] << 8 | data[start + 4])
+            if end > len(data):
+                return
+            opened = cipher.open(self._seq, data[start:end], data[max(start - PREVIOUS_BYTES, 0) : start])
+            if opened is None or opened[0] != APPLICATION_DATA:
+                return
+            self._seq += 1
+            self._pass(end - start, cipher.head_len, opened[1])
+            start = end
 
     def _open(self, record: memoryview, previous: memoryview, is_final: bool) -> bool | None:
         """Open a protected record; None if its keys, or what it means, is not known yet."""
