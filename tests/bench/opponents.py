@@ -3,13 +3,6 @@
 import sys
 from pathlib import Path
 
-DATES: dict[str, str | tuple[str, ...]] = {
-    "exchanges": ("request_ts_ns", "reply_ts_ns"),
-    "deliveries": "publish_ts_ns",
-    "connections": "first_ts_ns",
-    "problems": "ts",
-}
-
 
 def prepare(tables: Path, to: Path) -> None:
     """The tables of an export as Arrow files, to be mapped and written again."""
@@ -39,6 +32,7 @@ def floor(capture: Path, arrow: Path, out: Path) -> None:
     import pyarrow as pa
 
     from mqpcap.tables.export import Export
+    from mqpcap.tables.parquet import DATES
 
     with capture.open("rb", buffering=0) as file:
         room = bytearray(16 << 20)
