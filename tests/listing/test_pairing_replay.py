@@ -1,12 +1,16 @@
 """The replay of a connection's pairing: steps of the matcher, in the words of ``explain --pairing``."""
 
+import random
+import re
 from pathlib import Path
 
 import made_flymq
 from capture_files import cut
+from degraded_captures import degraded, packets, write
 from running import objects, run
 
 import mqpcap
+from mqpcap.correlate.span_alignment import MIN_MARGIN
 
 CORE = "pcaps/flymq/core.pcap"
 LOST = "pcaps/faults/blipmq_lost.pcap"
@@ -26,6 +30,19 @@ def test_a_late_start_is_decided_backward_from_the_end(tmp_path: Path) -> None:
     (decided,) = (i for i, line in enumerate(lines) if line == "  decided: the connection ends in order")
     assert len(lines[decided + 1 :]) == 26, "packets 22 to 131 have 26 requests with their replies"
     assert lines[decided + 1] == "  => #4 LIST_TOPICS answers #3 LIST_TOPICS: certain (order)"
+
+
+def test_a_pair_by_lengths_says_its_margin(tmp_path: Path) -> None:
+    """Of likely pairs by the lengths of holes it is said how far the next best alignment is behind."""
+    whole = Path(CORE).read_bytes()
+    path = tmp_path / "lossy.pcap"
+    write(path, whole[:24], degraded("lost 10%", packets(whole), random.Random(3), 0))
+    said = re.findall(r"=> .* answers .*: likely \(length, (.*)\)", run("explain", path, "--pairing", "c1").stdout)
+
+    margins = [int(words.split()[0]) for words in said if words != "no other fits"]
+    assert "no other fits" in said
+    assert margins and min(margins) >= MIN_MARGIN
+    assert {words.split(maxsplit=1)[1] for words in said if words != "no other fits"} == {"nats before the next best"}
 
 
 def test_without_its_end_a_late_start_says_what_evidence_there_is(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from mqpcap.correlate.alignment import ANY_NUMBER, Candidates
 from mqpcap.correlate.messages import LIKELY, NO_ROW, phantom_reply, phantom_request
 from mqpcap.correlate.open_requests import MAX_COMPARED
 from mqpcap.correlate.replay import MISSING
+from mqpcap.correlate.span_alignment import MAX_MARGIN
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables, State
 from mqpcap.tcp.flow_records import NO_OFFSET
 
@@ -433,8 +434,9 @@ class RequestMatcher(TcpOrder):
                 self.results.pair(self.requests.at(index).row, r.row, evidence + LIKELY)
                 if self.replay is not None:
                     offset: cython.longlong = self.requests.at(index).offset
-                    margin = f"{a.margins[r.row]:.0f} nats" if r.row in a.margins else ""
-                    self.replay.add("pair", r.offset, offset, offset, 1, evidence, True, margin)
+                    margin = a.margins.get(r.row, 0.0)
+                    words = "no other fits" if margin >= MAX_MARGIN else f"{margin:.0f} nats before the next best"
+                    self.replay.add("pair", r.offset, offset, offset, 1, evidence, True, words if margin else "")
                 continue
             if self.replay is not None and earliest >= 0:
                 places = c.offset_at(earliest), c.offset_at(latest)

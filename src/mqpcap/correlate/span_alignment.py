@@ -44,6 +44,8 @@ MAX_PLACES = 1 << 20
 """Places of a span together; with more the span gives no likely pair."""
 MAX_EXCESS = 40.0
 MIN_MARGIN = 15.0
+MAX_MARGIN = 1e3
+"""The margin where no other alignment fits, in nats."""
 SIZES_AROUND = 32
 """Whole messages on each side of a hole whose sizes say how many it held."""
 MIN_SIZES = 8
@@ -423,4 +425,4 @@ class SpanAlignment:
             return
         q: Request = self.items[best_item]
         if not (q.truncated or q.is_unread or p.reply.truncated):
-            result[p.reply.row] = (self.indexes[best_item], min(next_best - best, 1e3))
+            result[p.reply.row] = (self.indexes[best_item], min(next_best - best, MAX_MARGIN))

@@ -179,7 +179,7 @@ class PairingReplay:
     def _pair_line(self, step: Step) -> str:
         state = "likely" if step.is_likely else "certain"
         pair = f"{self._words('s2c', step.offset)} answers {self._words('c2s', step.earliest)}"
-        return f"  => {pair}: {state} ({_evidence(step)}{f', {step.text} before the next best' if step.text else ''})"
+        return f"  => {pair}: {state} ({_evidence(step)}{f', {step.text}' if step.text else ''})"
 
     def _unpaired_line(self, step: Step) -> str:
         state, _ = self.states.get(("s2c", step.offset), ("unknown", None))
