@@ -10,8 +10,8 @@ If the start is unknown or bytes of the client are missing, the request of a rep
 request have the same name.
 It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
 With the third name they become certain. Otherwise they are likely if the client waited for the reply.
-If a name is only used again once it was answered (``held``), a pair is certain where no reply is missing since the
-request, or no request since then: its name had no other use.
+A name that is used again only once it was answered is *held*. Its pair is certain where no reply, or no request, is
+missing since the request.
 """
 
 import cython
@@ -179,7 +179,7 @@ class NamedMatcher(TcpOrder):
     @cython.cfunc
     def _add_reply(self, r: Reply) -> cython.void:
         q: Request
-        other: Request
+        request: Request
         if r.row < 0 or r.echo_key == _NO_KEY:
             self.server_hole_count += 1
         if r.row < 0:
@@ -203,8 +203,8 @@ class NamedMatcher(TcpOrder):
             q = requests[0]
         is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
-        for other in requests:
-            in_order = in_order and other.kind == _ONE_REPLY
+        for request in requests:
+            in_order = in_order and request.kind == _ONE_REPLY
         is_held: cython.bint = len(requests) == 1 and self._is_held(q)
         was_given_up: cython.bint = (self.all_given_up or r.echo_key in self.given_up) and not is_held
         if was_given_up or (is_in_doubt and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
