@@ -46,6 +46,14 @@ def test_raw_bytes_hide_secrets_unless_asked() -> None:
     assert "7 bytes may be secret" in said
 
 
+def test_raw_bytes_of_multipath_tcp_are_those_of_all_subflows() -> None:
+    """The sizes are those of the last data acknowledgements: ...2412 - ...1873 - 1, and ...6889 - ...6726 - 1."""
+    path = "tests/tcp/captures/mptcp_two_blipmq.pcap"
+    sides = [raw(path, "c1", "--show-secrets", "--raw", side)[0] for side in ("c2s", "s2c")]
+
+    assert [len(side) for side in sides] == [538, 162]
+
+
 def test_raw_bytes_go_on_after_a_gap_with_a_note() -> None:
     rows = [
         json.loads(line)
