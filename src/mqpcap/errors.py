@@ -55,4 +55,4 @@ class QueryError(MqpcapError):
 
 
 class MisuseError(QueryError, ValueError):
-    """Options of a command or a call that exclude each other, or one that is missing; named as on the command line."""
+    """Options of a command or a call exclude each other, or an option is missing; named as on the command line."""

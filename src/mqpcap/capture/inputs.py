@@ -244,8 +244,8 @@ class InputSearch:
         files = self.files
         places = [_place(file, index) for index, file in enumerate(files)]
         spans = file_sets.file_sets(places, lambda index: files[index].span())
-        found = [Capture(tuple(files[index] for index in chain)) for chain in spans]
-        return FoundCaptures(found, self.unreadable, self.skipped)
+        captures = [Capture(tuple(files[index] for index in chain)) for chain in spans]
+        return FoundCaptures(captures, self.unreadable, self.skipped)
 
     def add(self, name: str) -> None:
         """One input as the user wrote it."""
@@ -291,7 +291,7 @@ class InputSearch:
     def _files_below(self, directory: str) -> list[str]:
         """Every file below, in order of the names on its path; no directory is entered twice."""
         entered: set[str] = set()
-        found: list[str] = []
+        paths: list[str] = []
         for folder, folders, names in os.walk(directory, onerror=self._note_unreadable, followlinks=True):
             place = os.path.realpath(folder)
             if place in entered:
@@ -299,8 +299,8 @@ class InputSearch:
                 continue
             entered.add(place)
             folders.sort()  # they are entered in this order
-            found += [os.path.join(folder, name) for name in names]
-        return sorted(found, key=lambda path: path.split("/"))
+            paths += [os.path.join(folder, name) for name in names]
+        return sorted(paths, key=lambda path: path.split("/"))
 
     def _note_unreadable(self, error: OSError) -> None:
         self.unreadable.append((str(error.filename), _reason(error)))

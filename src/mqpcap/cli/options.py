@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # only new versions of click have one
-    """The value of an option, made of its word by a function that raises ValueError with what is wrong."""
+    """The value of an option, which a function makes from its word or refuses with a ValueError."""
 
     name = "text"
 

@@ -67,7 +67,7 @@ class Rounds:
     pause. Then only rounds with a pause longer than a delayed acknowledgement are evidence.
 
     ``is_denied``: a request was sent while another was open.
-    ``waited_count``: requests before the denial, if there was evidence by then.
+    ``waited_count``: requests before the denial, if there was evidence.
     ``asked_count``: awaited requests: their success is a reply.
     ``open_count``: awaited requests since the last reply.
     ``lone_pair_count``: certain pairs without another open request.
@@ -182,7 +182,7 @@ class Assumptions:
     ``certain``: the alignment without assumptions.
     ``awaited``: by code of a request: whether its success is a reply.
     ``replies_before``: replies before those of the alignment.
-    ``waited_count``: awaited requests for which the client is assumed to have waited.
+    ``waited_count``: awaited requests that the client is assumed to have waited for.
     ``use_publishes``: a message of the client answers no request that the client sent before it.
     ``likely``: by row of a reply: index of its request, and evidence.
     ``margins``: by row of a reply: how much the best alignment without the pair costs more, in nats.
@@ -209,7 +209,7 @@ class Assumptions:
 
     @cython.cfunc
     def assume_all(self, rounds: Rounds, is_closed: cython.bint) -> cython.void:
-        """Make each assumption for which there is evidence. ``is_closed``: the server likely answered all requests."""
+        """Make each assumption that has evidence. ``is_closed``: the server likely answered all requests."""
         habits = self.tables.habits
         self.waited_count = 1 if habits.once and rounds.asked_count == 1 else rounds.count_waited()
         if is_closed:

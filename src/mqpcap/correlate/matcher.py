@@ -18,10 +18,10 @@ requests: an alignment that ends there has settled all requests below it. A plac
 
 Where bytes are missing, ``span_alignment`` then aligns the undecided replies of a span by cost: likely pairs.
 
-A protocol may have states (a login): see ``connection_state``. The kind of a request depends on the state in which the
-server handles it. A certain pair may lead to another state.
+A protocol may have states (a login): see ``connection_state``. The kind of a request depends on the server's state
+when it handles the request. A certain pair may lead to another state.
 
-What is remembered beside the place:
+Facts that are kept beside the place:
 
 | fact | begins with | ends with | while it holds |
 |---|---|---|---|

@@ -120,9 +120,9 @@ class MatchResults:
     ``evidence``: the evidence of each pair, plus LIKELY if it is likely.
     ``states``: a row, its state, the next row, and so on. The first state of a row counts.
     ``kinds``: a row, its new kind, the next row, and so on.
-    ``handled_to``: by flow: the stream offset up to which the server handled the client's bytes.
-    ``confirmed_from``: by flow that began before the capture: the stream offset from which the server certainly
-    handles the client's bytes in the assumed state.
+    ``handled_to``: by flow: the server handled the client's bytes below this stream offset.
+    ``confirmed_from``: by flow that began before the capture: the server certainly handles the client's bytes in the
+    assumed state after this stream offset.
     ``watched_flow``: the flow whose matcher gets ``replay``, -1 for none.
     ``open_bytes``: what the open messages and the keys of all matchers take. It stays when results are cleared.
     """

@@ -140,7 +140,7 @@ def _repeated_keys(rule: CorrelationRule, rows: pa.Table, prints: Fingerprints) 
 
 
 def _fingerprint(columns: Sequence[pa.Array], prints: Fingerprints) -> NDArray[np.int64]:
-    """One number for the values of each row; NO_ECHO_KEY if one of them is null."""
+    """One number for the values of each row; NO_ECHO_KEY if a value is null."""
     key, is_null = np.zeros(len(columns[0]), np.int64), np.zeros(len(columns[0]), np.bool_)
     for column in columns:
         is_number = pa.types.is_integer(column.type)

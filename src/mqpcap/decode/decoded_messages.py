@@ -65,7 +65,7 @@ class MessageDecoder:
     ) -> Iterator[Decoded]:
         """The messages of a window whose reading is final, and buffered messages whose reading is final now.
 
-        ``select``: the messages that are decoded; the others are only evidence. ``progress``: see `EvidenceCollector`.
+        ``select``: the messages to decode; all others are only evidence. ``progress``: see `EvidenceCollector`.
         """
         parts_by_protocol: dict[str, list[Frames]] = {name: [] for name in self._evidence.waiting_protocols}
         for frames in parts:

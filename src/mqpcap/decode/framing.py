@@ -77,7 +77,7 @@ class Framer:
     ) -> None:
         self.connections: dict[int, ConnectionState] = {}
         self.claimed_count = 0
-        """Those of a supported protocol."""
+        """Connections of a supported protocol."""
         self.output = FoundMessages()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)

@@ -56,7 +56,7 @@ class Conversation:
             yield paint("red", f"{plural(missing, 'byte')} of it were never captured")
 
     def lines(self, rows: Iterable[MessageRow]) -> Iterator[str]:
-        """Take further messages, in order of time; the lines of turns that are complete by then."""
+        """Take further messages, in order of time; the lines of turns that are complete."""
         for row in rows:
             self._take(row)
             yield from self._due(MAX_WAITING)

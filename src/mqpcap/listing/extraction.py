@@ -474,17 +474,17 @@ class _PacketNotes:
         hit = np.zeros(len(place), np.bool_)
         order = np.argsort(group, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(group) else ():
-            first, (begins, ends) = begin[rows], spans[int(group[rows[0]])]
+            starts, (begins, ends) = begin[rows], spans[int(group[rows[0]])]
             if are_messages:
                 # A message with a hole takes more of the stream than its captured bytes, which are counted instead.
-                rows = rows[np.argsort(first, kind="stable")]
-                offsets, first = begin[rows], np.cumsum(length[rows], dtype=np.int64) - length[rows]
+                rows = rows[np.argsort(starts, kind="stable")]
+                offsets, starts = begin[rows], np.cumsum(length[rows], dtype=np.int64) - length[rows]
                 piece = np.maximum(np.searchsorted(offsets, begins, "right") - 1, 0)
-                moved = first[piece] - offsets[piece]
+                moved = starts[piece] - offsets[piece]
                 begins, ends = begins + moved, ends + moved
             # More ranges have begun before its end than have ended before its begin.
-            begun = np.searchsorted(np.sort(begins), first + length[rows])
-            hit[rows] = begun > np.searchsorted(np.sort(ends), first, "right")
+            begun = np.searchsorted(np.sort(begins), starts + length[rows])
+            hit[rows] = begun > np.searchsorted(np.sort(ends), starts, "right")
         return place[hit]
 
 

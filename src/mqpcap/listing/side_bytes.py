@@ -1,6 +1,6 @@
 """The reassembled bytes of one side of a connection, secrets hidden.
 
-In: a capture and one of its connections. Out: bytes in order, and notes on those that are missing or hidden. Called by:
+In: a capture and a connection in it. Out: bytes in order, and notes on those that are missing or hidden. Called by:
 ``follow --raw``. The capture is read once more, and twice if secrets must be found.
 """
 

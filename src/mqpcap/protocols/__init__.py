@@ -138,8 +138,8 @@ def _add(loaded: dict[str, ModuleType], module: ModuleType) -> None:
     name = protocol.name
     if not _NAME.fullmatch(name) or name in COMMON_TABLES:
         raise ProtocolError(f"{module.__name__}: {name!r} cannot be the name of a protocol and its table")
-    classes = {cls.__name__: known.__name__ for known in loaded.values() for cls in classes_of(known)}
-    classes |= {f"protocol {key}": known.__name__ for key, known in loaded.items()}
+    classes = {cls.__name__: owner.__name__ for owner in loaded.values() for cls in classes_of(owner)}
+    classes |= {f"protocol {key}": owner.__name__ for key, owner in loaded.items()}
     for word in (f"protocol {name}", *(cls.__name__ for cls in classes_of(module))):
         if word in classes:
             raise ProtocolError(f"{word} is of {classes[word]} and of {module.__name__}")

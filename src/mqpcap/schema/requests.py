@@ -240,7 +240,7 @@ class DeliveryRule:
 class Acknowledgement:
     """How a client acknowledges a delivery on its connection, with an operation of ``Roles.ack``.
 
-    ``column``: the column of the acknowledgement that says what is acknowledged.
+    ``column``: the column of the acknowledgement that names the delivery.
     ``tag``: columns of the delivery; the first that is not null is its tag, and ``column`` repeats it. Empty:
     ``column`` is a position, and acknowledges all messages of its partition with smaller offsets.
     ``due``: (column, value) of deliveries that are acknowledged; None: all are.

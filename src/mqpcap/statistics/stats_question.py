@@ -81,7 +81,7 @@ class StatsQuestion:
     def of_words(
         cls, name: str | None, keys: Words, metric: Words, interval: str | None, is_filtered: bool
     ) -> "StatsQuestion":
-        """The question in words. Raises MisuseError if they exclude each other, or one is no word that there is."""
+        """The question in words. Raises MisuseError if they exclude each other, or a word is unknown."""
         with misuse_of("--metric"):
             metrics = metric_names(_listed(metric or ()))
         question = cls(name, key_names(keys), metrics, interval_ns(interval))

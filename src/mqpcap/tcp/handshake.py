@@ -238,7 +238,7 @@ class Handshakes:
             return None if is_over and not (is_answer and peer_record.base_known) else True
         low = side_record.base_seq + (queue.lowest if queue is not None and queue.start_unknown else 0)
         is_near = 0 <= ahead(wrapped(low), base) <= SYN_NEAR_BYTES
-        is_first = not (side_record.syn_seen or side_record.base_known) and is_near  # behind data of its side
+        is_first = not (side_record.syn_seen or side_record.base_known) and is_near  # after data of its side
         if is_answer and peer_record.base_known and not is_first:
             # There are two SYN-ACKs to one SYN: the client's acknowledgement chooses.
             if peer_record.first_ack < 0 and not side_record.bytes and queue is None:

@@ -346,7 +346,7 @@ class OutOfOrder:
             side_record.fin_offset -= delta
         queue.rebase(delta)
         queue.start_unknown = False
-        # Other connections may have left the table since: the index of this one may be another.
+        # Other connections may have left the table since, so that this connection has another index.
         placed = (row._replace(flow=side >> 1, offset=row.offset - delta) for row in queue.conflicts)
         self._history.conflicts.extend(placed)
         queue.conflicts = []

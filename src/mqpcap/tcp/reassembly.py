@@ -559,7 +559,7 @@ def _packet(segments: Segments, row: int) -> Segment:
 
 
 def _sorted(parts: list[NDArray[np.void]], order: Int64Array) -> NDArray[np.void]:
-    """The pieces of parts in an order. Removes the parts one by one: a long message may have a million pieces."""
+    """The pieces of parts in an order. Removes each part as it goes: a long message may have a million pieces."""
     index = np.empty_like(order)
     index[order] = np.arange(len(order))
     rows = np.empty(len(order), PIECE)

@@ -117,18 +117,18 @@ class Opener(DerivedStreams[TlsConnection]):
         rows = np.repeat(np.arange(len(chunks)), np.diff(chunks.piece_first))[is_long]
         offsets = chunks.piece_offset[is_long]
         places = offsets + (chunks.start - chunks.offset)[rows]
-        first = chunks.buffer[places]
-        may_begin = (first == 0x16) | ((offsets == 0) & np.isin(first, [*PROXY_BYTES]))
+        first_byte = chunks.buffer[places]
+        may_begin = (first_byte == 0x16) | ((offsets == 0) & np.isin(first_byte, [*PROXY_BYTES]))
         is_late = ~chunks.start_known & (chunks.offset == 0) & (self.keys is not None and self.keys.has_traffic)
-        found = dict.fromkeys(chunks.flow[is_late].tolist(), True)
+        lateness = dict.fromkeys(chunks.flow[is_late].tolist(), True)
         for row, place, offset in zip(*(x[may_begin].tolist() for x in (rows, places, offsets)), strict=True):
             data = memoryview(chunks.buffer)[place : int(chunks.start[row] + chunks.length[row])]
             begin = hello_at(data)
             if begin >= 0 and (offset == 0 or self._has_secrets(bytes(data[begin + 11 : begin + 43]))):
-                found[int(chunks.flow[row])] = False
+                lateness[int(chunks.flow[row])] = False
         if self.keys is not None and self.keys.forgotten_count:
             self.counts["tls_forgotten"] = self.keys.forgotten_count
-        return [TlsConnection(x, self.keys, found[x]) for x in found.keys() - self.connections.keys()]
+        return [TlsConnection(x, self.keys, lateness[x]) for x in lateness.keys() - self.connections.keys()]
 
     def _has_secrets(self, key: bytes) -> bool:
         """Whether the key log has secrets for a client random."""

@@ -1,7 +1,7 @@
 """One TLS connection: its hellos, and the keys that follow from them.
 
 A side asks here for its ciphers. They follow each other as *generations*: early data, the handshake, application data
-(`TRAFFIC`, the only one before TLS 1.3), and another generation with each key update. Nothing is given
+(`TRAFFIC`, alone before TLS 1.3), and another generation with each key update. Nothing is given
 out before its first record was opened: with wrong keys it is read as if there were none.
 """
 
@@ -115,8 +115,8 @@ class Session:
 
     def close(self, why: str = "") -> None:
         """No record can be opened: the connection is read as if there was no key log."""
-        found = "tls_no_hello" if not self.has_hellos else "tls_wrong_keys" if self._root else "tls_no_key"
-        self.state, self.why_closed = State.CLOSED, self.why_closed or why or found
+        reason = "tls_no_hello" if not self.has_hellos else "tls_wrong_keys" if self._root else "tls_no_key"
+        self.state, self.why_closed = State.CLOSED, self.why_closed or why or reason
 
     # -- keys ----------------------------------------------------------------------------------------------
 
@@ -162,8 +162,8 @@ class Session:
                     return TRAFFIC, cipher
             self._root = b""
             self.close("tls_no_key")
-        first = EARLY if side == self.client and self.offers_early and not self.has_retry else HANDSHAKE
-        for generation in range(first if self.is_1_3 and not self.is_late else TRAFFIC, TRAFFIC + 1):
+        first_generation = EARLY if side == self.client and self.offers_early and not self.has_retry else HANDSHAKE
+        for generation in range(first_generation if self.is_1_3 and not self.is_late else TRAFFIC, TRAFFIC + 1):
             if (cipher := self.cipher(side, generation)) is not None:
                 return generation, cipher
         return -1, None
@@ -185,7 +185,7 @@ class Session:
 
     def open_late(self, side: int, record: memoryview) -> int:
         """The sequence number of a record of TLS 1.3 whose session is found by trial; -1 if no key opens it."""
-        keys, client, before = self._keys, self.client_hello, (self.client, self.is_late, self.suite, self._root)
+        keys, client, unchanged = self._keys, self.client_hello, (self.client, self.is_late, self.suite, self._root)
         randoms = [client.random] if client.random else [*islice(keys.randoms(LABELS[TRAFFIC][0]), MAX_LATE_SESSIONS)]
         count = min(self._late_trials // 2, keys.late_trials) // max(len(randoms) * 4, 1)
         self.is_late = not self.server_hello.random
@@ -197,5 +197,5 @@ class Session:
                 if cipher is not None and cipher.open(seq, record, _NOTHING) is not None:
                     self.facts.version, self.facts.cipher = VERSION_NAMES[TLS_1_3], suite_name(code)
                     return seq
-        self.client, self.is_late, self.suite, self._root = before
+        self.client, self.is_late, self.suite, self._root = unchanged
         return -1

@@ -260,10 +260,10 @@ class TlsSide(DerivedSide):
                 lost_to = begin
                 break
             self._tried_to = base + match.end()
-            found = self._found(data[begin:end], data[max(begin - PREVIOUS_BYTES, 0) : begin], base + begin, has_keys)
-            if found is not None:
+            keys = self._found(data[begin:end], data[max(begin - PREVIOUS_BYTES, 0) : begin], base + begin, has_keys)
+            if keys is not None:
                 self._lose(base + begin)
-                self._generation, self._cipher, self._seq = found
+                self._generation, self._cipher, self._seq = keys
                 self._end_search()
                 return True
         if not has_keys:
@@ -281,16 +281,16 @@ class TlsSide(DerivedSide):
             return None
         count = (begin - self._since[0]) // current.min_record_bytes + 2 + LATE_RECORDS * self.session.is_late
         numbered = current.nonce(record) - self._nonce_shift
-        generation, cipher, first = self._generation, self._cipher, self._seq
+        generation, cipher, first_seq = self._generation, self._cipher, self._seq
         while cipher is not None and generation <= max(self._generation, TRAFFIC) + MAX_KEY_UPDATES:
-            numbers = range(first, first + count)
+            numbers = range(first_seq, first_seq + count)
             for seq in chain((numbered,) if numbered in numbers else (), numbers):
                 self._trial_bytes += len(record)
                 if self._trial_bytes > MAX_TRIAL_BYTES:
                     return None
                 if cipher.open(seq, record, previous) is not None:
                     return generation, cipher, seq
-            generation, cipher, first = generation + 1, self._next_cipher(generation, cipher), 0
+            generation, cipher, first_seq = generation + 1, self._next_cipher(generation, cipher), 0
         return None
 
     def _end_search(self) -> None:
