@@ -175,7 +175,7 @@ def _aligned(text: str, width: int, column: Column) -> str:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer:
-    """The rows of a report. An answer has the attributes of a pyarrow table (``to_pandas()``, ``column_names``, ...)."""
+    """Rows of a report. It has the attributes of a pyarrow table (``to_pandas()``, ``column_names``, ...)."""
 
     columns: Sequence[Column]
     rows: Sequence[Cells]
