@@ -327,8 +327,8 @@ def test_bytes_of_any_kind_are_read_and_what_is_missing_is_noted(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"decod_as": {}}, "'decod_as' is no option; did you mean decode_as?"),
-        ({"x": 1}, "'x' is no option; there are decode_as, show_secrets, bodies, max_memory_bytes, jobs, keylog, one"),
+        ({"decod_as": {}}, "'decod_as' is no option of stats; did you mean decode_as?"),
+        ({"x": 1}, "'x' is no option of stats; there are path, report, by,"),
     ],
 )
 def test_wrong_options_are_named_as_the_user_wrote_them(options: Any, said: str) -> None:

@@ -58,7 +58,13 @@ def __getattr__(name: str) -> "Any":
         return importlib.import_module("mqpcap.protocols")
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(f"mqpcap.{module}"), name)
+            value = getattr(importlib.import_module(f"mqpcap.{module}"), name)
+            if not isinstance(value, type):
+                from mqpcap.call_options import names_options
+
+                value = names_options(value)
+                value.__module__ = __name__  # pickled by the name of the call that users have
+            return globals().setdefault(name, value)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -152,17 +151,9 @@ def checked_choices(
     jobs: int | None = None,
     keylog: "str | os.PathLike[str] | None" = None,
     one: bool = False,
-    **unknown: object,
 ) -> Choices:
     """The values of the common options; see ``mqpcap.open``. Raises ValueError or TypeError for a wrong one."""
     from mqpcap.decode.detection import DecodeAs
-
-    for name in unknown:
-        similar = get_close_matches(name, FilterOptions.__annotations__.keys() - {name})
-        option_names = ", ".join(ReadingOptions.__annotations__)
-        raise TypeError(
-            f"{name!r} is no option; {f'did you mean {similar[0]}?' if similar else f'there are {option_names}'}"
-        )
 
     rules = tuple(DecodeAs(_port(port), _protocol_or_tunnel(name)) for port, name in (decode_as or {}).items())
     for option, value in (("show_secrets", show_secrets), ("one", one)):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args
 
@@ -22,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import mqpcap
 from mqpcap.arrays import DICTIONARY_TEXT, file_text
 from mqpcap.background import Background
+from mqpcap.call_options import names_options
 from mqpcap.capture import Capture
 from mqpcap.capture.inputs import InputFile
 from mqpcap.continued_files import captures
@@ -358,22 +361,23 @@ class Recording(NamedTables):
         def __getattr__(self, name: str) -> pa.Table:
             """The table of a protocol: ``capture.fq``."""
             if name not in protocols():
-                raise AttributeError(
-                    f"a recording has no {name!r}; its tables have: .messages.to_pandas(), .fq, .exchanges"
-                )
+                raise AttributeError(_no_attribute(name))
             return self.protocol(name)
 
     # -- tables --------------------------------------------------------------------------------------------
 
+    @names_options
     def protocol(self, name: str) -> pa.Table:
         """The messages of a protocol with all its fields. Raises ValueError for an unknown protocol."""
         return self.table(checked_protocol(name))
 
+    @names_options
     def table(self, name: str) -> pa.Table:
         """A table by its name. Raises ValueError for an unknown name."""
         empty = table_schema(_checked_table(name)).empty_table()
         return pa.concat_tables([empty, *(index.load_tables()[name] for index in self._indexes.values())])
 
+    @names_options
     def batches(
         self,
         table: str = "messages",
@@ -415,6 +419,7 @@ class Recording(NamedTables):
 
     # -- packets -------------------------------------------------------------------------------------------
 
+    @names_options
     def packet(self, row: Row, part: Part | None = None) -> "Packet":
         """The Scapy packet of a row of any table.
 
@@ -436,6 +441,7 @@ class Recording(NamedTables):
             raise LookupError(f"the row has no {part}")
         return self._message(self._index(columns), contents, key)
 
+    @names_options
     def packets(self, row: Row) -> "list[Packet]":
         """The Scapy packets of a row of any table, in the order of capture.
 
@@ -496,6 +502,14 @@ def _rows(output: Output, table: str) -> Iterator[pa.Table]:
     for name, rows in ((output.table, output.rows), (output.protocol, output.fields)):
         if name == table and rows is not None:
             yield rows.select(schema.names).cast(schema)
+
+
+def _no_attribute(name: str) -> str:
+    """The words for a name that a recording does not have: a call of the package, the nearest table, or examples."""
+    if name in mqpcap.__all__:
+        return f"a recording has no {name!r}: that is mqpcap.{name}, with the path of the capture"
+    meant = "".join(f"; did you mean {near}?" for near in get_close_matches(name, table_names(), 1))
+    return f"a recording has no {name!r}{meant or '; its tables have: .messages.to_pandas(), .fq, .exchanges'}"
 
 
 def _as_mapping(row: Row) -> Mapping[str, Any]:

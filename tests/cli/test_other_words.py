@@ -34,6 +34,11 @@ def run(*words: str) -> Ended:
             ["stats", SESSION, "--metric", "p90"],
             "'p90' is no metric; there are count, bytes, errors, latency, p50, p95, p99",
         ),
+        (
+            ["stats", SESSION, "--intervall", "1s"],
+            "No such option --intervall; did you mean --interval? ",
+        ),
+        (["explain", SESSION, "-Q"], "mqpcap explain --help lists all"),
         (["-r", SESSION, "-T", "fields", "-e", "time"], "there is no column 'time'; did you mean ts?"),
         (["-r", SESSION, "-Y", "kokaq.status == Fail"], "; names are in kokaq.status_name"),
     ],

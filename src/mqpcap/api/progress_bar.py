@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from mqpcap.call_options import names_options
 from mqpcap.reading import size_bytes
 from mqpcap.recording import Paths, open_inputs
 from mqpcap.wording import size
@@ -24,6 +25,7 @@ class ProgressBar:
     (242, 36770)
     """
 
+    @names_options
     def __init__(self, path: Paths) -> None:
         opened, copies = open_inputs(path)
         self.total_bytes, self.read_bytes = size_bytes(opened), 0

@@ -6,6 +6,7 @@ that commands accept, such as ``-r``, are in `tshark_words`.
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -59,23 +60,26 @@ def command_hint(word: str) -> str | None:
     return command and f"there is no command {word}: that is mqpcap {command}"
 
 
-def _option_hint(error: click.NoSuchOption) -> str | None:
-    """The line for an unknown option: it names the first option with its meaning that the command has, else any."""
+def _option_hint(error: click.NoSuchOption) -> str:
+    """The line for an unknown option: the first option with its meaning that the command has, any, or the nearest."""
     if error.option_name == "--bodies" and error.ctx is not None and error.ctx.info_name == "extract":
         from mqpcap.listing.extraction import NO_BODIES
 
         return NO_BODIES
     words = _OPTION_BY_WORD.get(error.option_name, "").split("|")
     command = error.ctx and error.ctx.command
-    option_names = {name for param in command.params for name in param.opts} if command else set()
-    option = next((option for option in words if option.split(" ")[0] in option_names), words[0])
-    return f"there is no option {error.option_name}: that is {option}" if option else None
+    option_names = [name for param in command.params for name in param.opts] if command else []
+    if option := next((option for option in words if option.split(" ")[0] in option_names), words[0]):
+        return f"there is no option {error.option_name}: that is {option}"
+    near = "".join(f"did you mean {name}? " for name in get_close_matches(error.option_name, option_names, 1))
+    path = error.ctx.command_path if error.ctx else "mqpcap"
+    return f"No such option {error.option_name}; {near}{path} --help lists all"
 
 
 def error_text(error: click.ClickException) -> str:
     """The text of an error, with the option that an unknown option may mean."""
-    if isinstance(error, click.NoSuchOption) and (option := _option_hint(error)) is not None:
-        return option
+    if isinstance(error, click.NoSuchOption):
+        return _option_hint(error)
     text = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None and "-t" in error.param.opts:
         text = f"{text.rstrip('.')}; topics are selected by --topic"

@@ -32,6 +32,7 @@ from scapy.sessions import DefaultSession
 from scapy.supersocket import IterSocket, SuperSocket
 from scapy.utils import EDecimal, GenericRawPcapWriter, RawPcapReader
 
+from mqpcap.call_options import names_options
 from mqpcap.capture import Window
 from mqpcap.capture.interface import RING_BYTES
 from mqpcap.capture.sources import COALESCE_S, PIPE_IDLE_S
@@ -216,6 +217,7 @@ class MqSession(DefaultSession):
     packets first. Raises ValueError or TypeError for a wrong option.
     """
 
+    @names_options
     def __init__(
         self,
         options: Options | None = None,

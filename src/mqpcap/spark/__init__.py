@@ -18,9 +18,10 @@ __all__ = ["register", "stream_to_lake"]
 
 def __getattr__(name: str) -> Any:
     if name == "stream_to_lake":
+        from mqpcap.call_options import names_options
         from mqpcap.spark.streaming import stream_to_lake
 
-        return stream_to_lake
+        return names_options(stream_to_lake)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 from uuid import uuid4
 
 from mqpcap.delta.catalog import FOLDER
 from mqpcap.errors import CaptureError
-from mqpcap.reading import Choices, Outcome, checked_choices, no_progress
+from mqpcap.reading import Choices, Outcome, ReadingOptions, checked_choices, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ def stream_to_lake(
     permissive: bool = False,
     every: str = "1 minute",
     report: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: Unpack[ReadingOptions],
 ) -> "StreamingQuery":
     """A query that adds the captures in folders to a lake, as ``mqpcap export INPUT... --append LAKE`` does.
 
