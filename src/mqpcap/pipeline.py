@@ -32,9 +32,9 @@ from mqpcap.correlate import Batch
 from mqpcap.correlate.closings import Closings
 from mqpcap.correlate.progress import ReadingProgress
 from mqpcap.decode.columns import Records
-from mqpcap.decode.decoded_messages import AFTER_ALL, Decoded, MessageDecoder, TimeKey
+from mqpcap.decode.decoded_messages import AFTER_ALL, MessageDecoder
 from mqpcap.decode.evidence import EvidenceCollector
-from mqpcap.decode.frames import Frames
+from mqpcap.decode.frames import Decoded, Frames, TimeKey
 from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
 from mqpcap.hooks import StageHooks

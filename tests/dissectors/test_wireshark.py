@@ -96,6 +96,22 @@ def test_messages_of_samples_are_those_of_the_tables(lua: Path, path: Path) -> N
     assert {number: values for number, values in found.items() if number not in left_out} == wanted
 
 
+def test_a_topic_alias_stands_for_the_topic_of_its_side(lua: Path) -> None:
+    """As in the tables, whose topics a client's log has."""
+    path = PCAPS / "mqtt" / "js_v5.pcap"
+    _, rows, ports = opened(path)
+    expected: dict[int, list[str]] = defaultdict(list)
+    for row in rows:
+        expected[row["last_packet"]] += [row["destination"]] if row["op"] == "PUBLISH" else []
+
+    found = dissected(lua, path, "mqtt", ports, ("mqpcap.op", "mqpcap.destination", "mqpcap_mqtt.topic"))
+
+    assert {number: values[1] for number, values in found.items() if values[1]} == {
+        number: sorted(topics) for number, topics in expected.items() if topics
+    }
+    assert sum(len(values[2]) for values in found.values()) < sum(map(len, expected.values()))
+
+
 LINKED = [path for path in SAMPLES if path.parent.name != "blipmq"]
 
 

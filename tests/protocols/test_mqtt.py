@@ -15,9 +15,11 @@ from reading import observe, row
 from torture import Segment, pcap
 
 import mqpcap
+from mqpcap.capture import windows
 from mqpcap.cli import main
+from mqpcap.decode import columns
+from mqpcap.decode.remembered import MAX_REMEMBERED, MAX_REMEMBERED_CHARS
 from mqpcap.protocols.mqtt import (
-    MAX_ALIASES,
     PROTOCOL,
     Mqtt,
     Mqtt5Ack,
@@ -436,15 +438,17 @@ def publish(topic: str, alias: int, body: bytes = b"x") -> bytes:
 CONNECT = bytes.fromhex("10 0e 0004 4d515454 05 02 000a 00 0001 61")
 
 
-def destinations(tmp_path: Path, packets: list[bytes], missing: int = -1) -> list[str | None]:
-    """The destinations of the PUBLISHes of a client; a packet may be missing."""
+def destinations(
+    tmp_path: Path, packets: list[bytes], missing: int = -1, order: list[int] | None = None
+) -> list[str | None]:
+    """The destinations of the PUBLISHes of a client; a packet may be missing, or be captured in another order."""
     segments, start = [], 100
     for number, packet in enumerate(packets):
         if number != missing:
             segments.append(Segment(packet, start))
         start += len(packet)
     path = tmp_path / "made.pcap"
-    path.write_bytes(pcap(segments, 1883))
+    path.write_bytes(pcap([segments[i] for i in order] if order else segments, 1883))
     rows = mqpcap.open(path)["messages"].sort_by("stream_offset").to_pylist()
     return [x["destination"] for x in rows if x["op"] == "PUBLISH"]
 
@@ -470,10 +474,23 @@ def test_behind_a_gap_no_alias_is_known(tmp_path: Path) -> None:
 
 
 def test_aliases_are_bounded(tmp_path: Path) -> None:
-    many = [publish(f"t{i}", i) for i in range(MAX_ALIASES + 2)]
-    packets = [CONNECT, *many, publish("", 0), publish("", MAX_ALIASES + 1), publish("l" * 2000, 7), publish("", 7)]
+    last, long = MAX_REMEMBERED + 1, "l" * (MAX_REMEMBERED_CHARS + 1)
+    many = [publish(f"t{i}", i) for i in range(last + 1)]
+    packets = [CONNECT, *many, publish("", 0), publish("", last), publish(long, 7), publish("", 7)]
 
-    assert destinations(tmp_path, packets)[-4:] == [None, f"t{MAX_ALIASES + 1}", "l" * 2000, None]
+    assert destinations(tmp_path, packets)[-4:] == [None, f"t{last}", long, None]
+
+
+@pytest.mark.parametrize("window_packets", [1, 2, 9])
+@pytest.mark.parametrize("order", [[0, 1, 3, 2, 5, 4], [0, 5, 4, 3, 2, 1], [5, 4, 0, 1, 2, 3]])
+def test_aliases_are_those_of_the_stream_whatever_the_order_of_capture(
+    order: list[int], window_packets: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    packets = [CONNECT, publish("a", 1), publish("b", 1), publish("", 1), publish("c", 1), publish("", 1)]
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", window_packets)
+    monkeypatch.setattr(columns, "BATCH_ROWS", window_packets)
+
+    assert destinations(tmp_path, packets, order=order) == ["a", "b", "b", "c", "c"]
 
 
 def test_aliases_of_mqtt_js_are_the_topics_that_it_published() -> None:

@@ -19,7 +19,7 @@ from reading import by_classes, by_program
 from scapy.packet import fuzz
 
 from mqpcap.capture import captures
-from mqpcap.decode.decoded_messages import Decoded
+from mqpcap.decode.frames import Decoded
 from mqpcap.pipeline import Options, Pipeline
 from mqpcap.protocols import protocols
 from mqpcap.schema.fields import Length, VarUint, smallest

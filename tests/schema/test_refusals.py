@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -38,7 +39,7 @@ from mqpcap.schema.fields import (
 )  # fmt: skip
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.message import Message
-from mqpcap.schema.protocol import ANY, Derived, Layout
+from mqpcap.schema.protocol import ANY, Derived, Layout, Remembered
 
 
 class Maybe(Message):
@@ -134,11 +135,29 @@ def test_a_header_that_two_readers_would_read_differently_is_refused(why: str) -
 @pytest.mark.parametrize("hidden", [Late("tree", column=None), Bytes("tree", prefix=1)], ids=["late", "hidden column"])
 def test_a_secret_made_of_bytes_that_are_shown_is_refused(hidden: Kind) -> None:
     """The table would mask the column, and ``explain`` print the bytes."""
-    from dataclasses import replace
-
     toy = protocol(toy=message("toy", hidden))
     with pytest.raises(ProtocolError, match="it is secret, but may be made of tree, which is not"):
         compiled(replace(toy, derived=(Derived("password", pa.string(), secret=True),), hidden=("tree",)))
+
+
+@pytest.mark.parametrize(
+    ("remembered", "why"),
+    [
+        (Remembered("topic", key="word"), "toy: remembered topic: its key word needs a number in word"),
+        (Remembered("topic", key="tags.word"), "its key tags.word needs a number in word"),
+        (Remembered("topic", key="tags.n", item=("word", 1)), "its key tags.n needs a number in word"),
+        (Remembered("topic", key="lost"), "its key lost needs a number in lost"),
+        (Remembered("alias", key="alias"), "alias is no column of text"),
+        (Remembered("topic", key="alias", item=("alias", 1)), "item goes with a key in a list"),
+    ],
+)
+def test_what_stands_for_a_text_is_a_number(remembered: Remembered, why: str) -> None:
+    tag = message("tag", U8("n"), Text("word", prefix=1))
+    toy = protocol(toy=message("toy", U8("alias"), Text("topic", prefix=1), Text("word", prefix=1), Array("tags", tag)))
+
+    compiled(replace(toy, remembered=(Remembered("topic", key="tags.n"), Remembered("word", key="alias"))))
+    with pytest.raises(ProtocolError, match=why):
+        compiled(replace(toy, remembered=(remembered,)))
 
 
 def test_a_condition_on_a_truth_value_takes_what_is_not_one_for_false() -> None:

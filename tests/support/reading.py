@@ -166,6 +166,7 @@ class _Bare:
     layouts: tuple[Layout, ...]
     derive: None = None
     derived: tuple[()] = ()
+    remembered: tuple[()] = ()
 
 
 @cache

@@ -21,7 +21,7 @@ from mqpcap.records import dataclass
 from mqpcap.schema.compiler import Program, ProgramColumn, compiled
 from mqpcap.schema.flaws import Flaw
 from mqpcap.schema.gzip_body import MAX_INFLATED_BYTES, inflate
-from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw
+from mqpcap.schema.protocol import ANY, ConnectionFacts, MessageQueue, Raw, Remembered
 
 TAPE_ENTRIES = 1 << 16
 """Entries of a new tape; it doubles when a message does not fit."""
@@ -46,7 +46,6 @@ class Spans(ColumnBatch):
     * op (int64): the operation, ANY if there is none
     * flaw (uint8): if set, only the header of the row is read
     * connection_index (int64): index into ``facts``, which a layer's ``derive`` reads; None: all rows use the first
-    * after_gap (bool): bytes are missing in front of the row; None: of no row
     * body_start, body_end (int64): offsets of the bodies in ``buffer``, None until they are inflated
     """
 
@@ -60,7 +59,6 @@ class Spans(ColumnBatch):
     flaw: NDArray[np.uint8]
     connection_index: Int64Array | None = None
     facts: Sequence[ConnectionFacts] = (ConnectionFacts(),)
-    after_gap: NDArray[np.bool_] | None = None
     body_start: Int64Array | None = None
     body_end: Int64Array | None = None
 
@@ -82,11 +80,13 @@ class Records:
     """Decoded messages: ``table`` has one column per field.
 
     flaw (uint8) and variant (int32, index of the variant taken in the Program, -1 for none) have one entry a row.
+    ``remembered_keys`` has the rows with a key in order, and their keys, by column.
     """
 
     table: pa.Table
     flaw: NDArray[np.uint8]
     variant: NDArray[np.int32]
+    remembered_keys: Mapping[str, tuple[Int64Array, Int64Array]]
 
 
 class ColumnReader:
@@ -101,7 +101,8 @@ class ColumnReader:
         self._shortest = self.program
         if columns is not None and protocol.derive is None:
             numbers = {column.name for column in self.program.columns if column.name_column in columns}
-            self._shortest = self.program.only({*columns, *numbers})
+            sources = {x for r in protocol.remembered if r.name in columns for x in (r.text, r.key.partition(".")[0])}
+            self._shortest = self.program.only({*columns, *numbers, *sources})
         self._tape = _tape(TAPE_ENTRIES)
         self._by_column = _tape(TAPE_ENTRIES)[1:]
         layouts = self.program.layouts
@@ -148,7 +149,8 @@ class ColumnReader:
             flaw_before = raw.flaw.copy()
             late = self.protocol.derive(raw)
             columns.dropped, columns.kept = np.flatnonzero(raw.flaw != flaw_before), self._header_columns()
-        return Records(self._table(columns, late), raw.flaw, variant)
+        keys = {r.name: columns.remembered_keys(r) for r in self.protocol.remembered if self._makes(r.name)}
+        return Records(self._table(columns, late), raw.flaw, variant, keys)
 
     def _read(
         self, program: Program, spans: Spans, keep_bodies: int | None, max_entries: int | None
@@ -166,7 +168,6 @@ class ColumnReader:
         raw = Raw(
             n, spans.buffer, spans.layout, [x.name for x in program.layouts], spans.flaw, columns.spans,
             columns.numbers, keep_bodies, columns.array, columns.items, spans.facts, connection_index,
-            np.zeros(n, np.bool_) if spans.after_gap is None else spans.after_gap,
         )  # fmt: skip
         return raw, columns, variant
 
@@ -188,6 +189,7 @@ class ColumnReader:
             if self._makes(derived.name):
                 values = late[derived.name]
                 arrays[derived.name] = values if derived.hidden else columns.without_dropped(values)
+        arrays |= {r.name: columns.array(r.text) for r in self.protocol.remembered if self._makes(r.name)}
         return pa.table(arrays) if arrays else pa.table({"": pa.nulls(columns.n)}).drop_columns("")
 
     def _makes(self, name: str) -> bool:
@@ -370,6 +372,25 @@ class _TapeColumns:
         by_item = np.zeros(int(item_rows.max(initial=-1)) + 1, np.int64)
         by_item[item_rows] = values
         return np.repeat(rows.astype(np.int64), count), by_item[_ranges(first_item, count)]
+
+    def remembered_keys(self, remembered: Remembered) -> tuple[Int64Array, Int64Array]:
+        """The rows with a key, and their keys; of a list the first item with one."""
+        outer, _, name = remembered.key.rpartition(".")
+        if not outer:
+            rows, keys, _ = self.entries(self.index[-1, name])
+            return rows.astype(np.int64), keys.copy()
+        of_list = self.index[-1, outer]
+        items, keys, _ = self.entries(self.index[of_list, name])
+        if remembered.item is not None:
+            tested, values, _ = self.entries(self.index[of_list, remembered.item[0]])
+            is_kept = np.isin(items, tested[values == remembered.item[1]])
+            items, keys = items[is_kept], keys[is_kept]
+        rows, first_item, count = self.entries(of_list)
+        place = np.searchsorted(items, first_item)
+        place_or_last = np.minimum(place, len(items) - 1)
+        has_key = (place < len(items)) & (count > 0)
+        has_key[has_key] = items[place_or_last[has_key]] < (first_item + count)[has_key]
+        return rows[has_key].astype(np.int64), keys[place[has_key]]
 
     def _array(self, c: int, n: int) -> pa.Array:
         column = self.program.columns[c]

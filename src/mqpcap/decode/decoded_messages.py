@@ -16,22 +16,11 @@ import numpy as np
 from mqpcap.arrays import factorize
 from mqpcap.decode.columns import ColumnReader, Records
 from mqpcap.decode.evidence import EvidenceCollector, Progress
-from mqpcap.decode.frames import Frames
-from mqpcap.records import dataclass
+from mqpcap.decode.frames import Decoded, Frames, TimeKey
+from mqpcap.decode.remembered import recalled
 from mqpcap.schema.protocol import MessageQueue
 
-TimeKey = tuple[int, int, int]
-"""Time (ns), first packet and stream offset of a message. Messages are paired in this order."""
 AFTER_ALL: TimeKey = ((1 << 63) - 1, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A batch of messages. Messages of its connections that are decoded later do not begin before ``next_key``."""
-
-    frames: Frames
-    records: Records
-    next_key: TimeKey
 
 
 class MessageDecoder:
@@ -82,7 +71,11 @@ class MessageDecoder:
     def _decoded(self, resolved: Iterator[Frames], select: Callable[[Frames], Frames]) -> Iterator[Decoded]:
         selected = [frames for frames in map(select, resolved) if len(frames.start)]
         for parts in sharing_connections(selected):
-            yield from in_order_of_time([self._batches(frames) for frames in parts])
+            decoded = [self._batches(frames) for frames in parts]
+            batches, protocol = in_order_of_time(decoded), self._protocols[parts[0].protocol]
+            if protocol.remembered:
+                batches = recalled(protocol, [frames for frames, _ in decoded], batches, self._evidence.evidence_of)
+            yield from batches
 
     def _batches(self, frames: Frames) -> tuple[Frames, Iterator[Records]]:
         protocol, reader = self._protocols[frames.protocol], self.reader(frames.protocol)
@@ -91,8 +84,7 @@ class MessageDecoder:
         if protocol.evidence is not None and protocol.derive is not None:
             flows, index = factorize(frames.flow)
             facts = self._evidence.facts(protocol, flows.tolist())
-            after_gap = (frames.gap_before > 0) | frames.resynced
-            spans = replace(spans, connection_index=index, facts=facts, after_gap=after_gap)
+            spans = replace(spans, connection_index=index, facts=facts)
         return frames, reader.batches(spans, self._keep_bodies)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import ColumnBatch, Int64Array
-from mqpcap.decode.columns import Spans
+from mqpcap.decode.columns import Records, Spans
 from mqpcap.decode.message_buffer import MessageBuffer, time_order
 from mqpcap.records import dataclass
 
@@ -142,3 +142,16 @@ class FoundMessages:
             for protocol, rows in buffers.items()
             if len(rows)
         ]
+
+
+TimeKey = tuple[int, int, int]
+"""Time (ns), first packet and stream offset of a message. Messages are paired in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A batch of messages. Messages of its connections that are decoded later do not begin before ``next_key``."""
+
+    frames: Frames
+    records: Records
+    next_key: TimeKey

@@ -49,7 +49,8 @@ LIMITS = """-- {name}: not expressible here, and done by mqpcap
 -- * {version}
 -- * the checksum and the parts of a compressed body, as Wireshark inflates it; a text ends at a NUL
 -- * {pairs}
--- * values made of several fields or of earlier messages, a PROXY header or WebSocket around the stream
+-- * values made of several fields, a PROXY header or WebSocket around the stream
+-- * a destination that is not a field, or that an earlier message told where packets are lost or out of order
 -- * {ports}
 """
 MAX_VAR_BYTES = 4
@@ -115,12 +116,15 @@ def _described(protocol: MessageQueue) -> dict[str, Any]:
         chosen = {layout.name: _chosen(rule.select_layout, layout.name, key) for layout in first.values()}
         named = {name for x in chosen.values() for name in (x["usual"], *x["by"].values())}
         layouts |= {layout.name: writer.layout(layout) for layout in protocol.layouts if layout.name in named}
-    destination = protocol.envelope.destination
+    destination, remembered = protocol.envelope.destination, writer.remembered
+    if remembered is not None and remembered.name in destination:
+        destination = remembered.text
     return {
         "name": protocol.name,
         "title": protocol.title.partition(",")[0],
         "ports": list(protocol.ports),
         "destination": destination if isinstance(destination, str) and destination else None,
+        "empty": remembered and remembered.empty,
         "sides": {direction: layout.name for direction, layout in first.items()},
         "told_by": told_by, "chosen": chosen, "layouts": layouts, "fields": fields,
         "pairs": list(_pairs(protocol.rule)) if protocol.rule is not None else [],
@@ -180,6 +184,8 @@ class _Writer:
         self._protocol, self._fields = protocol.name, fields
         body, items = protocol.envelope.body, protocol.items.partition(".")[0]
         self._bodies = {body, f"{items}.{body}"}
+        self.remembered = next(iter(protocol.remembered), None)
+        """The text that stands for itself in later messages: only its number is then there."""
 
     def _refused(self, reason: str) -> NotExpressible:
         return NotExpressible(f"{self._protocol} has no dissector: {reason}")
@@ -231,7 +237,10 @@ class _Writer:
             kind = kind.kind
         text = path + (bare(field).column or kind.name.rstrip("_"))
         spec = {"name": kind.name, "conditions": conditions or None} | self._kind(kind, text)
-        return spec | {"field": text if self._named(kind, text) else None}
+        text_rule = self.remembered
+        is_key = text_rule is not None and f".{text}".endswith(f".{text_rule.key}")
+        key = {"item": text_rule.item and list(text_rule.item)} if text_rule is not None and is_key else None
+        return spec | {"field": text if self._named(kind, text) else None, "key": key}
 
     def _condition(self, field: If) -> dict[str, Any]:
         words = _source("when", field.when or "")

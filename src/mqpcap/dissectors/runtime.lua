@@ -134,6 +134,8 @@ local function read_field(f, m, at, stop)
     if f.among and not among(value, f.among) then return end
     if f.truth then value = value == 1 and 1 or 0 end
     m.values[f.name] = value
+    local of = f.key and f.key.item
+    if f.key and not m.key and (not of or m.values[of[1]] == of[2]) then m.key = value end
     add(m, f, range, value)
     return at + size
   elseif f.kind == "bits" then
@@ -189,6 +191,18 @@ local function show(m, p, tree)
       parent:add(field, item.value):set_generated(f.kind == "bits")
     end
   end
+end
+
+-- The destination of a message; one that only has a number gets what its side sent with the number before.
+local function destination_of(p, m, side, pinfo, place)
+  local text = m.values[p.destination]
+  if not p.empty or not text then return text end
+  if not pinfo.visited then
+    if not p.texts[side] or LOST() then p.texts[side] = {} end
+    if m.key and text ~= p.empty then p.texts[side][m.key] = text end
+    if m.key and text == p.empty then p.recalled[place] = p.texts[side][m.key] end
+  end
+  return text ~= p.empty and text or p.recalled[place]
 end
 
 local function reader(tvb, head)
@@ -266,7 +280,7 @@ local function pdu(p, direction)
         show(m, p, root)
         p.told[stream] = p.told_by and m.values[p.told_by] or p.told[stream]
         link(p, m, name or "", direction, pinfo, place, root)
-        local destination = m.values[p.destination]
+        local destination = destination_of(p, m, stream .. direction, pinfo, place)
         if destination and destination ~= "" then root:add(DESTINATION, destination):set_generated() end
         if m.body_len then root:add(BODY_LEN, m.body_len):set_generated() end
         return tvb:len()
@@ -282,7 +296,7 @@ local function register(d)
   local is_free, proto = pcall(Proto, d.name, d.title)
   if not is_free then proto = Proto("mqpcap_" .. d.name, d.title) end
   local prefix = is_free and d.name or "mqpcap_" .. d.name
-  local p = { proto = proto, by_name = {}, destination = d.destination, told_by = d.told_by, pairs = d.pairs }
+  local p = { proto = proto, by_name = {}, destination = d.destination, empty = d.empty, told_by = d.told_by, pairs = d.pairs }
   for name, spec in pairs(d.fields) do
     local make = ProtoField[spec[1]]
     if among(spec[1], { "string", "bytes", "ipv4", "bool" }) then
@@ -314,7 +328,7 @@ local function register(d)
     if not claimed or claimed < spec.min or claimed > spec.max then return b:len() - at end
     return claimed - spec.less + size
   end
-  function proto.init() p.told, p.open, p.links, p.servers = {}, {}, {}, {} end
+  function proto.init() p.told, p.open, p.links, p.servers, p.texts, p.recalled = {}, {}, {}, {}, {}, {} end
   function proto.dissector(tvb, pinfo, tree)
     local server = p.servers[STREAM().value] or pinfo.match_uint
     local direction = pinfo.dst_port == server and "c2s" or "s2c"

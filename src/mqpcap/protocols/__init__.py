@@ -19,7 +19,7 @@ from mqpcap.errors import ProtocolError
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import MessageQueue
-from mqpcap.schema.reference import operations_of
+from mqpcap.schema.reference import operations_of, remembered
 
 ENTRY_POINTS = "mqpcap.protocols"
 COMMON_TABLES = ("messages", "exchanges", "deliveries", "connections", "problems", "captures")
@@ -54,7 +54,7 @@ def described(name: str | None = None) -> list[dict[str, Any]]:
     facts = [
         {
             "name": p.name, "title": p.title, "ports": list(p.ports), "dialects": list(p.dialects),
-            "operations": operations(p), "recognised": p.recognised,
+            "operations": operations(p), "recognised": p.recognised, "remembered": remembered(p),
         }
         for p in protocols().values()
     ]  # fmt: skip

@@ -53,6 +53,7 @@ from mqpcap.schema.protocol import (
     Observation,
     Opening,
     Raw,
+    Remembered,
     Verdict,
 )
 from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, body_hash
@@ -95,10 +96,6 @@ RETURNS = (
 )  # fmt: skip
 """Return codes of a CONNACK of 3.1 and 3.1.1 (3.1.1, table 3.1)."""
 TOPIC_ALIAS = 35
-MAX_ALIASES = 256
-"""Aliases of a side that are remembered; with more all are forgotten."""
-MAX_ALIAS_TOPIC = 1024
-"""Characters of a topic that is remembered for its alias."""
 LEVELS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -361,8 +358,7 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     """The version and the client."""
     level = evidence.state.get("level")
     dialect = "unknown" if level is None else LEVELS.get(level, "3.1.1")
-    aliases = evidence.state.setdefault("aliases", {}) if level == 5 else None
-    return ConnectionFacts(dialect=dialect, client_name=evidence.state.get("client") or None, own=aliases)
+    return ConnectionFacts(dialect=dialect, client_name=evidence.state.get("client") or None)
 
 
 # -- columns ----------------------------------------------------------------------------------------------
@@ -372,32 +368,12 @@ def derive(raw: Raw) -> Mapping[str, pa.Array]:
     """Properties with their names and their values as text, and the first filter, which stands for all of them."""
     items = raw.array("property_items")
     subscriptions, filters = raw.array("subscriptions"), raw.array("filters")
-    topics, aliases = raw.array("topic"), _first(items, "short", TOPIC_ALIAS)
     return {
-        "resolved_topic": topics if aliases.null_count == raw.n else _resolved(raw, topics, aliases),
         "properties": _with_names(items),
         "will_properties": _with_names(raw.array("will_property_items")),
         "subscription_identifier": _first(items, "long", 11),
         "first_filter": pc.coalesce(_first(subscriptions, "filter"), pc.list_element(_not_empty(filters), 0)),
     }
-
-
-def _resolved(raw: Raw, topics: pa.Array, aliases: pa.Array) -> pa.Array:
-    """The topics; for an empty topic the last topic that the side sent with its alias, null if that is missing."""
-    names = topics.to_pylist()
-    rows = np.flatnonzero(pc.is_valid(aliases).to_numpy(zero_copy_only=False) | raw.after_gap)
-    for row, alias in zip(rows.tolist(), aliases.take(pa.array(rows)).to_pylist(), strict=True):
-        sides: dict[str, dict[int, str | None]] | None = raw.facts[raw.connection_index[row]].own
-        if sides is None:
-            continue
-        bound = sides.setdefault(raw.layout_names[raw.layout[row]][:3], {})
-        if raw.after_gap[row] or len(bound) >= MAX_ALIASES:
-            bound.clear()  # an alias may have got another topic
-        if alias is not None and names[row]:
-            bound[alias] = names[row] if len(names[row]) <= MAX_ALIAS_TOPIC else None
-        elif alias is not None:
-            names[row] = bound.get(alias)
-    return pa.array(names, pa.string())
 
 
 def _not_empty(lists: pa.Array) -> pa.Array:
@@ -570,12 +546,12 @@ PROTOCOL = MessageQueue(
         heartbeat=frozenset({"PINGREQ"}),
         outdated=frozenset({"unacceptable protocol version", "unsupported protocol version"}),
     ),
+    remembered=(Remembered("topic", key="property_items.short", item=("id", TOPIC_ALIAS)),),
     derived=(
         Derived("properties", PROPERTY_LIST),
         Derived("will_properties", PROPERTY_LIST),
         Derived("subscription_identifier", pa.int64()),
         Derived("first_filter", pa.string(), hidden=True),
-        Derived("resolved_topic", pa.string(), hidden=True),
     ),
     derive=derive,
     hidden=("property_items", "will_property_items"),

@@ -207,6 +207,26 @@ class _Compiler:
             if derived.secret and (source := self.shown_source()) is not None:
                 raise self.refuse(f"it is secret, but may be made of {source}, which is not; give that secret=True")
 
+    def check_remembered(self) -> None:
+        """A remembered text is text, and its key a number."""
+        for remembered in self.protocol.remembered:
+            self.field_name = f"remembered {remembered.text}"
+            outer, _, name = remembered.key.rpartition(".")
+            numbers = (name, *(remembered.item or ())[:1])
+            if not self.has_column(-1, remembered.text, pa.string()):
+                raise self.refuse(f"{remembered.text} is no column of text")
+            for number in map(str, numbers):
+                if not self.has_column(
+                    self.index.get((-1, outer), -2) if outer else -1, number, pa.int32(), pa.int64()
+                ):
+                    raise self.refuse(f"its key {remembered.key} needs a number in {number}")
+            if remembered.item is not None and not outer:
+                raise self.refuse("item goes with a key in a list")
+
+    def has_column(self, parent: int, name: str, *types: pa.DataType) -> bool:
+        """Whether a column is there with such a type."""
+        return (parent, name) in self.index and self.columns[self.index[parent, name]].type in types
+
     def shown_source(self) -> str | None:
         """A field that only ``derive`` reads, and that is not secret."""
         for layout in self.protocol.layouts:
@@ -502,6 +522,7 @@ def compiled(protocol: MessageQueue) -> Program:
     c = _Compiler(protocol)
     c.check_derived()
     layouts = tuple(c.layout(layout) for layout in protocol.layouts)
+    c.check_remembered()
     pc, extra, dialect, names = zip(*c.variants, strict=True) if c.variants else ((), (), (), ())
     return Program(
         np.array(c.ops, np.int32).reshape(-1), np.array(c.consts or [0], np.int64),

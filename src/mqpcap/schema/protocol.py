@@ -194,6 +194,7 @@ class Evidence:
     ``layouts``: the first layout of each direction, c2s first.
     ``is_final``: no later message changes the facts: set by ``observe``, or at the end of the look-ahead.
     ``lookup``: set by ``observe``: the key of a shared fact, and the time until which it must have been shared.
+    ``remembered``: texts of each side by their numbers: see `Remembered`.
     """
 
     connection_id: int
@@ -204,6 +205,7 @@ class Evidence:
     layouts: list[str] = field(default_factory=lambda: ["", ""])
     is_final: bool = False
     lookup: tuple[bytes, int] | None = None
+    remembered: dict[str, dict[int, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,28 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """A text that a side sends once with a number, and later by the number alone: a topic alias.
+
+    ``text``, ``key``: columns of the text and of its number; ``LIST.FIELD`` is a number in the items of a list: the
+    first item with one, or with ``item``=(field, value) the first whose field has this value.
+    ``empty``: the text of a message that has the number alone.
+    ``name``: the column with the texts, for the envelope: the text, or the last that the side sent with the number, as
+    far as nothing is missing between; else null.
+    """
+
+    text: str
+    key: str
+    empty: bytes = b""
+    item: tuple[str, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The column with the texts. It is not shown in the table."""
+        return f"resolved_{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Raw:
     """Input of ``derive``: n rows as read, before they become Arrow.
 
@@ -257,7 +281,6 @@ class Raw:
     ``array``: a column of the table, also a hidden column, as Arrow.
     ``items``: ``items(list, field)``: for every item of a list column its row, and the value of an integer field.
     ``keep_bodies``: bytes of a body to keep, None for all: only for text that no rule compares.
-    ``after_gap``: bytes are missing in front of a row.
     ``facts``: facts of the rows' connections, as far as known; ``of`` is each row's index in them.
     """
 
@@ -273,7 +296,6 @@ class Raw:
     items: Callable[[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
     facts: "Sequence[ConnectionFacts]"
     connection_index: NDArray[np.int64]
-    after_gap: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +366,8 @@ class MessageQueue:
     evidence: EvidenceRule | None = None
     rule: CorrelationRule | None = None
     roles: Roles = field(default_factory=Roles)
+    remembered: tuple[Remembered, ...] = ()
+    """Texts that connections remember."""
     derived: tuple[Derived, ...] = ()
     derive: Callable[[Raw], Mapping[str, pa.Array]] | None = None
     hidden: tuple[str, ...] = ()

@@ -33,6 +33,15 @@ def operations_of(protocol: MessageQueue) -> list[dict[str, Any]]:
     return list(entries.values())
 
 
+def remembered(protocol: MessageQueue) -> list[str]:
+    """A sentence for each text that connections remember."""
+    return [
+        f"{x.text}: where it is empty, the last that the side sent with the same {x.key}"
+        + (f" ({x.item[0]} {x.item[1]})" if x.item else "")
+        for x in protocol.remembered
+    ]
+
+
 def fields_of(message: type[Message], depth: int = 0) -> list[dict[str, Any]]:
     """The fields of a class in wire order, those of lists and nested messages after them."""
     rows: list[dict[str, Any]] = []
@@ -95,6 +104,7 @@ def lines(entry: Mapping[str, Any], markdown: bool = False) -> Iterator[str]:
     """The reference of a protocol, as ``mqpcap.protocols(NAME)`` has it, in lines of text or Markdown."""
     yield f"# {entry['name']}: {entry['title']}" if markdown else f"{entry['name']}: {entry['title']}"
     yield f"TCP port {', '.join(map(str, entry['ports'])) or 'of no fixed number'}. {entry['recognised']}"
+    yield from (f"Remembered: {sentence}." for sentence in entry["remembered"])
     for message in entry["messages"]:
         number = "" if message["number"] is None else f" ({message['number']})"
         title = f"{message['operation'] or message['class']}{number}, {message['direction']}, {message['class']}"

@@ -391,10 +391,9 @@ def _field_columns(protocol: MessageQueue, program: Program, table: pa.Table, po
     for c, column in enumerate(program.columns):
         if column.parent < 0 and column.name in arrays:
             arrays[column.name] = _under_policy(program, c, column, arrays[column.name], policy)
-    for derived in protocol.derived:
-        if derived.hidden:
-            del arrays[derived.name]
-            continue
+    for name in (*(x.name for x in protocol.remembered), *(x.name for x in protocol.derived if x.hidden)):
+        del arrays[name]
+    for derived in (x for x in protocol.derived if not x.hidden):
         if is_hidden(derived, policy.show_secrets):
             arrays[derived.name] = masked(arrays[derived.name])
         if derived.body:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
-from mqpcap.decode.decoded_messages import TimeKey
+from mqpcap.decode.frames import TimeKey
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.messages import RowPolicy, fingerprints
 from mqpcap.tables.output import Output, with_capture
