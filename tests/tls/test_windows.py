@@ -53,6 +53,21 @@ def test_rows_are_the_same_in_windows_of_any_size(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_hellos_in_one_window_are_read_without_an_object(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capture,) = captures([str(CAPTURES / f"{name}.pcap")]).captures
+    rows = Dissection(capture)
+    stages = Pipeline(Options(), rows.add, capture.files[0])
+    for window in capture.windows():
+        stages.feed(window)
+
+    assert not stages.opener.connections
+    list(stages.finish())
+    assert None not in rows.table("connections")["tls_cipher"].to_pylist()
+    monkeypatch.setattr(windows, "MAX_WINDOW_PACKETS", 1)
+    assert tables(dissect(capture)) == tables(rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_rows_are_the_same_if_the_state_is_dumped_between_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lake dumps the state after each file, without secrets."""
     path = CAPTURES / f"{name}.pcap"

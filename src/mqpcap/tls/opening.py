@@ -5,17 +5,18 @@ pass as they are, those without keys too, once it is known that no key opens the
 captured bytes of an opened side are plaintext, lost ranges (problems) or overhead, each once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from mqpcap.arrays import Int64Array
 from mqpcap.errors import CaptureError
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.derived_streams import MAX_HELD_BYTES, DerivedConnection, DerivedStreams, State
 from mqpcap.tls.key_log import KeyLog
 from mqpcap.tls.record_ciphers import HEADER_BYTES, MAX_FRAGMENT_BYTES
 from mqpcap.tls.session import Session, TlsFacts
-from mqpcap.tls.side import PROXY_BYTES, TlsSide, hello_at
+from mqpcap.tls.side import HANDSHAKE_RECORD, PROXY_BYTES, TlsSide, facts_of_hellos, hello_at
 
 MAX_LATE_BYTES = 2 * (HEADER_BYTES + MAX_FRAGMENT_BYTES)
 """Bytes of a side that began before the capture: if it is TLS, a record begins and ends in them."""
@@ -75,6 +76,8 @@ class Opener(DerivedStreams[TlsConnection]):
     def __init__(self, keys: KeyLog | None) -> None:
         super().__init__()
         self.keys = keys
+        self._facts = dict[int, TlsFacts]()
+        """Of connections whose hellos came together, without keys: they need no objects."""
 
     def __getstate__(self) -> dict[str, object]:
         """The state without secrets, between two windows."""
@@ -105,7 +108,7 @@ class Opener(DerivedStreams[TlsConnection]):
     def facts(self, number: int) -> TlsFacts | None:
         """The facts of a connection's hellos; None if it is not TLS."""
         if (connection := self.connections.get(number)) is None:
-            return None
+            return self._facts.get(number)
         facts, is_opened = connection.session.facts, connection.session.state is State.OPENED
         a, b = (side.overhead_bytes if is_opened else 0 for side in connection.sides)
         facts.is_opened, facts.overhead_bytes = is_opened, (a, b)
@@ -113,12 +116,15 @@ class Opener(DerivedStreams[TlsConnection]):
 
     def find(self, chunks: StreamChunks) -> Iterable[TlsConnection]:
         """The connections that begin with a hello, or whose hello begins a packet and has secrets in the key log."""
+        has_keys = self.keys is not None
         is_long = chunks.piece_length > HEADER_BYTES
         rows = np.repeat(np.arange(len(chunks)), np.diff(chunks.piece_first))[is_long]
         offsets = chunks.piece_offset[is_long]
         places = offsets + (chunks.start - chunks.offset)[rows]
         first_byte = chunks.buffer[places]
-        may_begin = (first_byte == 0x16) | ((offsets == 0) & np.isin(first_byte, [*PROXY_BYTES]))
+        may_begin = ((first_byte == HANDSHAKE_RECORD) & (has_keys | (offsets == 0))) | (
+            (offsets == 0) & np.isin(first_byte, [*PROXY_BYTES])
+        )
         is_late = ~chunks.start_known & (chunks.offset == 0) & (self.keys is not None and self.keys.has_traffic)
         lateness = dict.fromkeys(chunks.flow[is_late].tolist(), True)
         for row, place, offset in zip(*(x[may_begin].tolist() for x in (rows, places, offsets)), strict=True):
@@ -128,10 +134,33 @@ class Opener(DerivedStreams[TlsConnection]):
                 lateness[int(chunks.flow[row])] = False
         if self.keys is not None and self.keys.forgotten_count:
             self.counts["tls_forgotten"] = self.keys.forgotten_count
-        return [TlsConnection(x, self.keys, lateness[x]) for x in lateness.keys() - self.connections.keys()]
+        new = lateness.keys() - self.connections.keys() - self._facts.keys()
+        if not has_keys:
+            self._facts |= _facts_together(chunks, new)
+        return [TlsConnection(x, self.keys, lateness[x]) for x in new - self._facts.keys()]
+
+    def forget(self, numbers: Int64Array) -> None:
+        """Drop connections that ended."""
+        super().forget(numbers)
+        for number in numbers.tolist() if self._facts else ():
+            self._facts.pop(number, None)
 
     def _has_secrets(self, key: bytes) -> bool:
         """Whether the key log has secrets for a client random."""
         return self.keys is not None and bool(
             self.keys.secrets(key) or (self.keys.refresh() and self.keys.secrets(key))
         )
+
+
+def _facts_together(chunks: StreamChunks, numbers: Collection[int]) -> dict[int, TlsFacts]:
+    """The facts of those connections whose sides begin, in these chunks, with their hellos."""
+    facts, places = {}, np.searchsorted(chunks.flow, np.array([*numbers], np.int64))
+    buffer = memoryview(chunks.buffer)
+    for number, place in zip(numbers, places.tolist(), strict=True):
+        rows = [row for row in range(place, min(place + 2, len(chunks))) if chunks.flow[row] == number]
+        if [(chunks.side[row], chunks.offset[row]) for row in rows] == [(0, 0), (1, 0)]:
+            starts = chunks.start[rows].tolist()
+            sides = [buffer[start : start + int(chunks.length[row])] for start, row in zip(starts, rows, strict=True)]
+            if (of_hellos := facts_of_hellos(sides)) is not None:
+                facts[number] = of_hellos
+    return facts

@@ -12,6 +12,7 @@ reader must not conclude from them where a message ends.
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from mqpcap.tcp.derived_streams import NO_LIMIT, DerivedSide, LostRange, Record,
 from mqpcap.tls import handshake
 from mqpcap.tls.key_log import TRAFFIC
 from mqpcap.tls.record_ciphers import HEADER_BYTES, PREVIOUS_BYTES, RecordCipher
-from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session
+from mqpcap.tls.session import EARLY, HANDSHAKE, LATE_RECORDS, Session, TlsFacts
 
 CHANGE_CIPHER_SPEC, HANDSHAKE_RECORD, APPLICATION_DATA = 20, 22, 23
 MAX_KEY_UPDATES = 4
@@ -310,6 +311,23 @@ def hello_at(data: memoryview) -> int:
     is_proxied = len(data) > 0 and data[0] in PROXY_BYTES
     match = _HELLO.search(data[:MAX_PROXY_BYTES]) if is_proxied else _HELLO.match(data)
     return -1 if match is None else match.start()
+
+
+def facts_of_hellos(sides: Sequence[memoryview]) -> TlsFacts | None:
+    """The facts of a connection whose sides begin with these bytes.
+
+    None unless both begin with a hello that is whole, or if the server asked for another one.
+    """
+    session = Session(None)
+    for index, data in enumerate(sides):
+        reader, start = handshake.HandshakeReader(), 0
+        while (head := _HEADER.match(data, start)) and head[0][0] not in (CHANGE_CIPHER_SPEC, APPLICATION_DATA):
+            end = start + record_size(head[0])
+            content = data[start + HEADER_BYTES : end] if head[0][0] == HANDSHAKE_RECORD and end <= len(data) else b""
+            for kind, body in reader.messages(content):
+                session.note(index, kind, body)
+            start = end
+    return session.facts if session.has_hellos and not session.has_retry else None
 
 
 def record_size(head: memoryview | bytes) -> int:
