@@ -46,6 +46,7 @@ TESTS = {
     "tcp.reassembly.MAX_BYTES": "tcp/test_out_of_order.py::test_the_memory_cap_gives_up_the_oldest_holes",
     "tcp.out_of_order.MAX_BUFFERED_BYTES": "tcp/test_out_of_order.py::test_a_full_buffer_gives_the_hole_up",
     "tcp.out_of_order.MAX_BUFFERED_SEGMENTS": "tcp/test_out_of_order.py::test_a_full_buffer_gives_the_hole_up",
+    "tcp.out_of_order.MAX_COPIES": "tcp/test_whose_bytes.py::test_copies_beyond_the_limit_leave_the_first_one",
     "tcp.out_of_order.LOOKAHEAD_NS": "tcp/test_out_of_order.py::test_a_hole_waits_until_it_is_acknowledged_and_settled",
     "tcp.out_of_order.SETTLE_PACKETS":
         "tcp/test_out_of_order.py::test_a_hole_waits_until_it_is_acknowledged_and_settled",

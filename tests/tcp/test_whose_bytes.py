@@ -335,6 +335,49 @@ def test_a_checksum_that_says_nothing_is_no_damage(packets_per_window: int) -> N
     assert seen.side() == [(0, b"first")]
 
 
+WRONG = [packet.but(checksum=-1) for packet in BASE]
+"""A capture whose checksums say nothing: all are wrong."""
+
+
+def other(packet: Packet, ns: int) -> Packet:
+    """A copy with another first byte, and a checksum that says as much as that of the packet."""
+    return damaged(packet, ns).but(checksum=packet.checksum)
+
+
+@pytest.mark.parametrize(
+    ("packets", "conflict"),
+    [
+        # Sent again after 200 ms, as no acknowledgement came: the receiver took the second one.
+        ([*WRONG[:3], other(WRONG[3], 0), *shifted(WRONG[3:], 200 * MS)], (1, 0)),
+        ([*WRONG[:7], other(WRONG[7], 0), *shifted(WRONG[7:], 200 * MS)], (0, 1)),
+        # Three copies, the last one before the acknowledgement counts.
+        ([*WRONG[:3], other(WRONG[3], 0), WRONG[3], other(WRONG[3], 20), *shifted(WRONG[3:], 200 * MS)], (2, 0)),
+        # The acknowledgement has moved before the second copy.
+        ([*WRONG[:5], other(WRONG[3], 2 * MS), *WRONG[5:]], (1, 0)),
+        # Both checksums are right, and bytes before them are missing until later.
+        ([*BASE[:5], BASE[6], other(REPLY, -10), REPLY, BASE[5].but(ts_ns=REPLY.ts_ns), *BASE[8:]], (0, 1)),
+        ([*BASE[:5], BASE[6], other(BASE[7], -10), BASE[7], BASE[5].but(ts_ns=REPLY.ts_ns), *BASE[8:]], (0, 1)),
+    ],
+)
+@pytest.mark.parametrize("packets_per_window", [1, 3, 1000])
+def test_the_copy_counts_that_was_acknowledged(
+    packets: list[Packet], conflict: tuple[int, int], packets_per_window: int
+) -> None:
+    """No checksum decides between two copies of a byte."""
+    seen = read(packets, packets_per_window)
+
+    assert (seen.side(0), seen.side(1)) == (REQUESTS, REPLIES)
+    assert (seen.flows[0].conflict, seen.flows[0].missing) == (conflict, (0, 0))
+
+
+def test_copies_beyond_the_limit_leave_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out_of_order, "MAX_COPIES", 1)
+    copies = [other(WRONG[3], 0), WRONG[3], other(WRONG[3], 20)]
+    seen = read([*WRONG[:3], *copies, *shifted(WRONG[4:], 200 * MS)])
+
+    assert seen.side(0) == REQUESTS
+
+
 @pytest.mark.parametrize("packets_per_window", [1, 3, 1000])
 def test_damage_at_the_tap_delays_no_more_than_a_hole(packets_per_window: int) -> None:
     """Each fifth segment of a long side is damaged and acknowledged; the pieces keep their packets."""

@@ -508,6 +508,13 @@ class FlowTable:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
+    def is_unproven(self, q: cython.longlong, checksum: cython.longlong) -> cython.bint:
+        """Whether only an acknowledgement can confirm a segment: its checksum is wrong, and its receiver was captured."""
+        return checksum < 0 and self._sides[q ^ 1].ack >= 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1)
     def note_checksum(self, q: cython.longlong, checksum: cython.longlong) -> cython.longlong:
         """Count a right (1) or wrong (-1) checksum of a side."""
         balance: cython.longlong = self._sides[q].checksum_balance + checksum
@@ -976,7 +983,7 @@ class FastPath:
             return 0
         if self._sides[q].syn_seen == 2 or self._sides[o].syn_seen == 2:
             return 0  # SYN-ACKs with different numbers: the slow path finds out which of them counts
-        if self._checksum[i] < 0 and self._table.is_damaged(q, self._checksum[i]):
+        if self._checksum[i] < 0 and (length > 0 or self._table.is_damaged(q, self._checksum[i])):
             return 0
         if flag & _SYN:
             seq = (seq + 1) & _MASK_32

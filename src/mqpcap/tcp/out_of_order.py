@@ -8,6 +8,8 @@ of a side without a SYN waits for SETTLE_PACKETS after an acknowledgement.
 
 A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
 same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
+So is an unproven segment, until an acknowledgement confirms it. Of two copies of buffered bytes of which no checksum
+decides, the one counts after which the acknowledgement of their receiver moves.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,6 +37,8 @@ LOOKAHEAD_BYTES = 4 * 1024 * 1024
 """Payload of the connection after which an acknowledged hole waits no longer."""
 LOOKAHEAD_STEPS = 64
 """Acknowledgements within this part of LOOKAHEAD_NS or LOOKAHEAD_BYTES count as one: memory stays bounded."""
+MAX_COPIES = 64
+"""Later copies with other bytes that a side may buffer; of further ones the first copy counts."""
 UNSCALED_WINDOW = 0xFFFF
 """Largest window without a scale, also that of a SYN."""
 START_BYTES = 256 * 1024
@@ -54,6 +58,7 @@ class BufferedSegment(NamedTuple):
     ack: int
     ident: int
     is_damaged: bool = False
+    is_unproven: bool = False
 
     def part(self, low: int, high: int) -> "BufferedSegment":
         """Its bytes from stream offset low to below high."""
@@ -74,6 +79,7 @@ class ReorderQueue:
     ``settled``: holes before this offset are gaps.
     ``start_unknown``: offset 0 is not fixed yet. ``lowest``: the lowest offset captured until then.
     ``conflicts``: conflicts that were found until then.
+    ``rivals``: later copies of buffered bytes, with other bytes, in order of capture.
     ``opened_at``, ``since_ns``: packet count of the connection, and capture time, when the queue was opened.
     """
 
@@ -85,6 +91,7 @@ class ReorderQueue:
         "last_ack",
         "lowest",
         "opened_at",
+        "rivals",
         "settled",
         "since_ns",
         "snaps",
@@ -101,6 +108,7 @@ class ReorderQueue:
         self.start_unknown = start_unknown
         self.lowest = 0
         self.conflicts: list[StreamRange] = []
+        self.rivals: list[BufferedSegment] = []
         self.opened_at, self.since_ns = opened_at, since_ns
 
     def add_snapped(self, low: int, high: int) -> None:
@@ -128,7 +136,8 @@ class ReorderQueue:
 
     def rebase(self, delta: int) -> None:
         """Move offset 0 to the offset delta."""
-        self.buffered = [entry._replace(offset=entry.offset - delta) for entry in self.buffered]
+        for entries in (self.buffered, self.rivals):
+            entries[:] = [entry._replace(offset=entry.offset - delta) for entry in entries]
         self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
         self.acks = deque((packets, ns, size, ack - delta) for packets, ns, size, ack in self.acks)
         if self.last_ack != NO_OFFSET:
@@ -172,10 +181,11 @@ class OutOfOrder:
         buffered = queue.buffered
         ack = packet.sent_ack if packet.sent_ack >= 0 else self._table.captured_end(side ^ 1)
         new = BufferedSegment(
-            offset, body, packet.ts_ns, packet.packet_number, packet.file, ack, packet.ident, packet.is_damaged
-        )
+            offset, body, packet.ts_ns, packet.packet_number, packet.file, ack, packet.ident, packet.is_damaged,
+            packet.is_unproven,
+        )  # fmt: skip
         if not packet.is_damaged:
-            self._drop_damaged(side, queue, offset, new.end)
+            self._cut(side, queue, offset, new.end, only_damaged=True)
         index = _first_ending_after(buffered, offset)
         position = offset
         while position < new.end:
@@ -188,25 +198,28 @@ class OutOfOrder:
                 old, end = buffered[index], min(new.end, buffered[index].end)
                 if packet.is_damaged:
                     side_record.retransmitted += end - position
-                else:
-                    self._compare(packet, side, old, new, position, end)
+                elif not self._compare(packet, side, old, new, position, end) or queue.rivals:
+                    if NO_OFFSET < queue.last_ack <= position and len(queue.rivals) < MAX_COPIES:
+                        queue.rivals.append(new.part(position, end))
+                        buffered[index] = old._replace(is_unproven=True)
                 position = end
             index += 1
 
     def _compare(
         self, packet: Segment, side: int, old: BufferedSegment, new: BufferedSegment, low: int, high: int
-    ) -> None:
-        """Compare the bytes from low to below high of a new segment with a buffered segment."""
+    ) -> bool:
+        """Compare the bytes from low to below high of a new segment with a buffered segment; whether they are equal."""
         side_record: SideRecord = self._table.sides[side]
         original = Original(old.offset, len(old.body), old.ident, old.ts_ns)
         is_copy = self._history.is_copy(packet, side, new.offset, original)
         old_body, new_body = old.part(low, high).body, new.part(low, high).body
         queue = self.queues[side]
         conflicts = queue.conflicts if queue.start_unknown else self._history.conflicts
-        is_copy &= self._history.compare(packet, side, low, old_body, new_body, is_copy, conflicts)
-        if is_copy:
+        is_equal = self._history.compare(packet, side, low, old_body, new_body, is_copy, conflicts)
+        if is_copy and is_equal:
             side_record.has_copies = 1
             side_record.duplicates += (new.offset, new.end) == (low, high)
+        return is_equal
 
     def _count_buffered(self, side: int, queue: ReorderQueue, segment: BufferedSegment, sign: int) -> None:
         """Count the bytes of a segment that enters (1) or leaves (-1) the buffer."""
@@ -215,13 +228,13 @@ class OutOfOrder:
         self.buffered_bytes += sign * (size + SEGMENT_OVERHEAD)
         self._table.sides[side].bytes += sign * size
 
-    def _drop_damaged(self, side: int, queue: ReorderQueue, low: int, high: int) -> None:
-        """Let a good copy of the bytes from low to below high replace damaged ones."""
+    def _cut(self, side: int, queue: ReorderQueue, low: int, high: int, only_damaged: bool) -> None:
+        """Drop the buffered bytes, or the damaged ones, from low to below high."""
         buffered = queue.buffered
         index = _first_ending_after(buffered, low)
         while index < len(buffered) and buffered[index].offset < high:
             old = buffered[index]
-            if not old.is_damaged:
+            if only_damaged and not old.is_damaged:
                 index += 1
                 continue
             cut = old.part(max(old.offset, low), min(old.end, high))
@@ -231,7 +244,16 @@ class OutOfOrder:
                 self._count_buffered(side, queue, part, 1)
             buffered[index : index + 1] = remainders
             index += len(remainders)
-            self._table.sides[side].retransmitted += len(cut.body)
+            self._table.sides[side].retransmitted += len(cut.body) * old.is_damaged
+
+    def _choose_copies(self, side: int, queue: ReorderQueue, ack: int) -> None:
+        """Let the latest copies count of bytes that were acknowledged now."""
+        chosen = [rival for rival in queue.rivals if self._table.sides[side].next_offset <= rival.offset < ack]
+        queue.rivals = [rival for rival in queue.rivals if rival.offset >= ack]
+        for rival in chosen:
+            self._cut(side, queue, rival.offset, rival.end, only_damaged=False)
+            queue.buffered.insert(_first_ending_after(queue.buffered, rival.offset), rival)
+            self._count_buffered(side, queue, rival, 1)
 
     # After a packet
 
@@ -268,6 +290,8 @@ class OutOfOrder:
             ack = unwrapped(raw, side_record.base_seq, side_record.next_offset)
             if ack > queue.last_ack:
                 queue.last_ack = ack
+                if queue.rivals:
+                    self._choose_copies(side, queue, ack)
                 if ack <= side_record.next_offset and not queue.start_unknown:
                     return  # no hole before it
                 packets, now_ns, byte_count = self._passed(side >> 1)
@@ -315,7 +339,7 @@ class OutOfOrder:
         self._release_in_order(side, queue)
         while queue.buffered:
             head = queue.buffered[0]
-            due = head.end if head.is_damaged else head.offset
+            due = head.end if head.is_damaged or head.is_unproven else head.offset
             if not give_up and due > queue.settled:
                 if queue.bytes <= MAX_BUFFERED_BYTES and len(queue.buffered) <= MAX_BUFFERED_SEGMENTS:
                     break
@@ -360,6 +384,8 @@ class OutOfOrder:
         for segment in queue.buffered:
             if segment.offset != side_record.next_offset or segment.is_damaged or side_record.ended:
                 break
+            if segment.is_unproven and segment.end > queue.last_ack:
+                break
             count += 1
             start = -1 - len(self._history.reordered_bytes)
             self._history.reordered_bytes += segment.body
@@ -387,7 +413,7 @@ class OutOfOrder:
         head = queue.buffered[0]
         high = head.offset
         if high == low:
-            queue.buffered[0] = head._replace(is_damaged=False)
+            queue.buffered[0] = head._replace(is_damaged=False, is_unproven=False)
             return
         if head.is_damaged and high > max(queue.last_ack, side_record.known_end):
             # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.

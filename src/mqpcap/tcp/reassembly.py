@@ -3,7 +3,8 @@
 
 In: the `Segments` of a window. Out: `StreamChunks`, runs of stream bytes of each side of each connection. Called by:
 the pipeline. Promise: no byte is emitted twice, and missing bytes are recorded as gaps, never filled. The first copy of
-a byte is kept; different bytes in a later copy are recorded as a conflict.
+a byte is kept, unless it waits and a checksum or the receiver's acknowledgement shows that a later one counts (see
+``out_of_order``). Different bytes are recorded as a conflict.
 
 `FastPath` processes every packet that is in order, in C when compiled. A side that is not in order has a
 `ReorderQueue` with copies of early segments; while it exists, every packet of the connection takes the slow path here.
@@ -296,7 +297,8 @@ class Reassembler:
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.packet_number)
                 self._table.advance(side, offset + len(body) - side_record.next_offset)
             return
-        if body and queue is None and offset == expected and not packet.is_damaged:
+        packet.is_unproven = not packet.is_damaged and self._table.is_unproven(side, packet.checksum)
+        if body and queue is None and offset == expected and not (packet.is_damaged or packet.is_unproven):
             side_record.bytes += len(body)
             start = packet.start + packet.length - len(body)
             self._table.accept(
