@@ -390,7 +390,7 @@ def acknowledged_copies(packets: list[Packet]) -> dict[int, int]:
     counted: dict[int, int] = {}
     start = next((packet.seq for packet in packets if packet.src == A), 0)
     for k, packet in enumerate(packets):
-        latest |= {place: byte for place, byte in places([a(start), *packets[k : k + 1]])}
+        latest |= dict(places([a(start), *packets[k : k + 1]]))
         if packet.src != A:
             end = (packet.ack - start + 2**31) % 2**32 - 2**31
             counted = {place: byte for place, byte in latest.items() if place < end} | counted

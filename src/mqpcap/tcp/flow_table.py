@@ -509,7 +509,7 @@ class FlowTable:
     @cython.nogil
     @cython.exceptval(-1)
     def is_unproven(self, q: cython.longlong, checksum: cython.longlong) -> cython.bint:
-        """Whether only an acknowledgement can confirm a segment: its checksum is wrong, and its receiver was captured."""
+        """Whether only an acknowledgement can confirm a segment: its checksum is wrong, its receiver was captured."""
         return checksum < 0 and self._sides[q ^ 1].ack >= 0
 
     @cython.ccall
