@@ -383,9 +383,9 @@ class Pipeline:
         ended = EndedConnections(
             numbers,
             [states.get(number) for number in numbers.tolist()],
-            [self.opener.facts(number) for number in numbers.tolist()],
-            [self._views.same_as.get(number) for number in numbers.tolist()],
-            [self._multipath.subflow_of.get(number) for number in numbers.tolist()],
+            self.opener.facts(numbers),
+            self._views.same_as,
+            self._multipath.subflow_of,
             flows,
         )
         if self.hooks.ended is not None:

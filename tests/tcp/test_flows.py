@@ -34,7 +34,7 @@ def test_columns_say_what_the_records_say(path: Path) -> None:
     of = reassembler.flows.columns(np.arange(len(flows)))
 
     assert of.connection_ids().tolist() == [f.connection_id for f in flows]
-    assert of.community_ids() == [f.community_id for f in flows]
+    assert of.community_ids().to_pylist() == [f.community_id for f in flows]
     assert of.ips(np.ones(len(flows), np.int64)) == [f.b_ip for f in flows]
     assert of.ports(np.zeros(len(flows), np.int64)).tolist() == [f.port[0] for f in flows]
     assert [END_STATES[i] for i in of.end_state] == [f.end_state for f in flows]
@@ -51,7 +51,7 @@ def test_columns_of_ipv6_endpoints_in_either_order() -> None:
 
     assert of.ips(np.zeros(3, np.int64)) == ["2001:db8::1", "ffff::2", "2001:db8::1"]
     assert of.connection_ids().tolist() == [f.connection_id for f in rows_of(of, [0, 1, 2])]
-    assert of.community_ids() == [f.community_id for f in rows_of(of, [0, 1, 2])]
+    assert of.community_ids().to_pylist() == [f.community_id for f in rows_of(of, [0, 1, 2])]
 
 
 def test_times_and_packets_of_a_flow(window: int) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqpcap.arrays import group_ids
 
 MAX_SERVERS = 4096
 """Servers (address and port) whose connections are counted; connections of further servers are not."""
@@ -30,15 +33,20 @@ class UnrecognisedServers:
         has_payload = (rows["bytes_c2s"].to_numpy() + rows["bytes_s2c"].to_numpy()) > 0
         is_unnamed = np.array([name is None for name in foreign_names], np.bool_)
         block = rows.filter(pa.array(has_payload & is_unnamed)).select(_COLUMNS)
-        columns = (column.to_pylist() for column in block.columns)
-        for protocol, has_syn, server_ip, server_port, client_ip, client_port in zip(*columns, strict=True):
-            self._count((server_ip, server_port), protocol)
-            if protocol is None and not has_syn:  # either end may be the server
-                self._count((client_ip, client_port), protocol)
+        self._count(block, "server")
+        # Without a SYN either end may be the server.
+        is_either = pc.and_(pc.is_null(block["protocol"]), pc.invert(block["syn_seen"]))
+        self._count(block.filter(is_either), "client")
 
-    def _count(self, server: tuple[str, int], protocol: str | None) -> None:
-        if server in self._counts or len(self._counts) < MAX_SERVERS:
-            self._counts.setdefault(server, Counter())[protocol or ""] += 1
+    def _count(self, block: pa.Table, end: str) -> None:
+        """Count connections for their server, or for their client."""
+        columns = [block[name] for name in (f"{end}_ip", f"{end}_port", "protocol")]
+        _, first_rows, counts = np.unique(group_ids(columns, len(block)), return_index=True, return_counts=True)
+        order = np.argsort(first_rows)
+        rows = zip(*(column.take(pa.array(first_rows[order])).to_pylist() for column in columns), strict=True)
+        for (ip, port, protocol), count in zip(rows, counts[order].tolist(), strict=True):
+            if (ip, port) in self._counts or len(self._counts) < MAX_SERVERS:
+                self._counts.setdefault((ip, port), Counter())[protocol or ""] += count
 
     def notes(self, decoded_ports: Collection[int]) -> Iterator[str]:
         """Notes on recognised servers with many unrecognised connections; ``decoded_ports``: those of Decode As."""

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
@@ -80,7 +81,14 @@ class FlowColumns:
         """The address as text of one endpoint of each row: A where side is 0, B where it is 1."""
         row = np.arange(len(self))
         hi, lo = self.hi[row, side], self.lo[row, side]
-        return [address_text(v, h, x) for v, h, x in zip(self.version.tolist(), hi.tolist(), lo.tolist(), strict=True)]
+        order = np.lexsort((lo, hi, self.version))
+        keys = np.stack((self.version, hi, lo))[:, order]
+        is_first = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
+        texts = np.array([address_text(*key) for key in keys[:, is_first].T.tolist()], object)
+        row_texts = np.empty(len(order), object)
+        row_texts[order] = texts[np.cumsum(is_first) - 1]
+        ips: list[str] = row_texts.tolist()
+        return ips
 
     def ports(self, side: NDArray[np.integer]) -> Int64Array:
         """The port of that endpoint of each row."""
@@ -100,15 +108,18 @@ class FlowColumns:
             self.cached_id[rows] = np.frombuffer(digests, ">u8").astype(np.int64) & 0x7FFFFFFFFFFFFFFF
         return self.cached_id
 
-    def community_ids(self) -> list[str]:
+    def community_ids(self) -> pa.Array:
         """The Community ID of each row, version 1 with seed 0."""
-        ids = np.empty(len(self), object)
+        texts = np.zeros((len(self), 30), np.uint8)
+        texts[:, :2] = [*b"1:"]
         for _, rows, address_a, address_b, ports in self._endpoints(np.ones(len(self), np.bool_)):
             fixed = np.zeros((len(rows), 2), np.uint8)
             hash_input = np.hstack([fixed, address_a, address_b, fixed + np.array([6, 0], np.uint8), ports])
-            digests = (hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(hash_input))
-            ids[rows] = ["1:" + base64.b64encode(x).decode() for x in digests]
-        return list(ids)
+            # A digest of 20 bytes and a zero are 28 characters in base64; without the zero the last is padding.
+            digests = b"\0".join([hashlib.sha1(x, usedforsecurity=False).digest() for x in _rows(hash_input)]) + b"\0"
+            texts[rows, 2:] = np.frombuffer(base64.b64encode(digests), np.uint8).reshape(-1, 28)
+            texts[rows, 29] = ord("=")
+        return pa.array(texts.view("S30").reshape(-1), pa.binary()).cast(pa.string())
 
     def _endpoints(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, Int64Array, _Bytes, _Bytes, _Bytes]]:
         """By IP version: the wanted rows, the bytes of the lower and the higher address, and of both ports."""

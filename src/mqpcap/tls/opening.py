@@ -105,14 +105,16 @@ class Opener(DerivedStreams[TlsConnection]):
             self.counts[session.why_closed] += 1
             connection.is_counted = True
 
-    def facts(self, number: int) -> TlsFacts | None:
-        """The facts of a connection's hellos; None if it is not TLS."""
-        if (connection := self.connections.get(number)) is None:
-            return self._facts.get(number)
-        facts, is_opened = connection.session.facts, connection.session.state is State.OPENED
-        a, b = (side.overhead_bytes if is_opened else 0 for side in connection.sides)
-        facts.is_opened, facts.overhead_bytes = is_opened, (a, b)
-        return facts
+    def facts(self, numbers: Int64Array) -> dict[int, TlsFacts]:
+        """By number, the facts of hellos of those connections that are TLS."""
+        found = {number: self._facts[number] for number in numbers.tolist() if number in self._facts}
+        for number in numbers.tolist() if self.connections else ():
+            if (connection := self.connections.get(number)) is not None:
+                facts, is_opened = connection.session.facts, connection.session.state is State.OPENED
+                a, b = (side.overhead_bytes if is_opened else 0 for side in connection.sides)
+                facts.is_opened, facts.overhead_bytes = is_opened, (a, b)
+                found[number] = facts
+        return found
 
     def find(self, chunks: StreamChunks) -> Iterable[TlsConnection]:
         """The connections that begin with a hello, or whose hello begins a packet and has secrets in the key log."""
