@@ -34,6 +34,7 @@ Facts that are kept beside the place:
 """
 
 from array import array
+from functools import lru_cache
 
 import cython
 
@@ -77,6 +78,12 @@ _ORDER = cython.declare(cython.int, int(Evidence.ORDER))
 _UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 _NO_KEYS = ClientKeys()
 """The keys of each client, if the protocol's replies repeat no key: it stays empty."""
+
+
+@lru_cache(64)
+def _awaited(codes: frozenset[int], code_count: int) -> bytes:
+    """By code, whether it is one of these: a connection each asks."""
+    return bytes(code in codes for code in range(code_count))
 
 
 @cython.cclass
@@ -126,7 +133,7 @@ class RequestMatcher(TcpOrder):
     def _begin(self) -> cython.void:
         """Prepare for the first request or reply; many connections have none."""
         tables = self.tables
-        self.awaited = bytes(code in tables.awaited for code in range(len(self.midstream_kinds)))
+        self.awaited = _awaited(tables.awaited, len(self.midstream_kinds))
         self.max_open = MAX_OPEN_REQUESTS
         self.requests, self.rounds = OpenRequests(), Rounds(tables.habits.holds_replies)
         self.ring = self.requests.ring

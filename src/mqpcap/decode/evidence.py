@@ -193,8 +193,9 @@ class EvidenceCollector:
             self._observe(reader, rule, frames, is_evidence & is_open[index] & ~is_beyond)
         waits = np.zeros(len(flows), np.bool_)
         is_excess = self.unresolved_bytes > MAX_UNRESOLVED_TOTAL_BYTES
-        for i, (flow, evidence) in enumerate(zip(flows.tolist(), evidences, strict=True)):
-            if not evidence.is_final and (depends[i] or flow in unresolved.flows):
+        for i in np.flatnonzero(is_open).tolist():
+            evidence = evidences[i]
+            if not evidence.is_final and (depends[i] or int(flows[i]) in unresolved.flows):
                 evidence.is_final = is_excess or (bool(is_full[i]) and evidence.lookup is None)
                 waits[i] = not evidence.is_final
         yield from unresolved.take_in_parts(flows[~waits].tolist(), RELEASED_BYTES)
@@ -216,7 +217,9 @@ class EvidenceCollector:
         is_beyond = np.zeros(len(index), np.bool_)
         sizes = frames.end - frames.start
         totals = np.bincount(index, minlength=len(flows)), np.bincount(index, sizes, len(flows))
-        for i in np.flatnonzero(np.bincount(index[is_evidence], minlength=len(flows))).tolist():
+        may_be_full = (totals[0] > MAX_UNRESOLVED_MESSAGES) | (totals[1] > MAX_UNRESOLVED_BYTES)
+        may_be_full |= np.isin(flows, [*unresolved.flows])
+        for i in np.flatnonzero(may_be_full & (np.bincount(index[is_evidence], minlength=len(flows)) > 0)).tolist():
             if self.evidence_of(int(flows[i])).lookup is not None:
                 continue  # its lookup was its last evidence
             waiting = unresolved.flows.get(int(flows[i]), Waiting())

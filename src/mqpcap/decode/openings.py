@@ -79,14 +79,17 @@ class OpeningTable:
             is_whole = (lengths[0] >= opening.length[0]) & (lengths[1] >= answers.length.max())
             may_begin |= begins
             fits |= begins & (~is_whole | answers.fits(answer, lengths[1]).any(axis=1))
-        for k in np.flatnonzero(~fits).tolist():
-            row, server_row = int(rows[k]), int(server_rows[k])
-            if not may_begin[k]:  # by the first packet
-                size = int(chunks.piece_length[chunks.piece_first[row]])
-                name = foreign_protocol(_bytes(chunks, row, size), b"")
-            else:
-                name = foreign_protocol(_bytes(chunks, row, NAME_BYTES), _bytes(chunks, server_row, NAME_BYTES))
-            yield int(chunks.flow[row]), name
+        kept, buffer = ~fits, memoryview(chunks.buffer)
+        # Without an opening of ours the first packet shows the name.
+        sizes = np.where(may_begin, NAME_BYTES, chunks.piece_length[chunks.piece_first[rows]])
+        places = (
+            chunks.start[rows], np.minimum(lengths[0], sizes),
+            chunks.start[server_rows], np.where(may_begin, np.minimum(lengths[1], NAME_BYTES), 0),
+        )  # fmt: skip
+        columns = (x[kept].tolist() for x in (chunks.flow[rows], *places))
+        for number, start, size, server_start, server_size in zip(*columns, strict=True):
+            data, answer_data = buffer[start : start + size], buffer[server_start : server_start + server_size]
+            yield number, foreign_protocol(bytes(data), bytes(answer_data))
 
     def _decidable(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The chunks of clients that the table can decide, and those of their servers, -1 for none."""
@@ -115,8 +118,3 @@ def _first_words(chunks: StreamChunks, rows: Int64Array) -> _Words:
     places = np.minimum(chunks.start[rows][:, None] + np.arange(WIDTH_BYTES), len(chunks.buffer) - 1)
     words: _Words = chunks.buffer[places].view(np.uint64)
     return words
-
-
-def _bytes(chunks: StreamChunks, row: int, size: int) -> bytes:
-    start = int(chunks.start[row])
-    return chunks.buffer[start : start + min(size, int(chunks.length[row]))].tobytes()
