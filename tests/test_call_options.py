@@ -78,6 +78,25 @@ def test_a_wrong_parameter_of_a_question_is_named_with_those_that_it_has() -> No
         mqpcap.ask("slowest", QOS1, limt=3)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda out: mqpcap.extract(QOS1, out, split="topik"), "--split: 'topik' is neither connection nor topic nor"),  # type: ignore[arg-type]  # wrong
+        (lambda out: mqpcap.extract(QOS1, out, split=0), "--split: 0 is neither connection nor topic nor a number"),
+        (
+            lambda _: mqpcap.explain(QOS1, connection="c1", direction="x", offset=0),
+            "--direction is c2s or s2c, not 'x'",
+        ),  # type: ignore[arg-type]  # wrong
+        (lambda _: mqpcap.live_stats("lo", every="0s"), "--every: a time is longer than nothing"),
+        (lambda _: mqpcap.live_stats("lo", every="soon"), "--every: 'soon' is no time"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused(call: Callable[[Path], Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(mqpcap.MqpcapError, match=re.escape(said)):
+        call(tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_calls_go_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(mqpcap.info)) is mqpcap.info
 

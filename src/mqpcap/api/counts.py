@@ -5,6 +5,7 @@ from typing import Literal, Unpack
 
 from mqpcap.api.inputs import Source, selected
 from mqpcap.capture import Capture
+from mqpcap.errors import MisuseError
 from mqpcap.query import Query
 from mqpcap.query.values import duration_ns
 from mqpcap.reading import FilterOptions, Inputs
@@ -15,7 +16,7 @@ from mqpcap.statistics.report_columns import Column, Metric, with_files
 from mqpcap.statistics.reports import StatsReport
 from mqpcap.statistics.row_lines import Answer
 from mqpcap.statistics.stats_question import StatsQuestion, Words, checked_top
-from mqpcap.wording import plural
+from mqpcap.wording import misuse_of, plural
 
 ReportName = Literal[
     "producers", "consumers", "errors", "talkers", "connections", "deliveries", "delivery_list", "delays", "slowest"
@@ -113,6 +114,10 @@ def live_stats(
     are those of `stats`. Listening needs the rights that tcpdump needs. Raises CaptureError where the interface cannot
     be opened.
     """
+    with misuse_of("--every"):
+        every_ns = duration_ns(every.strip())
+    if not every_ns:
+        raise MisuseError("--every: a time is longer than nothing")
     inputs = selected((), filter, options)
     count = Count(report, by, metric, None, None, None, False, top, inputs.wanted is not None)
 
@@ -120,7 +125,7 @@ def live_stats(
         inputs.captures = captures
         count.read(inputs, tick)
 
-    return _noted(renewed(interface, bpf, duration_ns(every.strip()) / 1e9, read, count.answer), inputs, count)
+    return _noted(renewed(interface, bpf, every_ns / 1e9, read, count.answer), inputs, count)
 
 
 def _noted(answers: Iterator[Answer], inputs: Inputs, count: Count) -> Iterator[Answer]:

@@ -36,6 +36,8 @@ def extract(
         raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(how.key)}")
     if "bodies" in options:
         raise MisuseError(NO_BODIES)
+    if split not in (None, "connection", "topic") and (not isinstance(split, int) or split < 1):
+        raise MisuseError(f"--split: {split!r} is neither connection nor topic nor a number of bytes")
     target = os.fspath(out) if isinstance(out, str | os.PathLike) else out
     if isinstance(target, str) and os.path.lexists(target):
         raise OutputError(f"{target} exists; extract replaces no file")

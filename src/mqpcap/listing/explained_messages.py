@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from mqpcap.capture import Capture
 from mqpcap.errors import MisuseError
@@ -105,6 +106,8 @@ def what_is_explained(
     dialect: str | None,
 ) -> PacketName | StreamPlace | GivenBytes | PairingName:  # fmt: skip
     """The message, bytes or pairing that ``explain`` is asked for. Raises MisuseError, which names options."""
+    if direction not in (None, *get_args(Direction)):
+        raise MisuseError(f"--direction is c2s or s2c, not {direction!r}")
     if hex is not None:
         if has_capture or (packet, pairing, connection, offset) != (None, None, None, None):
             raise MisuseError("--hex stands for the capture; give it with --protocol, --direction and --dialect only")
