@@ -1,5 +1,4 @@
-"""`session = MqSession()
-sniff(iface="lo", session=MqSession)` beside `show -i lo`, on the same traffic.
+"""`sniff(iface="lo", session=MqSession)` beside `show -i lo`, on the same traffic.
 
     python tests/bench/sniff.py [--rounds 10] [--each-ms 10] [--first N]
 
@@ -9,6 +8,7 @@ session gave the others, and the CPU time of both, without that of their start.
 """
 
 import argparse
+import json
 import os
 import signal
 import socket
@@ -17,8 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
@@ -29,12 +31,14 @@ import mqpcap
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 CAPTURES = (
     "blipmq/qos1", "blipmq/midstream", "flymq/core", "flymq/pipelining", "fq/session", "kokaq/doc_session",
-    "kokaq/go1_session", "kokaq/lean_session", "msgq/flat_session", "msgq/json_session", "msgq/split_session",
+    "kokaq/go1_session", "kokaq/lean_session", "mqtt/v5_paho", "mqtt/v311_offline_dup", "msgq/flat_session",
+    "msgq/json_session", "msgq/split_session",
 )  # fmt: skip
 OPEN_S = 1.5
 SETTLE_S = 3.0
 COLUMNS = ("protocol", "src_port", "dst_port", "stream_offset", "frame_len", "op")
 SNIFF = f"""
+import json
 import signal
 import sys
 from scapy.all import AsyncSniffer
@@ -43,7 +47,7 @@ from mqpcap.scapy import *
 def note(message):
     print(*(getattr(message.mq, name) for name in {COLUMNS}), sep="\\t", flush=True)
 
-session = MqSession()
+session = MqSession(decode_as={{int(port): name for port, name in json.loads(sys.argv[2]).items()}})
 sniffer = AsyncSniffer(iface="lo", filter=sys.argv[1], session=session, store=False, prn=note,
                        started_callback=lambda: print("listening", flush=True))
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -67,26 +71,32 @@ def dialogues(path: Path) -> list[tuple[int, Dialogue]]:
     return list(connections.values())
 
 
-def say(client: socket.socket, server: socket.socket, dialogue: Dialogue, each_s: float) -> None:
+def open_connection(port: int) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a new connection to a port."""
+    with socket.create_server(("127.0.0.1", port)) as server:
+        ends = socket.create_connection(("127.0.0.1", port)), server.accept()[0]
+    for end in ends:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ends
+
+
+def say(ends: tuple[socket.socket, socket.socket], dialogue: Dialogue, each_s: float = 0.0) -> None:
     """Say a dialogue; each message is read before the next is sent."""
-    with client, server:
-        for end in (client, server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for direction, raw in dialogue:
-            sender, receiver = (client, server) if direction == "c2s" else (server, client)
-            reader = threading.Thread(target=receiver.recv, args=(len(raw), socket.MSG_WAITALL))
-            reader.start()
-            sender.sendall(raw)
-            reader.join()
-            time.sleep(each_s)
-        time.sleep(OPEN_S)
+    client, server = ends
+    for direction, raw in dialogue:
+        sender, receiver = (client, server) if direction == "c2s" else (server, client)
+        reader = threading.Thread(target=receiver.recv, args=(len(raw), socket.MSG_WAITALL))
+        reader.start()
+        sender.sendall(raw)
+        reader.join()
+        time.sleep(each_s)
 
 
 class Listener(threading.Thread):
     """A process that listens: when it gave each message, and its CPU time."""
 
     def __init__(self, *command: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, *command], stdin=pipe, stdout=pipe, text=True)
         self.came_s: dict[str, float] = {}
@@ -104,34 +114,45 @@ class Listener(threading.Thread):
 
     def stop(self) -> float:
         """End it; the CPU seconds that it took."""
-        assert self.process.stdin is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()  # the session's end
         self.process.send_signal(signal.SIGINT)
         self.join()
-        _, _, usage = os.wait4(self.process.pid, 0)
+        self.process.stdout.close()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
         return usage.ru_utime + usage.ru_stime
+
+
+def listeners(bpf: str, decode_as: Mapping[int, str] = MappingProxyType({})) -> tuple[Listener, Listener]:
+    """``show`` and the session, as they listen."""
+    fields = [word for name in COLUMNS for word in ("-e", name)]
+    rules = [word for port, name in decode_as.items() for word in ("-d", f"tcp.port=={port},{name}")]
+    show = Listener("-m", "mqpcap", "show", "-u", "-q", "-i", "lo", "-f", bpf, *rules, "-T", "fields", *fields)
+    session = Listener("-c", SNIFF, bpf, json.dumps({**decode_as}))
+    until_listening(show.process.pid)
+    session.is_ready.wait()
+    return show, session
 
 
 def listen(bpf: str, talks: Sequence[tuple[int, Dialogue]], rounds: int, each_s: float) -> list[tuple[Listener, float]]:
     """``show`` and the session, each with its CPU seconds, after they heard the dialogues."""
-    fields = [word for name in COLUMNS for word in ("-e", name)]
-    show = Listener("-m", "mqpcap", "show", "-u", "-q", "-i", "lo", "-f", bpf, "-T", "fields", *fields)
-    session = Listener("-c", SNIFF, bpf)
-    until_listening(show.process.pid)
-    session.is_ready.wait()
-    servers = {port: socket.create_server(("127.0.0.1", port)) for port in {port for port, _ in talks}}
+    show, session = listeners(bpf)
     for _ in range(rounds):
-        said = []
-        for port, dialogue in talks:
-            client = socket.create_connection(("127.0.0.1", port))
-            said.append(threading.Thread(target=say, args=(client, servers[port].accept()[0], dialogue, each_s)))
-            said[-1].start()
+        ends = [open_connection(port) for port, _ in talks]
+        said = [
+            threading.Thread(target=say, args=(pair, dialogue, each_s))
+            for pair, (_, dialogue) in zip(ends, talks, strict=True)
+        ]
+        for thread in said:
+            thread.start()
         for thread in said:
             thread.join()
+        time.sleep(OPEN_S)
+        for end in chain.from_iterable(ends):
+            end.close()
     while time.monotonic() - max(show.latest_s, session.latest_s) < SETTLE_S:
         time.sleep(0.1)
-    for server in servers.values():
-        server.close()
     return [(listener, listener.stop()) for listener in (show, session)]
 
 
