@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from degraded_captures import packets, pairs, write
 from reading import observe, row
-from torture import Segment, pcap
+from torture import ACK, FIN, SYN, Segment, pcap
 
 import mqpcap
 from mqpcap.capture import windows
@@ -366,6 +367,55 @@ def test_pairs_are_certain_where_packets_are_missing(
     assert not unpaired & {number for pair in numbers for number in pair}
 
 
+CONNECT4, CONNACK = bytes.fromhex("10 0d 0004 4d515454 04 02 000a 0001 61"), bytes.fromhex("20 02 0000")
+
+
+@pytest.mark.parametrize(
+    ("steps", "states"),
+    [
+        ("P1 D1 a1", {"P1": "a1", "D1": "not_expected"}),
+        ("P1 D1 a1 a1", {"P1": "a1", "D1": "a1"}),
+        ("P1 P2 a2 D1 a1", {"P1": "a1", "P2": "a2", "D1": "not_expected"}),
+        ("P1 D1 a1 P1 a1", {"P1": "a1", "D1": "not_expected"}),  # the id is used again once it was answered
+        ("Q1 E1 r1 r1 L1 c1", {"Q1": "r1", "E1": "r1", "L1": "c1"}),
+        ("Q1 r1 E1 r1 L1 c1", {"Q1": "r1", "E1": "r1", "L1": "c1"}),
+        ("Q1 r1 L1 L1 c1", {"Q1": "r1", "L1": "c1 not_expected"}),
+        ("P1 D1", {"P1": "unanswered", "D1": "not_expected"}),
+        ("D1 a1", {"D1": "a1"}),  # the first was sent on an earlier connection
+        ("D1", {"D1": "unanswered"}),
+    ],
+)
+@pytest.mark.parametrize("side", ["c2s", "s2c"])
+def test_a_packet_id_that_waits_is_the_same_request_again(
+    steps: str, states: dict[str, str], side: str, tmp_path: Path
+) -> None:
+    """A PUBLISH (P, Q: QoS 1, 2; D, E: with DUP) or PUBREL (L) is answered by a PUBACK (a), PUBREC (r), PUBCOMP (c)."""
+    first = {"P": 0x32, "D": 0x3A, "Q": 0x34, "E": 0x3C, "L": 0x62, "a": 0x40, "r": 0x50, "c": 0x70}
+    sent = [("c2s", CONNECT4), ("s2c", CONNACK)]
+    for kind, number in map(tuple, steps.split()):
+        body = bytes([0, 1, 97, 0, int(number)]) if kind in "PDQE" else bytes([0, int(number)])
+        asks = kind.isupper()
+        sent.append((side if asks else {"c2s": "s2c", "s2c": "c2s"}[side], bytes([first[kind], len(body)]) + body))
+    seq = {"c2s": 100, "s2c": 500}
+    segments = [Segment(b"", 99, 0, SYN), Segment(b"", 499, 100, SYN | ACK, from_server=True)]
+    for direction, data in [*sent, ("c2s", b""), ("s2c", b"")]:
+        ack = seq["s2c" if direction == "c2s" else "c2s"]
+        flags = ACK if data else FIN | ACK
+        segments.append(Segment(data, seq[direction], ack, flags, direction == "s2c"))
+        seq[direction] += len(data) or 1
+    path = tmp_path / "again.pcap"
+    path.write_bytes(pcap(segments, 1883))
+
+    words = dict(enumerate(steps.split(), 5))  # the handshake, CONNECT and CONNACK are packets 1 to 4
+    found: dict[str, list[str]] = {}
+    for pair in mqpcap.open(path)["exchanges"].sort_by("request_packet").to_pylist():
+        if pair["op"] != "CONNECT":
+            assert pair["state"] != "answered" or pair["how"] == "echo"
+            said = words[pair["reply_packet"]] if pair["reply_packet"] else pair["state"]
+            found.setdefault(words[pair["request_packet"]], []).append(said)
+    assert {name: " ".join(dict.fromkeys(said)) for name, said in found.items()} == states
+
+
 def test_what_a_broker_never_answers_is_unanswered_and_no_flaw() -> None:
     """FlyMQ answers neither a PUBLISH nor an UNSUBSCRIBE."""
     recording = mqpcap.open(ROOT / "pcaps" / "mqtt" / "flymq_mqtt_bridge.pcap")
@@ -425,6 +475,21 @@ def test_deliveries_are_those_that_the_clients_saw(name: str) -> None:
 
     assert len(pairs) > 5
     assert pairs == expected_pairs
+
+
+@pytest.mark.parametrize(("name", "count"), [("v311_offline_dup", 16), ("v5_properties", 0)])
+def test_what_a_client_was_sent_before_is_delivered_again(name: str, count: int) -> None:
+    """The client's log has it with DUP, on later connections. Deliveries of overlapping subscriptions are the first."""
+    truth = json.loads((TRUTH / f"{name}.truth.json").read_text())
+    events = [e for x in truth["connections"] for e in x["events"] if e["dir"] == "s2c" and e.get("dup")]
+    path = str(ROOT / "pcaps" / "mqtt" / f"{name}.pcap")
+
+    lines = CliRunner().invoke(main, ["stats", "--deliveries", "--json", path]).stdout.splitlines()
+    traced = [x for trace in mqpcap.trace(path, at=23) for x in trace.deliveries] if count else []
+
+    assert len(events) == count
+    assert {x["topic"]: x["again"] for x in map(json.loads, lines) if x["again"]} == Counter(e["topic"] for e in events)
+    assert sum(bool(x.again) for x in traced) == count  # packet 23 has all publishes
 
 
 # -- topic aliases ----------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ request have the same name.
 It is not if the client uses each name once: three names, and no name twice, show that. Until then pairs are *early*.
 With the third name they become certain. Otherwise they are likely if the client waited for the reply.
 A name that is used again only once it was answered is *held*. Its pair is certain where no reply, or no request, is
-missing since the request.
+missing since the request. A request may come *again* while it waits. The first reply answers the first of both; others
+answer the later ones, which are due none.
 """
 
 import cython
@@ -107,10 +108,22 @@ class NamedMatcher(TcpOrder):
             self.has_unnamed, self.unnamed_to = True, q.end
             self.results.state(q.row, _UNKNOWN)
             return
+        q.after_replies = self.server_hole_count
+        requests = self.open.get(q.echo_key)
+        if requests and kind == _ONE_REPLY and q.code in self.tables.again:
+            q.kind, q.asked = _OPTIONAL_REPLY, self.asked_count
+            self._open(q)
+            return
+        while requests and self._is_again(requests[0]):  # its first reply came before, and the name has a new use
+            self._end_again(requests[0])
         self.asked_count += 1
         self.due_count += kind == _ONE_REPLY
-        q.kind, q.after_replies, q.asked = kind, self.server_hole_count, self.asked_count
+        q.kind, q.asked = kind, self.asked_count
         self._note_name(q.echo_key)
+        self._open(q)
+
+    @cython.cfunc
+    def _open(self, q: Request) -> cython.void:
         self.open.setdefault(q.echo_key, []).append(q)
         self.open_count += 1
         if self.replay is not None:
@@ -118,6 +131,17 @@ class NamedMatcher(TcpOrder):
         if self.open_count > MAX_OPEN_REQUESTS:
             for name in list(self.open)[: len(self.open) // 2 or 1]:  # each alone would pass all that left before
                 self._give_up(name, True)
+
+    @cython.cfunc
+    def _is_again(self, q: Request) -> cython.bint:
+        """Whether a request is an earlier one again."""
+        return q.kind == _OPTIONAL_REPLY and q.code in self.tables.again
+
+    @cython.cfunc
+    def _end_again(self, q: Request) -> cython.void:
+        """No reply comes for a request that came again."""
+        self._drop(q)
+        self.results.state(q.row, State.NOT_EXPECTED if q.after_replies == self.server_hole_count else _UNKNOWN)
 
     @cython.cfunc
     def _note_name(self, name: cython.longlong) -> cython.void:
@@ -201,6 +225,8 @@ class NamedMatcher(TcpOrder):
                 self.results.state(q.row, _UNKNOWN)
             requests = requests[-1:]
             q = requests[0]
+        while len(requests) > 1 and self._is_again(requests[-1]):
+            requests.pop()
         is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
         for request in requests:
@@ -291,7 +317,9 @@ class NamedMatcher(TcpOrder):
         self._pair_early()
         for requests in self.open.values():
             for q in requests:
-                if q.kind == _ONE_REPLY:
+                if self._is_again(q):
+                    self.results.state(q.row, State.NOT_EXPECTED if is_due else _UNKNOWN)
+                elif q.kind == _ONE_REPLY:
                     self.results.state(q.row, State.UNANSWERED if is_due and not q.truncated else _UNKNOWN)
                 elif q.after_replies != self.server_hole_count or self.tables.silence[q.code] != State.NOT_EXPECTED:
                     self.results.state(q.row, _UNKNOWN)

@@ -41,7 +41,7 @@ def request_groups(rule: CorrelationRule) -> tuple[RequestGroup, ...]:
 
 
 def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
-    """The group of a rule that names operations: codes are requests, one-way requests and replies by operation.
+    """The group of a rule that names operations: codes are requests, one-way requests, replies, requests again.
 
     ``accepts_others``: whether a server operation without a name in the rule is a reply, too.
     """
@@ -60,16 +60,17 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [accepts_others << count]
     zeros = [0] * count
     tables = RequestTables(
-        kind=[bytes([*kind, *one_way, *[RequestKind.NOT_A_REQUEST] * count])],
-        accepted_replies=[[*accepted, *accepted, *zeros]],
-        reply_bits=[*zeros, *zeros, *bits],
-        first_only=[False] * (2 * count) + [name in rule.first_only for name in [*names, ""]],
-        echoes_nothing=[False] * (3 * count),
+        kind=[bytes([*kind, *one_way, *[RequestKind.NOT_A_REQUEST] * count, *kind])],
+        accepted_replies=[[*accepted, *accepted, *zeros, *accepted]],
+        reply_bits=[*zeros, *zeros, *bits, *zeros],
+        first_only=[False] * (2 * count) + [name in rule.first_only for name in [*names, ""]] + [False] * count,
+        echoes_nothing=[False] * (4 * count),
         next_state={},
-        silence=[*[State.UNKNOWN] * count, *[State.NOT_EXPECTED] * count, *[State.UNKNOWN] * count],
+        silence=[*[State.UNKNOWN] * count, *[State.NOT_EXPECTED] * count, *[State.UNKNOWN] * (2 * count)],
         echoes=bool(rule.tie),
         by_name=rule.by_name,
         held=rule.held,
+        again=frozenset(range(3 * count, 4 * count)),
         habits=rule.habits,
         early=frozenset(
             code for code in range(2 * count) if rule.habits.early & {ANY_OPERATION, *names[code % count :][:1]}
@@ -95,9 +96,15 @@ def _codes(rule: CorrelationRule, indexes: Mapping[str, int], count: int, rows: 
     coded = np.array([*(indexes.get(name, count - 1) for name in ops.dictionary.to_pylist()), count - 1], np.int64)
     code = coded.take(codes_of(ops))
     server = ~is_in(rows["direction"], rule.side)
+    for name, mark in rule.again.items():
+        is_again = (
+            code == indexes[name] if mark is None else (code == indexes[name]) & is_in(rows[f"f.{mark[0]}"], mark[1])
+        )
+        code[~server & is_again] += 3 * count
     if rule.one_way is not None:
         column, value = rule.one_way
-        code[~server & true_mask(pc.equal(rows[f"f.{column}"], value))] += count
+        one_way = ~server & true_mask(pc.equal(rows[f"f.{column}"], value))
+        code[one_way] = code[one_way] % count + count
     code[server] += 2 * count
     codes: NDArray[np.int64] = code
     return codes

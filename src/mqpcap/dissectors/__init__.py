@@ -163,7 +163,7 @@ def _limits(described: Mapping[str, Any]) -> dict[str, str]:
         "name": described["name"],
         "version": f"the version where no {is_told} was captured" if is_told
         else "the version or dialect that other messages of the connection prove: forms of a body are tried in order",
-        "pairs": "which reply answers which request where packets are missing" if described["pairs"]
+        "pairs": "which request has a reply where packets are missing or a request came again" if described["pairs"]
         else "which reply answers which request: the rule is a program",
         "ports": "another port where the capture begins inside the connection" if opens
         else "other ports but by Decode As: its messages have too few fixed bytes",

@@ -422,12 +422,17 @@ class _TraceSearch(MessageSearch):
             key = row["deliver_connection_id"], "s2c", row["deliver_offset"]
             number = message_key(*key)
             scope = self._scope(number)
-            consumer = publish, (key[0] if scope is None else (scope, self._due.get(number)))
+            consumer: object = key[0] if scope is None else (scope, self._due.get(number))
+            mark, is_repeat = protocols()[row["protocol"]].redelivered, True
+            if mark is not None and key in rows:
+                message = rows[key].message
+                consumer = message["client_name"] or key[0], message["correlation_id"]
+                is_repeat = rows[key].fields[mark[0]] == mark[1]
             acknowledgement = self._acknowledged.get(number)
-            repeats[consumer] = repeats.get(consumer, -1) + 1
+            repeat_count = repeats[publish, consumer] = repeats.get((publish, consumer), -1) + 1 if is_repeat else 0
             if key in rows:
                 by_publish[publish].append(TracedDelivery(
-                    rows[key], row["key"], row["how"], row["latency_ns"], repeats[consumer],
+                    rows[key], row["key"], row["how"], row["latency_ns"], repeat_count,
                     self._due.get(number) is not None, None if acknowledgement is None else rows.get(acknowledgement),
                 ))  # fmt: skip
         traces = [

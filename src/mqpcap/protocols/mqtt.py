@@ -493,6 +493,8 @@ _REPLIES_TO = {
     "PUBLISH": ("PUBACK", "PUBREC"), "PUBREL": ("PUBCOMP",), "SUBSCRIBE": ("SUBACK",), "UNSUBSCRIBE": ("UNSUBACK",)
 }  # fmt: skip
 _ASKS = {request: RequestRule("always", frozenset(replies)) for request, replies in _REPLIES_TO.items()}
+_AGAIN = {"PUBLISH": ("dup", 1), "PUBREL": None}
+"""Packets that are sent again while they wait, in 3.1 and 3.1.1 also without a new connection (3.1.1, 4.4)."""
 PROTOCOL = MessageQueue(
     name="mqtt",
     title="MQTT",
@@ -518,11 +520,12 @@ PROTOCOL = MessageQueue(
         asks=_ASKS,
         one_way=("qos", 0),
         columns=("body", "dup"),
-        deliveries=DeliveryRule("body_hash", keys, body_hash, lifetime_ns=LIFETIME_NS),
+        deliveries=DeliveryRule("body_hash", keys, body_hash, lifetime_ns=LIFETIME_NS, redelivered=("dup", 1)),
         unasked=frozenset({"PUBLISH", "PUBREL", "DISCONNECT", "AUTH", "CONNACK", "PINGRESP"}),
         tie=("packet_id",),
         by_name=True,
         held=True,  # 2.2.1
+        again=_AGAIN,
         queues=(
             CorrelationRule(asks={"CONNECT": RequestRule("always", frozenset({"CONNACK"}))}),
             CorrelationRule(asks={"PINGREQ": RequestRule("always", frozenset({"PINGRESP"}))}),
@@ -532,6 +535,7 @@ PROTOCOL = MessageQueue(
                 tie=("packet_id",),
                 by_name=True,
                 held=True,
+                again=_AGAIN,
                 unasked=frozenset({"PUBLISH", "PUBREL"}),
                 side="s2c",
             ),

@@ -399,6 +399,11 @@ class MessageQueue:
 
         message.register_protocol(self)
 
+    @property
+    def redelivered(self) -> tuple[str, int] | None:
+        """The column and value that mark what a client was sent before, None without a mark."""
+        return None if self.rule is None or self.rule.deliveries is None else self.rule.deliveries.redelivered
+
     def layout(self, name: str) -> Layout:
         """The layout of that name; KeyError if there is none."""
         return {layout.name: layout for layout in self.layouts}[name]

@@ -134,6 +134,7 @@ class RequestTables(NamedTuple):
     ``midstream_state``: the state that is assumed of other connections.
     ``by_name``: whether replies come in any order, each to the request that it names.
     ``held``: see `CorrelationRule`.
+    ``again``: codes of requests that an open request of their name makes the same request again.
     ``one_reply``: whether a request has one row for its reply; further replies have none, and no reply is an orphan.
     ``unreadable``: codes of replies that cannot be read: equivalent to missing bytes.
     ``state_after``: code of a server message -> {state: the state that it shows}.
@@ -159,6 +160,7 @@ class RequestTables(NamedTuple):
     midstream_state: int = 0
     by_name: bool = False
     held: bool = False
+    again: frozenset[int] = frozenset()
     one_reply: bool = False
     unreadable: frozenset[int] = frozenset()
     state_after: Mapping[int, Mapping[int, int]] = {}
@@ -223,6 +225,8 @@ class DeliveryRule:
     ``text``: the key as text, given the rows of deliveries and their notes.
     ``whole``: completes that text from the notes of the publishes, if the key has a part there.
     ``across_servers``: publishes to other servers count, too (fq's peers).
+    ``redelivered``: (column, value) of a delivery that its client was sent before, maybe on an earlier connection, with
+    the same correlation id. None: further deliveries on a connection, or to a subscription.
     ``lifetime_ns``: for keys that two messages can share (hashes): how long a broker may still deliver a message. A
     publish that was missed within that time makes a delivery ambiguous. None if a key identifies a single message.
     """
@@ -234,6 +238,7 @@ class DeliveryRule:
     across_servers: bool = False
     whole: "Callable[[pa.Array, Int64Array], pa.Array] | None" = None
     lifetime_ns: int | None = None
+    redelivered: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +292,8 @@ class CorrelationRule:
     ``queues``: rules for groups of operations, each with an order of its own.
     ``by_name``: replies come in any order, each to the request whose ``tie`` it repeats.
     ``held``: with ``by_name``: a client uses the values of ``tie`` again only once the request with them was answered.
+    ``again``: with ``by_name``: by operation the (column, value) of a request that is, while an earlier one with its
+    ``tie`` waits, the same request again; None: any value. It is due no reply of its own.
     ``habits``: properties of the server. ``deliveries``: how deliveries find their publish.
     ``answers``: whether a Scapy message (first) answers another, for ``sr()``; None: operations and ``tie`` decide.
     """
@@ -305,6 +312,7 @@ class CorrelationRule:
     queues: "tuple[CorrelationRule, ...]" = ()
     by_name: bool = False
     held: bool = False
+    again: Mapping[str, tuple[str, int] | None] = field(default_factory=dict)
     habits: ServerHabits = ServerHabits()
     side: Literal["c2s", "s2c"] = "c2s"
     deliveries: DeliveryRule | None = None
@@ -320,7 +328,7 @@ class CorrelationRule:
     @property
     def needed(self) -> tuple[str, ...]:
         """The protocol's columns that the rule reads."""
-        one_way = [self.one_way[0]] if self.one_way else []
+        one_way = [mark[0] for mark in (self.one_way, *self.again.values()) if mark]
         of_queues = (name for queue in self.queues for name in queue.needed)
         repeated = (name for columns in self.repeats.values() for both in columns.items() for name in both)
         return tuple(dict.fromkeys((*self.tie, *self.columns, *one_way, *repeated, *of_queues)))

@@ -19,7 +19,7 @@ from mqpcap.statistics.groups import PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
-from mqpcap.tables.output import Carried, end_rows
+from mqpcap.tables.output import Carried, Output, end_rows
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
 from mqpcap.wording import endpoint, plural
 
@@ -188,11 +188,14 @@ _OF_ANSWERS: Columns = {**OF_CONNECTIONS, **_OF_TEXTS}
 class _Repeats:
     """Recognises deliveries of a message to a consumer that has got it before.
 
-    The consumer is the subscription, where the request that a delivery answers names one, else the connection.
+    The consumer is the subscription, where the request that a delivery answers names one, else the connection. Where a
+    mark says what is redelivered, it is the client's name and the correlation id.
     """
 
     def __init__(self) -> None:
         self._known = np.empty(0, np.int64)
+        self._first: set[int] = set()
+        """Deliveries without the mark that their protocol has."""
         self._consumers: dict[int, int] = {}
         """By delivery the hash of its subscription."""
 
@@ -217,6 +220,25 @@ class _Repeats:
             subscriptions = map(hash, scopes.filter(pa.array(named)).to_pylist())
             self._consumers.update(zip(reply_keys(rows)[named].tolist(), subscriptions, strict=True))
 
+    def field_columns(self, protocol: str) -> tuple[str, ...]:
+        """The column with the mark."""
+        mark = protocols()[protocol].redelivered
+        return () if mark is None else (mark[0],)
+
+    def take_fields(self, output: Output) -> None:
+        """Record the clients of deliveries that may have the mark."""
+        protocol, rows, fields = protocols()[output.protocol or ""], output.rows, output.fields
+        mark = protocol.redelivered
+        if mark is None or fields is None or len(self._consumers) >= MAX_TRACKED:
+            return
+        is_delivery = is_in(rows["direction"], "s2c") & is_in(rows["op"], *protocol.roles.deliver)
+        keys, kept = message_keys(rows)[is_delivery].tolist(), pa.array(np.flatnonzero(is_delivery))
+        clients = pc.coalesce(rows["client_name"].cast(pa.string()), rows["connection_id"].cast(pa.string()))
+        consumers = zip(*(x.take(kept).to_pylist() for x in (clients, rows["correlation_id"])), strict=True)
+        self._consumers.update(zip(keys, map(hash, consumers), strict=True))
+        has_mark = is_in(fields[mark[0]].take(kept), mark[1]).tolist()
+        self._first.update(key for key, is_marked in zip(keys, has_mark, strict=True) if not is_marked)
+
     def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Whether each row's publish was delivered to its consumer earlier."""
         published = stream_keys(
@@ -227,15 +249,23 @@ class _Repeats:
         is_again = np.isin(ways, self._known)
         is_again[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
         self._known = np.concatenate([self._known, ways[~is_again]])[-MAX_TRACKED:]
+        if self._first:
+            delivered = _delivered(rows).tolist()
+            is_again &= np.array([key not in self._first for key in delivered], np.bool_)
+            self._first.difference_update(delivered)
         return is_again
 
     def _consumers_of(self, rows: pa.Table) -> Int64Array:
         connections: Int64Array = rows["deliver_connection_id"].to_numpy()
         if not self._consumers:
             return connections
-        delivered = stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], np.ones(rows.num_rows, np.bool_))
-        consumers = map(self._consumers.pop, delivered.tolist(), connections.tolist())
+        consumers = map(self._consumers.pop, _delivered(rows).tolist(), connections.tolist())
         return np.fromiter(consumers, np.int64, rows.num_rows)
+
+
+def _delivered(rows: pa.Table) -> Int64Array:
+    """The keys of delivered messages."""
+    return stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], np.ones(rows.num_rows, np.bool_))
 
 
 class DeliveriesByTopic:
@@ -246,6 +276,7 @@ class DeliveriesByTopic:
         self._latencies = Latencies()
         self._repeats = _Repeats()
         self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
+        self.take_fields, self.field_columns = self._repeats.take_fields, self._repeats.field_columns
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
@@ -272,6 +303,7 @@ class DeliveryList:
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
         self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
+        self.take_fields, self.field_columns = self._repeats.take_fields, self._repeats.field_columns
         self._indexed: deque[Int64Array] = deque()
         """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
         self._indexed_count = 0
