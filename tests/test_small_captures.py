@@ -1,5 +1,6 @@
 """Small captures that are read together have the rows that each has if it is read by itself."""
 
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from rows import Rows, of_export
 
 from mqpcap import small_captures
 from mqpcap.capture import captures
+from mqpcap.options import Options
 from mqpcap.parallel_export import export_captures
 from mqpcap.reading import Choices, Outcome, find_captures
 from mqpcap.small_captures import read_together, rows_of, small_groups
@@ -33,6 +35,21 @@ def copied(folder: Path, contents: dict[str, bytes]) -> Path:
     return folder
 
 
+def over_ipv6(record: tuple[bytes, int, bytes]) -> tuple[bytes, int, bytes]:
+    """A packet (Ethernet, IPv4, TCP) with other addresses, in IPv6."""
+    stamp, _, packet = record
+    begin = 14 + (packet[14] & 15) * 4
+    tcp = bytearray(packet[begin : 14 + struct.unpack_from(">H", packet, 16)[0]])
+    ends = b"".join(b"\x20\x01\x0d\xb8" + bytes(8) + packet[offset : offset + 4] for offset in (26, 30))
+    tcp[16:18] = b"\0\0"
+    padded = ends + struct.pack(">II", len(tcp), 6) + bytes(tcp) + bytes(len(tcp) % 2)
+    total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+    total = (total & 0xFFFF) + (total >> 16)
+    tcp[16:18] = struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF)
+    packet = packet[:12] + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + ends + bytes(tcp)
+    return stamp, len(packet), packet
+
+
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A function after which each capture is read by itself."""
@@ -40,13 +57,21 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_rows_and_notes_are_those_of_captures_read_one_by_one(tmp_path: Path, alone: Callable[[], None]) -> None:
-    """The first packets of every sample, twice: copies have the same servers, ids, keys and bodies."""
+    """The first packets of every sample, twice: copies have the same servers, ids, keys and bodies.
+
+    Beside them later packets: connections whose protocol the server of another capture would tell. Then IPv6.
+    """
     contents = {}
     for k, path in enumerate(SAMPLES):
         data = path.read_bytes()
         if data[:4] == b"\xd4\xc3\xb2\xa1":
-            begin = capture_bytes(data[:24], records(data)[:60])
+            packets = records(data)
+            begin = capture_bytes(data[:24], packets[:40])
             contents |= {f"{k:03}-begin": begin, f"{k:03}-copy": begin}
+            contents[f"{k:03}-late"] = capture_bytes(data[:24], packets[20:50])
+    data = (PCAPS / "blipmq" / "qos1.pcap").read_bytes()
+    ipv6 = capture_bytes(data[:24], [*map(over_ipv6, records(data)[:40])])
+    contents |= {"ipv6": ipv6, "ipv6-copy": ipv6}
     contents["cut"] = (PCAPS / "flymq" / "core.pcap").read_bytes()[:-7]
     folder = copied(tmp_path / "captures", contents)
 
@@ -55,6 +80,7 @@ def test_rows_and_notes_are_those_of_captures_read_one_by_one(tmp_path: Path, al
     rows_alone, outcome_alone = read_all(folder, tmp_path / "alone")
 
     assert rows == rows_alone
+    assert sum("2001:db8::" in row for row in rows["messages"]) > 20
     assert Counter(outcome.notes) == Counter(outcome_alone.notes)
     assert any("several publishes" in note for note in outcome.notes)
     for name in ("dissected_count", "messages", "flaws", "problem_bytes", "started_inside", "unreadable", "skipped"):
@@ -76,7 +102,7 @@ def test_whole_captures_are_read_in_one_step_and_odd_ones_by_themselves(tmp_path
     emitted: list[Output] = []
 
     (group,) = small_groups(found)
-    left = read_together(group, Outcome(Choices()), emitted.append, lambda count: None)
+    left = read_together(group, Options(), emitted.append, lambda capture, notes: None)
 
     assert sorted(Path(capture.files[0]).parent.name for capture in left) == sorted(odd)
     assert Counter(output.table for output in emitted)["messages"] < len(whole)
@@ -89,13 +115,13 @@ def test_group_that_fails_is_tried_again_in_halves(tmp_path: Path, monkeypatch: 
     found = captures([str(copied(tmp_path, {f"{k:02}": content for k in range(32)}))]).captures
 
     def broken(group, options):  # type: ignore[no-untyped-def]
-        if any("/05/" in part.capture.files[0] for part in group):
+        if any("/05/" in part.capture.files[0] for part in group.parts):
             raise ValueError("a fault")
         return rows_of(group, options)
 
     monkeypatch.setattr(small_captures, "rows_of", broken)
     emitted: list[Output] = []
-    left = read_together(found, Outcome(Choices()), emitted.append, lambda count: None)
+    left = read_together(found, Options(), emitted.append, lambda capture, notes: None)
 
     # 32, 16 and 8 captures fail; the last group is too small to be tried in halves.
     assert len(left) == small_captures.MIN_CAPTURES

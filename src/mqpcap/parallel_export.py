@@ -102,9 +102,17 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
     from mqpcap.small_captures import read_together, small_groups
 
     write = row_writer(outcome, tables)
+
+    def note(capture: "Capture", notes: list[str]) -> None:
+        outcome.notes += notes
+        outcome.dissected_count += 1
+        meter(size_bytes([capture]))
+
     with background(outcome.choices, None) as worker:
         for group in small_groups(captures):
-            for capture in read_together(group, outcome, write, meter):
+            is_joined = outcome.choices.wanted is None
+            alone = read_together(group, outcome.choices.dissection(), write, note) if is_joined else group
+            for capture in alone:
                 _written_alone(capture, outcome, tables, write, worker, meter)
 
 

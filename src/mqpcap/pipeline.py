@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -464,17 +463,6 @@ class CapturePipeline:
         yield from self._finish()
         yield
 
-    def frames(self) -> list[Frames] | None:
-        """The framed messages of the capture; None if it does not fit into a window of MAX_JOINED_BYTES."""
-        self.stages.emit = _discard  # nothing is emitted; see `_finish`
-        windows = [*islice(self._windows(), 2)]
-        if len(windows) != 1 or windows[0][0].size_bytes > MAX_JOINED_BYTES:
-            return None
-        stages = self.stages
-        frames = [part for parts in stages.frames(*windows[0]) for part in parts]
-        self._count_lost()
-        return [*frames, *stages.last_frames(stages.assembler.finish(), None)]
-
     def _windows(self) -> Iterator[tuple[Window, Segments]]:
         """The capture's windows with their segments; those of a file that is complete are read ahead."""
         grows = self.capture.is_pipe or self.capture.next_file is not None
@@ -530,7 +518,7 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
             is_small = window.size_bytes < MAX_JOINED_BYTES and segments.buffer is window.buffer
             is_next_file = not small or window.file != small[-1][0].file
             if small and not (is_small and is_next_file and size_bytes + window.size_bytes <= MAX_JOINED_BYTES):
-                yield _one_window(small)
+                yield one_window(small)
                 small, size_bytes = [], 0
             if is_small:
                 # Its buffer has room for a large window; only the used bytes are kept.
@@ -542,12 +530,12 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
     except CaptureError as error:
         failure = error  # of the next file; the windows before it count
     if small:
-        yield _one_window(small)
+        yield one_window(small)
     if failure is not None:
         raise failure
 
 
-def _one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segments]:
+def one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segments]:
     """One window with the packets of several files, in order; its ``file`` is that of the last packet."""
     if len(parts) == 1:
         return parts[0]

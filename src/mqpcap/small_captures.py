@@ -1,37 +1,41 @@
-"""Reads small captures together: each is framed by itself, then the messages of all become rows in one step.
+"""Reads small captures together: a pipeline for all their packets.
 
 In: captures of one file and one window each. Out: the rows that each has if it is read by itself. Called by:
-``parallel_export``. Decoding, pairing and tables cost about 15 ms a capture, whatever its size, if it is read by
-itself.
+``parallel_export``, ``delta`` and Spark's tasks. A pipeline costs about 20 ms a capture, whatever its size, if each
+has its own.
 
-Captures share nothing. In the group each connection has a number, which stands in for its id, and the upper bits of its
-ports are the number of its capture, so that no two captures have the same server. Rows get ids, ports and the name of
-their capture at the end. A capture that the group could change is read by itself: see `_is_plain`.
+Captures share nothing. While packets become messages, the upper bits of their addresses are the number of their
+capture. From then on each connection has a number, which stands in for its id, and the upper bits of its ports are the
+number of its capture, so that no two captures have the same server. Rows get ids, ports and the name of their capture
+at the end. A capture that the group could change is read by itself: see `packets_of` and `_odd_flows`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
 from mqpcap.arrays import Int64Array, file_text
-from mqpcap.capture import Capture
+from mqpcap.capture import Capture, Window
 from mqpcap.correlate import Correlation
-from mqpcap.decode.frames import Frames, Problem
-from mqpcap.decode.framing import ConnectionState, Framer
+from mqpcap.decode.frames import Frames
+from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
-from mqpcap.pipeline import MAX_JOINED_BYTES, CapturePipeline, Pipeline
-from mqpcap.reading import Meter, Outcome, limit_notes, size_bytes, wired
+from mqpcap.pipeline import MAX_JOINED_BYTES, Pipeline, one_window
+from mqpcap.reading import limit_notes, size_bytes
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.captures import CaptureRows
 from mqpcap.tables.output import Emit, Output
+from mqpcap.tcp.flags import ACK, SYN
 from mqpcap.tcp.flow_table import FlowTable
 from mqpcap.tcp.flows import FlowColumns, Flows
+from mqpcap.tcp.headers import Dissector, Segments, endpoint_pairs, keys_of
 
 MAX_CAPTURES = 256
 """Captures of a group; their number has to fit into the upper bits of a port."""
@@ -40,16 +44,19 @@ MIN_CAPTURES = 8
 PORT_BITS = 16
 LAST_PORT = (1 << PORT_BITS) - 1
 PORTS = ("client_port", "server_port", "src_port", "dst_port")
+ADDRESS_BITS = 40
 IDS = ("connection_id", "publish_connection_id", "deliver_connection_id")
 
 
-def small_groups(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
+def small_groups(
+    captures: Sequence[Capture], size_of: Callable[[Capture], int] = lambda capture: size_bytes([capture])
+) -> Iterator[list[Capture]]:
     """The captures in order, small neighbours in groups."""
     group: list[Capture] = []
     room_bytes = MAX_JOINED_BYTES
     for capture in captures:
         is_small = len(capture.files) == 1 and not capture.is_pipe and capture.next_file is None
-        capture_bytes = size_bytes([capture]) if is_small else room_bytes + 1
+        capture_bytes = size_of(capture) if is_small else room_bytes + 1
         if group and (capture_bytes > room_bytes or len(group) == MAX_CAPTURES):
             yield group
             group, room_bytes = [], MAX_JOINED_BYTES
@@ -60,52 +67,105 @@ def small_groups(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
 
 
 @dataclass(slots=True)
-class FramedCapture:
-    """A capture whose messages are framed; ``flows``: its connections; ``counts``: of notes."""
+class SmallCapture:
+    """The packets of a capture; ``rows``: of ``captures``; ``counts``: of notes."""
 
     capture: Capture
-    rows: CaptureRows | None
-    frames: list[Frames]
-    problems: list[Problem]
-    states: Mapping[int, ConnectionState]
-    flows: FlowColumns
+    rows: CaptureRows
+    window: Window
+    segments: Segments
     counts: Counter[str]
 
 
-def framed(capture: Capture, options: Options) -> FramedCapture | None:
-    """The capture up to its framed messages; None if it must be read by itself."""
-    pipeline = wired(capture, options, lambda output, first_ns: None)
-    stages, framer = pipeline.stages, pipeline.stages.framer
+def packets_of(capture: Capture, options: Options) -> SmallCapture | None:
+    """The packets of a capture; None if it must be read by itself."""
+    dissector, rows = Dissector(options.decode_as), CaptureRows(capture)
     try:
-        frames = pipeline.frames()
+        windows = [*islice(capture.windows(), 2)]
     except CaptureError:
         return None
-    if frames is None or not _is_plain(pipeline):
+    if len(windows) != 1 or windows[0].size_bytes > MAX_JOINED_BYTES or capture.notes or capture.doubts:
         return None
-    flows = stages.assembler.flows.columns(stages.assembler.live)
-    counts = Counter(stages.counts)
-    return FramedCapture(capture, pipeline.rows, frames, framer.output.problems, framer.connections, flows, counts)
+    window, segments = windows[0], dissector.segments(windows[0])
+    if window.secrets or segments.buffer is not window.buffer or _may_have_both_sides_of_nat(segments):
+        return None
+    rows.take(window, segments.counts)
+    lost = dissector.finish()
+    rows.count_lost(lost)
+    used = window.buffer[
+        : int((window.offset + window.caplen).max())
+    ].copy()  # without the room that is for a large window
+    window, segments = replace(window, buffer=used), replace(segments, buffer=used)
+    return SmallCapture(capture, rows, window, segments, Counter(segments.counts) + Counter(lost))
 
 
-def _is_plain(pipeline: CapturePipeline) -> bool:
-    """Whether the rows of a capture are the same in a group.
+def _may_have_both_sides_of_nat(segments: Segments) -> bool:
+    """Whether two connections have the same numbers in their SYN-ACKs."""
+    rows = np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK)
+    if len(rows) < 2:
+        return False
+    answers = np.unique(np.column_stack([x[rows] for x in (segments.seq, segments.ack, segments.key)]), axis=0)
+    return bool((answers[1:, :2] == answers[:-1, :2]).all(axis=1).any())
 
-    No byte is missing, repeated with other bytes or in a stream inside another, nothing was cut short, no limit was
-    reached, and no protocol lets connections share what other servers said. NAT shows at most one side.
+
+@dataclass(slots=True)
+class FramedGroup:
+    """Captures whose messages are framed: their connections, by number, and the capture of each.
+
+    ``odd``: those that must be read by themselves.
     """
-    stages, capture = pipeline.stages, pipeline.capture
+
+    parts: Sequence[SmallCapture]
+    frames: list[Frames]
+    framer: Framer
+    flows: FlowColumns
+    capture_index: Int64Array
+    odd: set[int]
+
+
+def framed(parts: Sequence[SmallCapture], options: Options) -> FramedGroup | None:
+    """The captures up to their framed messages; None if a limit was reached: in which capture is not known."""
+    window, segments, index = _numbered(parts)
+    stages = Pipeline(options, lambda output: None)
+    frames = [x for step in stages.frames(window, segments) for x in step]
+    assembler = stages.assembler
+    frames += stages.last_frames(assembler.finish(), None)
+    keys, rows, inverse = np.unique(segments.key, return_index=True, return_inverse=True)
+    has_collision = bool((index[rows][inverse] != index).any())
+    if has_collision or any(assembler.counts.values()) or [*stages.server_notes()]:
+        return None
+    flow_keys, _ = assembler.flows.anchors(assembler.live)
+    capture_index = index[rows[np.searchsorted(keys, flow_keys)]]
+    odd = {*capture_index[_odd_flows(stages)].tolist()}
+    columns = assembler.flows.columns(assembler.live)
+    hi, no_id = columns.hi ^ _mark(capture_index)[:, np.newaxis], np.zeros_like(columns.cached_id)
+    flows = replace(columns, hi=hi, cached_id=no_id)
+    return FramedGroup(parts, frames, stages.framer, flows, capture_index, odd)
+
+
+def _mark(capture_index: Int64Array) -> Int64Array:
+    """What distinguishes the addresses of captures, to be combined with the upper half of each by exclusive or."""
+    return capture_index << ADDRESS_BITS
+
+
+def _numbered(parts: Sequence[SmallCapture]) -> tuple[Window, Segments, Int64Array]:
+    """The packets of all captures as one window, with addresses of their own; and the capture of each segment."""
+    window, segments = one_window([(part.window, part.segments) for part in parts])
+    index = np.repeat(np.arange(len(parts)), [len(part.segments.key) for part in parts])
+    ends = {name: getattr(segments, name) ^ _mark(index) for name in ("src_hi", "dst_hi")}
+    segments = replace(segments, **ends, file=index.astype(np.int32), counts={})
+    return window, replace(segments, key=keys_of(endpoint_pairs(segments))), index
+
+
+def _odd_flows(stages: Pipeline) -> list[int]:
+    """Connections whose rows may depend on another connection, or with bytes that are missing, changed or in TLS."""
     assembler, states = stages.assembler, stages.framer.connections
-    if (
-        capture.notes
-        or capture.doubts
-        or any(assembler.counts.values())
-        or assembler.gaps()
-        or assembler.unreported_count
-    ):
-        return False
-    if any(stage.connections for stage in stages.derivations) or [*stages.server_notes()]:
-        return False
-    return not any(state.protocol is not None and _shares_facts(state.protocol) for state in states.values())
+    ranges = (*assembler.gaps(), *assembler.conflicts(), *assembler.late())
+    odd = {x.flow for x in ranges}.union(*(stage.connections for stage in stages.derivations))
+    for number, state in states.items():
+        if state.identified_by == "peer" or (state.protocol is not None and _shares_facts(state.protocol)):
+            odd.add(number)
+    return [*odd]
 
 
 def _shares_facts(protocol: MessageQueue) -> bool:
@@ -117,27 +177,25 @@ def _shares_facts(protocol: MessageQueue) -> bool:
 class GroupFlows(Flows):
     """The connections of a group of captures, by their numbers in the group."""
 
-    def __init__(self, parts: Sequence[FlowColumns]) -> None:
+    def __init__(self, group: FramedGroup) -> None:
         super().__init__(FlowTable())
-        self.capture_index = np.repeat(np.arange(len(parts)), [*map(len, parts)])
-        joined = {x.name: np.concatenate([getattr(part, x.name) for part in parts]) for x in fields(FlowColumns)}
-        self.ids: Int64Array = joined["cached_id"]
+        self.capture_index, self.ids = group.capture_index, group.flows.connection_ids()
         numbers = np.arange(1, len(self.ids) + 1)  # 0 stands for no id
-        ports = joined["port"] + (self.capture_index << PORT_BITS)[:, np.newaxis]
-        self._columns = FlowColumns(**joined | {"cached_id": numbers, "port": ports})
+        ports = group.flows.port + (self.capture_index << PORT_BITS)[:, np.newaxis]
+        self._columns = replace(group.flows, cached_id=numbers, port=ports)
 
     def columns(self, numbers: Int64Array) -> FlowColumns:
         """Connections as columns."""
         return FlowColumns(**{x.name: getattr(self._columns, x.name)[numbers] for x in fields(FlowColumns)})
 
 
-def rows_of(group: Sequence[FramedCapture], options: Options) -> list[Output] | None:
+def rows_of(group: FramedGroup, options: Options) -> list[Output] | None:
     """The rows of framed captures; None if there is a note on a capture that cannot be named.
 
     Ambiguous deliveries are added to the counts of the captures.
     """
-    names = [part.capture.files[0] for part in group]
-    flows = GroupFlows([part.flows for part in group])
+    names = [part.capture.files[0] for part in group.parts]
+    flows = GroupFlows(group)
     outputs: list[Output] = []
     ambiguous_ids: list[Int64Array] = []
 
@@ -147,38 +205,29 @@ def rows_of(group: Sequence[FramedCapture], options: Options) -> list[Output] | 
 
     stages = Pipeline(options, outputs.append, "", names.__getitem__, StageHooks(correlation=set_up))
     stages.assembler.flows = flows
-    messages = stages.decoded_to_the_end(_joined(group, stages.framer))
+    stages.framer.connections.update(group.framer.connections)
+    stages.framer.output.problems += group.framer.output.problems
+    by_protocol: dict[str, list[Frames]] = {}
+    for frames in group.frames:
+        by_protocol.setdefault(frames.protocol, []).append(frames)
+    messages = stages.decoded_to_the_end([Frames.merged(x) for x in by_protocol.values()])
     for _ in stages.finish_with(messages, np.arange(len(flows.ids))):
         pass
     if limit_notes("", stages.counts | {"ambiguous_deliveries": 0}) or [*stages.server_notes()]:
         return None
     for ids in ambiguous_ids:
         for index in flows.capture_index[ids - 1].tolist():
-            group[index].counts["ambiguous_deliveries"] += 1
+            group.parts[index].counts["ambiguous_deliveries"] += 1
     texts = pa.array([file_text(name) for name in names])
     outputs = [
         replace(x, rows=_named(x.rows, flows, texts, PORTS), fields=x.fields and _named(x.fields, flows, texts, ()))
         for x in outputs
     ]
-    for rows in (part.rows for part in group if part.rows is not None):
+    for rows in (part.rows for part in group.parts) if "captures" in options.optional_tables else ():
         for messages_of in (x.rows for x in outputs if x.table == "messages"):
             rows.count(messages_of["capture_file"])
         outputs.append(Output("captures", rows.table(None)))
     return outputs
-
-
-def _joined(group: Sequence[FramedCapture], framer: Framer) -> list[Frames]:
-    """The messages of all captures, by protocol; their connections and problems go to the framer of the group."""
-    parts: dict[str, list[Frames]] = {}
-    first_flow = 0
-    for index, part in enumerate(group):
-        framer.connections.update({first_flow + flow: state for flow, state in part.states.items()})
-        framer.output.problems += [problem._replace(flow=first_flow + problem.flow) for problem in part.problems]
-        for frames in part.frames:
-            flow, files = frames.flow + first_flow, np.full(len(frames.flow), index)
-            parts.setdefault(frames.protocol, []).append(replace(frames, flow=flow, first_file=files))
-        first_flow += len(part.flows)
-    return [Frames.merged(frames) for frames in parts.values()]
 
 
 def _named(table: pa.Table, flows: GroupFlows, names: pa.StringArray, ports: Collection[str]) -> pa.Table:
@@ -192,27 +241,41 @@ def _named(table: pa.Table, flows: GroupFlows, names: pa.StringArray, ports: Col
     return pa.table(columns).cast(table.schema)
 
 
-def read_together(captures: Sequence[Capture], outcome: Outcome, emit: Emit, meter: Meter) -> list[Capture]:
-    """Emit the rows of small captures; returns the captures that must be read by themselves."""
-    if len(captures) < MIN_CAPTURES or outcome.choices.wanted is not None:
+def _together(parts: Sequence[SmallCapture], options: Options) -> tuple[Sequence[SmallCapture], list[Output] | None]:
+    """The captures that can be read together, and their rows; None if a limit was reached."""
+    while parts:
+        group = framed(parts, options)
+        if group is None or not group.odd:
+            return parts, None if group is None else rows_of(group, options)
+        parts = [part for number, part in enumerate(parts) if number not in group.odd]
+    return (), []
+
+
+def read_together(
+    captures: Sequence[Capture], options: Options, emit: Emit, note: Callable[[Capture, list[str]], None]
+) -> list[Capture]:
+    """Emit the rows of small captures; returns the captures that must be read by themselves.
+
+    ``note`` is called with each capture whose rows are emitted, and the notes on it.
+    """
+    if len(captures) < MIN_CAPTURES:
         return [*captures]
-    options = outcome.choices.dissection()
-    group: dict[tuple[str, ...], FramedCapture] = {}
+    group: Sequence[SmallCapture] = ()
+    outputs: list[Output] | None = None
     try:
-        group = {capture.files: part for capture in captures if (part := framed(capture, options)) is not None}
-        outputs = rows_of([*group.values()], options) if group else []
+        group = [part for capture in captures if (part := packets_of(capture, options)) is not None]
+        group, outputs = _together(group, options)
     except Exception:  # the capture at fault raises it again when it is read by itself, and is named
         outputs = None
-    alone = [capture for capture in captures if capture.files not in group]
+    tried = [part.capture for part in group]
+    names = {capture.files for capture in tried}
+    alone = [capture for capture in captures if capture.files not in names]
     if outputs is None:
-        tried = [part.capture for part in group.values()]
         for half in (tried[: len(tried) // 2], tried[len(tried) // 2 :]):
-            alone += read_together(half, outcome, emit, meter)
+            alone += read_together(half, options, emit, note)
         return alone
     for output in outputs:
         emit(output)
-    for files, part in group.items():
-        outcome.notes += limit_notes(files[0], part.counts)
-        outcome.dissected_count += 1
-        meter(size_bytes([part.capture]))
+    for part in group:
+        note(part.capture, limit_notes(part.capture.files[0], part.counts))
     return alone

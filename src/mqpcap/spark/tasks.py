@@ -13,6 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 
@@ -27,9 +28,10 @@ from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.reading import blamed_on, limit_notes
+from mqpcap.small_captures import read_together, small_groups
 from mqpcap.spark import delivery_keys, memory
 from mqpcap.spark.delivery_keys import KeyBuffer
-from mqpcap.spark.partitions import WorkUnit
+from mqpcap.spark.partitions import WorkUnit, size_of
 from mqpcap.spark.ranges import FileRange, RangeReader, RangeResult, ShareCapture, SharePackets, check_borders
 from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
 from mqpcap.spark.shuffle import Row, read_table, result_row, table_bytes
@@ -172,9 +174,8 @@ def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
     failed: dict[int, Failure] = {}
     while True:
         files, result = TaskFiles(storage, task.name), Result(failed=[*failed.values()])
-        for number, capture in captures:
-            if number in failed:
-                continue
+        left = [(number, capture) for number, capture in captures if number not in failed]
+        for number, capture in left if isinstance(task, Describe) else _left_of_small(left, options, files, result):
             try:
                 with blamed_on(capture.files):
                     if isinstance(task, Describe):
@@ -187,6 +188,32 @@ def run(task: Dissect | Describe, options: Options, storage: Storage) -> Result:
                 break
         else:
             return _ended(files, result)
+
+
+def _left_of_small(
+    captures: Sequence[tuple[int, Capture]], options: Options, files: TaskFiles, result: Result
+) -> list[tuple[int, Capture]]:
+    """Writes the rows of small captures that can be read together; gives all others."""
+
+    def note(capture: Capture, notes: list[str]) -> None:
+        result.notes += notes
+
+    left = set[int]()
+    for group in small_groups([capture for _, capture in captures], size_of):
+        left.update(map(id, read_together(group, options, partial(_add_output, files, result), note)))
+    return [(number, capture) for number, capture in captures if id(capture) in left]
+
+
+def _add_output(files: TaskFiles, result: Result, output: Output) -> None:
+    rows = output.rows
+    if output.table == "messages":
+        _count(result.flaws, *rows["flaw"].value_counts().flatten())
+        _count(result.messages, *rows["capture_file"].value_counts().flatten())
+    elif output.table == "problems":
+        _count(result.problem_bytes, rows["kind"], rows["length"])
+    files.add(output.table, rows)
+    if output.fields is not None and output.protocol is not None:
+        files.add(output.protocol, output.fields)
 
 
 def _ended(files: TaskFiles, result: Result) -> Result:
@@ -305,9 +332,10 @@ class _TaskShare:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
             hooks = StageHooks(correlation=self._buffer_keys)
         self._share = Share(
-            capture, options, self._add_output, task.knowledge, share=unit.number, plan=unit.plan, hooks=hooks
-        )
-        self._files, self._result = files, result
+            capture, options, partial(_add_output, files, result), task.knowledge,
+            share=unit.number, plan=unit.plan, hooks=hooks,
+        )  # fmt: skip
+        self._result = result
 
     def _buffer_keys(self, protocol: str, correlation: Correlation) -> None:
         """A share gives the keys of deliveries instead of pairing them."""
@@ -341,17 +369,6 @@ class _TaskShare:
             result.knowledge = knowledge_of(stages)
             result.missing_servers, result.lookup_keys = share.missing_servers, share.lookup_keys
         result.notes += limit_notes(capture.files[0], stages.counts)
-
-    def _add_output(self, output: Output) -> None:
-        rows, result = output.rows, self._result
-        if output.table == "messages":
-            _count(result.flaws, *rows["flaw"].value_counts().flatten())
-            _count(result.messages, *rows["capture_file"].value_counts().flatten())
-        elif output.table == "problems":
-            _count(result.problem_bytes, rows["kind"], rows["length"])
-        self._files.add(output.table, rows)
-        if output.fields is not None and output.protocol is not None:
-            self._files.add(output.protocol, output.fields)
 
 
 def _count(counts: dict[str, int], names: pa.Array, numbers: pa.Array) -> None:
