@@ -84,7 +84,9 @@ class Counters:
         hooks = NUMBERED if needs_numbers else StageHooks()
         own_columns = {x.message_columns for x, _ in self._counters if hasattr(x, "message_columns")}
         columns = *hooks.message_columns, *own_columns
-        return replace(hooks, packets=lambda _, segments: self.count("segments", segments), message_columns=columns)
+        # With a callback for packets the small files of a recording are not read as one window.
+        packets = (lambda _, segments: self.count("segments", segments)) if self._takes("segments") else None
+        return replace(hooks, packets=packets, message_columns=columns)
 
     def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
         """All rows of a capture were counted; ``files``: its files, in order of time."""
