@@ -56,6 +56,8 @@ TESTS = {
     "tcp.multipath.MAX_MAPPINGS": "tcp/test_multipath.py::test_few_mappings_make_no_false_pair",
     "tcp.multipath.MAX_SUBFLOWS": "tcp/test_multipath.py::test_forgotten_subflows_are_not_put_together",
     "tcp.views.MAX_VIEWS": "tcp/test_real_kernels.py::test_a_forgotten_handshake_has_no_other_view",
+    "decode.proxy_header.MAX_BEHIND":
+        "test_proxies.py::test_connections_behind_a_proxy_beyond_the_limit_are_forgotten",
     "decode.side.MAX_PARTIAL_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
     "decode.side.HEAD_BYTES": "decode/test_side.py::test_bytes_of_messages_with_a_hole_are_bounded",
     "tcp.gaps.MAX_GAP_TIMES": "tcp/test_gaps.py::test_times_of_gaps_are_bounded",

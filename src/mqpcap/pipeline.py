@@ -115,7 +115,9 @@ class Pipeline:
         policy, pairs = options.row_policy, options.pairs_requests
         fields = {name: fields_read(protocol, policy, pairs) for name, protocol in self.protocols.items()}
         self.decoder = MessageDecoder(self.protocols, fields, policy.bodies, self.evidence)
-        self.pairing = Pairing(capture, self.protocols, policy, options.optional_tables, self.hooks.correlation)
+        self.pairing = Pairing(
+            capture, self.protocols, policy, options.optional_tables, self.framer.proxied, self.hooks.correlation
+        )
         self.counts: dict[str, int] = {}
         """Packets that are not TCP, and limits that were reached."""
         self.span_ns = 0, 0
@@ -391,6 +393,7 @@ class Pipeline:
             self.hooks.ended(ended)
         columns = {} if self.hooks.connection_columns is None else self.hooks.connection_columns(ended)
         blocks = list(self._connection_rows.rows(ended, columns))
+        self.framer.proxied.end(blocks)
         if self.options.pairs_requests:
             self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows.columns(numbers))))
         self._emit_in_background(Output("connections", block) for block in blocks)
@@ -408,6 +411,7 @@ class Pipeline:
         """Notes on other views of connections, and on recognised servers with many unrecognised connections."""
         yield from self._views.notes()
         yield from self._multipath.notes()
+        yield from self.framer.proxied.notes()
         yield from self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
 
 

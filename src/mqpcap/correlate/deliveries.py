@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import ColumnBatch, Int64Array, constant, factorize, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Watermarks
 from mqpcap.correlate.exchanges import Pairs, microseconds
+from mqpcap.decode.proxy_header import Proxied
 from mqpcap.records import dataclass
 from mqpcap.schema.requests import DeliveryRule, Fingerprints, Keys
 
@@ -113,6 +114,8 @@ class Deliveries:
     clock_difference_ns: int = 0
     ambiguous_ids: list[Int64Array] | None = None
     """If a list, it gets the connection_id of each ambiguous delivery."""
+    proxied: Proxied = field(default_factory=Proxied)
+    """Connections whose messages are published and delivered on another connection, behind a proxy."""
     _unsorted: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
     _count: int = 0
@@ -156,11 +159,20 @@ class Deliveries:
         else:
             requests = replies = _MessageRows(batch.table, batch.offset, batch.ts_ns, batch.end_ns)
             publishes, delivers = rule.keys(batch.table, self.prints)
+        publishes, delivers = self._once(publishes, requests.table), self._once(delivers, replies.table)
         requests = replace(requests, table=requests.table.select(_PLACE)).taken(publishes.rows)
         # Without lists: each delivery of a message would get all lists of the message.
         flat = [field.name for field in replies.table.schema if not pa.types.is_list(field.type)]
         replies = replace(replies, table=replies.table.select(flat)).taken(delivers.rows)
         return self._published(publishes, requests), self._delivered(delivers, replies)
+
+    def _once(self, keys: Keys, table: pa.Table) -> Keys:
+        """The keys but for those of messages that a proxy passes on."""
+        is_near = self.proxied.is_near(table)
+        if not is_near.any():
+            return keys
+        rows = np.flatnonzero(~is_near[keys.rows])
+        return Keys(keys.rows[rows], keys.key[rows], None if keys.note is None else keys.note[rows])
 
     def _published(self, keys: Keys, rows: "_MessageRows") -> Published:
         # One number for all rows takes no memory until something is delivered.

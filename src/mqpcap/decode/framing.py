@@ -27,7 +27,7 @@ from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
 from mqpcap.decode.foreign_streams import ForeignStreams
 from mqpcap.decode.frames import FoundMessages, Frames, Problem
 from mqpcap.decode.openings import OpeningTable
-from mqpcap.decode.proxy_header import REASON, ProxyHeader
+from mqpcap.decode.proxy_header import REASON, Proxied, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import STOP, Side
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
@@ -78,6 +78,7 @@ class Framer:
         self.connections: dict[int, ConnectionState] = {}
         self.claimed_count = 0
         """Connections of a supported protocol."""
+        self.proxied = Proxied()
         self.output = FoundMessages()
         self._scanners = Scanners()
         self.detector = Detector(protocols, decode_as, servers, self._scanners)
@@ -253,6 +254,8 @@ class Framer:
                 if length:
                     self._pass_proxy_header(connection.sides[number], length, packet or (0, 0, 0))
             connection.proxied = detection.proxied
+            if detection.protocol is not None:
+                self.proxied.add(detection.proxied, origin.ends(detection.client))
         if pending is not None:
             self.detector.release(pending)
             layouts = self._scanners.scanners_by_index(connection.protocol)

@@ -10,8 +10,14 @@ front of its stream.
 """
 
 import re
+from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from mqpcap.tcp.headers import address_text
 
@@ -21,6 +27,11 @@ MAX_LINE_BYTES = 107
 """Longest header of version 1, with its CRLF (2.1)."""
 MAX_HEADERS = 8
 """Headers in a row that are read; further bytes are the client's."""
+MAX_BEHIND = 1 << 16
+"""Connections behind a proxy whose other side is looked for; the oldest are forgotten."""
+NAMED_PROXIED = 8
+"""Connections that notes name; further ones are counted."""
+ENDS = ("client_ip", "client_port", "server_ip", "server_port")
 _LINE_START, _SIGNATURE = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED_BYTES = 16
 """Header of version 2 in front of the addresses; the length that it ends with is 16 bits, and so is bounded."""
@@ -213,3 +224,46 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     return ProxyHeader(
         end, _text(data[_FIXED_BYTES : _FIXED_BYTES + size]), int.from_bytes(data[ports : ports + 2], "big")
     )
+
+
+class Proxied:
+    """Connections that a proxy goes on with, where both sides of the proxy are in the capture.
+
+    The header on the far side names the client of the near side. Both connections count, but what is delivered is
+    delivered once: to the far side.
+    """
+
+    def __init__(self) -> None:
+        self._far: dict[tuple[str, int], tuple[str, int, str, int]] = {}
+        """By the client that a header names: the ends of its connection."""
+        self._texts: list[str] = []
+        self._count = 0
+
+    def add(self, header: ProxyHeader, ends: tuple[str, int, str, int]) -> None:
+        """Note a connection of a supported protocol with a PROXY header, by its client and server."""
+        if header.ip is not None and header.port is not None and not header.request:
+            self._far[header.ip, header.port] = ends
+            if len(self._far) > MAX_BEHIND:
+                del self._far[next(iter(self._far))]
+
+    def is_near(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Of rows with the columns ENDS, whether their connection goes on at the far side."""
+        if not self._far:
+            return np.zeros(rows.num_rows, np.bool_)
+        ends = zip(*(rows[name].to_pylist() for name in ENDS), strict=True)
+        return np.array([self._far.get(x[:2], x)[2:] != x[2:] for x in ends], np.bool_)
+
+    def end(self, blocks: Sequence[pa.Table]) -> None:
+        """Make a note of ended connections that go on at the far side."""
+        near = (rows.filter(pa.array(self.is_near(rows))) for rows in blocks if self._far)
+        for row in chain.from_iterable(rows.select(ENDS).to_pylist() for rows in near):
+            self._count += 1
+            if self._count <= NAMED_PROXIED:
+                near_ends = tuple(row[name] for name in ENDS)
+                texts = ["{}:{} to {}:{}".format(*ends) for ends in (near_ends, self._far[near_ends[:2]])]
+                self._texts.append(" goes on behind a proxy as ".join(texts) + ": both count, deliveries once")
+
+    def notes(self) -> list[str]:
+        """Which connections go on behind a proxy."""
+        unnamed = self._count - len(self._texts)
+        return [*self._texts, *([f"{unnamed:,} more connections go on behind a proxy"] if unnamed else [])]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mqpcap.correlate import Batch, ConnectionEnds, Correlation, Watermarks
 from mqpcap.decode.frames import TimeKey
+from mqpcap.decode.proxy_header import Proxied
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.messages import RowPolicy, fingerprints
 from mqpcap.tables.output import Output, with_capture
@@ -29,8 +30,10 @@ class Pairing:
         protocols: Mapping[str, MessageQueue],
         policy: RowPolicy,
         tables: frozenset[str],
+        proxied: Proxied,
         set_up: SetUp | None,
     ) -> None:
+        self._proxied = proxied
         self._capture, self._protocols, self._tables, self._set_up = capture, protocols, tables, set_up
         self._seeds = policy.seeds
         self.correlations: dict[str, Correlation] = {}
@@ -76,6 +79,8 @@ class Pairing:
             correlation = Correlation(name, rule, fingerprints(self._seeds), delivers)
             if self._set_up is not None:
                 self._set_up(name, correlation)
+            if correlation.deliveries is not None:
+                correlation.deliveries.proxied = self._proxied
             self.correlations[name] = correlation
         return self.correlations[name]
 
