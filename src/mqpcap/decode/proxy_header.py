@@ -28,7 +28,7 @@ MAX_LINE_BYTES = 107
 MAX_HEADERS = 8
 """Headers in a row that are read; further bytes are the client's."""
 MAX_BEHIND = 1 << 16
-"""Connections behind a proxy whose other side is looked for; the oldest are forgotten."""
+"""Connections from a proxy to its servers; the oldest are forgotten."""
 NAMED_PROXIED = 8
 """Connections that notes name; further ones are counted."""
 ENDS = ("client_ip", "client_port", "server_ip", "server_port")
@@ -247,7 +247,7 @@ class Proxied:
                 del self._far[next(iter(self._far))]
 
     def is_near(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Of rows with the columns ENDS, whether their connection goes on at the far side."""
+        """Whether the connection of each row with the columns ENDS goes on at the far side."""
         if not self._far:
             return np.zeros(rows.num_rows, np.bool_)
         ends = zip(*(rows[name].to_pylist() for name in ENDS), strict=True)
@@ -264,6 +264,6 @@ class Proxied:
                 self._texts.append(" goes on behind a proxy as ".join(texts) + ": both count, deliveries once")
 
     def notes(self) -> list[str]:
-        """Which connections go on behind a proxy."""
+        """Sentences that name the near and the far side."""
         unnamed = self._count - len(self._texts)
         return [*self._texts, *([f"{unnamed:,} more connections go on behind a proxy"] if unnamed else [])]

@@ -177,7 +177,7 @@ class Segment:
     checksum: int = 0
     window: int = 0
     is_damaged: bool = field(default=False, init=False)  # its checksum is wrong on a side whose checksums are right
-    is_unproven: bool = field(default=False, init=False)  # its checksum is wrong, as others of its side are
+    is_unproven: bool = field(default=False, init=False)  # its checksum is wrong, and only an ACK can confirm it
 
     @property
     def sent_ack(self) -> int:

@@ -8,8 +8,8 @@ of a side without a SYN waits for SETTLE_PACKETS after an acknowledgement.
 
 A damaged segment (`Segment.is_damaged`) is a hole with bytes in reserve: its receiver drops it, so a good copy of the
 same bytes replaces it. If the hole would become a gap, the damage happened at the tap, and the reserve fills the hole.
-So is an unproven segment, until an acknowledgement confirms it. Of two copies of buffered bytes of which no checksum
-decides, the one counts after which the acknowledgement of their receiver moves.
+So is an unproven segment, until an acknowledgement confirms it. If no checksum decides between two copies of buffered
+bytes, the last copy before the acknowledgement of their receiver moves counts.
 """
 
 from bisect import bisect_left, bisect_right
