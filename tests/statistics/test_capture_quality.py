@@ -7,7 +7,7 @@ from mqpcap.capture import FileFacts
 from mqpcap.reading import Choices, Outcome, background, find_captures
 from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 from mqpcap.statistics.counters import Counters
-from mqpcap.tables.output import Output
+from mqpcap.tables.output import Carried, Output
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 
 
@@ -74,16 +74,16 @@ def test_a_verdict_lists_every_fault_of_a_capture() -> None:
 class Seen:
     """Counts nothing, and keeps the messages that it could count."""
 
-    def __init__(self, columns: frozenset[str] | None) -> None:
-        self.columns, self.outputs = columns, list[Output]()
+    def __init__(self, reads: frozenset[Carried] | None) -> None:
+        self.reads, self.outputs = reads, list[Output]()
 
     def take_fields(self, output: Output) -> None:
         self.outputs.append(output)
 
 
-def report_and_rows(path: str, columns: frozenset[str] | None) -> tuple[CaptureQuality, list[Output]]:
+def report_and_rows(path: str, reads: frozenset[Carried] | None) -> tuple[CaptureQuality, list[Output]]:
     """The report of a capture, and the messages that were made for it."""
-    seen = Seen(columns)
+    seen = Seen(reads)
     outcome = Outcome(Choices())
     (capture,) = find_captures([path], outcome)
     with background(outcome.choices, 0) as worker:

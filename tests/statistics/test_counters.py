@@ -9,6 +9,7 @@ from torture import Segment, pcap, toy_layer, toy_message
 from mqpcap.capture import captures
 from mqpcap.pipeline import CapturePipeline, Options
 from mqpcap.statistics.counters import Counters
+from mqpcap.tables.output import of_messages
 from mqpcap.tcp.headers import Segments
 
 
@@ -23,14 +24,14 @@ class Seen:
 
 
 class OfMessages(Seen):
-    columns = frozenset({"op"})
+    reads = of_messages("op")
 
     def take_messages(self, rows: pa.Table) -> None:
         self.seen.append(f"{rows.num_rows} messages")
 
 
 class OfBoth(OfMessages):
-    columns = frozenset({"ts_ns"})
+    reads = of_messages("ts_ns")
 
     def take_exchanges(self, rows: pa.Table) -> None:
         self.seen.append(f"{rows.num_rows} exchanges")
@@ -68,9 +69,9 @@ def test_tables_may_be_left_out() -> None:
 
 
 def test_columns_are_those_of_all_or_not_known() -> None:
-    assert Counters(OfMessages(), OfBoth()).columns == frozenset({"op", "ts_ns"})
-    assert Counters(OfMessages(), OfAllColumns()).columns is None
-    assert Counters(OfMessages(), object()).columns == frozenset({"op"})
+    assert Counters(OfMessages(), OfBoth()).reads == of_messages("op", "ts_ns")
+    assert Counters(OfMessages(), OfAllColumns()).reads is None
+    assert Counters(OfMessages(), object()).reads == of_messages("op")
 
 
 def test_a_sum_of_counters_counts_in_both() -> None:
@@ -80,9 +81,9 @@ def test_a_sum_of_counters_counts_in_both() -> None:
     give(sum_)
 
     assert (one.seen, both.seen) == (["3 messages", "end"], ["3 messages", "2 exchanges", "end"])
-    assert sum_.columns == frozenset({"op", "ts_ns"})
+    assert sum_.reads == of_messages("op", "ts_ns")
     assert sum_.optional_tables == {"exchanges"}
-    assert (Counters(one) + Counters(OfAllColumns())).columns is None
+    assert (Counters(one) + Counters(OfAllColumns())).reads is None
 
 
 def test_segments_are_counted_as_they_are_captured(tmp_path: Path) -> None:

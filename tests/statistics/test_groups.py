@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from table_rows import rows_of
 
+import mqpcap
 from mqpcap.capture import captures
 from mqpcap.pipeline import OPTIONAL_TABLES, CapturePipeline, Options
 from mqpcap.statistics import groups
@@ -14,6 +15,7 @@ from mqpcap.statistics.groups import GroupRow, Groups
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.timeline import Total
 from mqpcap.tables.messages import RowPolicy
+from mqpcap.tables.output import Carried
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 SAMPLES = (
@@ -22,13 +24,18 @@ SAMPLES = (
 )  # fmt: skip
 
 
-def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) -> list[GroupRow]:
+def policy(reads: frozenset[Carried] | None) -> RowPolicy:
+    """A policy with these columns only, None for all."""
+    return RowPolicy() if reads is None else RowPolicy(columns=frozenset(x for _, x in reads), fields=reads)
+
+
+def counted(name: str, by: str, errors: bool, reads: frozenset[Carried] | None) -> list[GroupRow]:
     counter = Groups((by,), pairs=errors)
     tables = OPTIONAL_TABLES if errors else frozenset()
     counters = Counters(counter, without=() if errors else ("exchanges",))
     (capture,) = captures([str(PCAPS / name)]).captures
-    options = Options(policy=RowPolicy(columns=columns), optional_tables=tables, carried=counters.carried)
-    CapturePipeline(capture, options, counters.take).run()
+    options = Options(policy=policy(reads), optional_tables=tables, carried=counters.carried)
+    CapturePipeline(capture, options, counters.take, hooks=counters.hooks()).run()
     counters.end_of_capture()
     return counter.rows()
 
@@ -36,10 +43,12 @@ def counted(name: str, by: str, errors: bool, columns: frozenset[str] | None) ->
 @pytest.mark.parametrize("errors", [True, False], ids=["errors", "count"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_columns_that_are_read_are_enough(name: str, errors: bool) -> None:
-    for by in OF_MESSAGES:
+    """Columns of messages, of exchanges, of both ends, and all fields of the protocol."""
+    fields = (x.name for x in mqpcap.fields(name.partition("/")[0]) if x.in_filters and x.name.count(".") == 1)
+    for by in (*OF_MESSAGES, "state", "error_code", "tcp.stream", "client_port", "server_ip", "dialect", *fields):
         whole = counted(name, by, errors, None)
 
-        assert whole and counted(name, by, errors, Groups((by,), pairs=errors).columns) == whole, by
+        assert whole and counted(name, by, errors, Groups((by,), pairs=errors).reads) == whole, by
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -47,15 +56,15 @@ def test_the_columns_of_several_counters_are_enough(name: str) -> None:
     def made() -> tuple[Total, Groups, Groups]:
         return Total(), Groups(("protocol", "op")), Groups(("protocol", "client", "name"))
 
-    def told(columns: frozenset[str] | None) -> list[object]:
+    def told(reads: frozenset[Carried] | None) -> list[object]:
         total, *groups = made()
         counters = Counters(total, *groups)
         (capture,) = captures([str(PCAPS / name)]).captures
-        options = Options(policy=RowPolicy(columns=columns), carried=counters.carried)
+        options = Options(policy=policy(reads), carried=counters.carried)
         CapturePipeline(capture, options, counters.take).run()
         return [total.messages, total.first_ns, total.last_ns, *(x.rows() for x in groups)]
 
-    read = Counters(*made()).columns
+    read = Counters(*made()).reads
     whole = told(None)
 
     assert read is not None and whole[0]

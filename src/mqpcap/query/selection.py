@@ -85,13 +85,15 @@ class MessageSelector:
                 self.dropped_count += self._buffered.pop(0).rows.num_rows
 
 
-def select_rows(output: Output, rows: NDArray[np.bool_]) -> Output:
+def masked_rows(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    """The rows that are True in a mask."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def select_rows(output: Output, mask: NDArray[np.bool_]) -> Output:
     """The output with the rows that are True in a mask."""
-    if rows.all():
-        return output
-    mask = pa.array(rows)
-    fields = None if output.fields is None else output.fields.filter(mask)
-    return replace(output, rows=output.rows.filter(mask), fields=fields)
+    fields = None if output.fields is None else masked_rows(output.fields, mask)
+    return replace(output, rows=masked_rows(output.rows, mask), fields=fields)
 
 
 def _size_bytes(output: Output) -> int:

@@ -23,7 +23,7 @@ from mqpcap.capture.annotations import Annotations, annotations
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.listing.extra_columns import OTHER_PROTOCOL
 from mqpcap.listing.message_words import value_text
-from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, limit_notes, read, wired
+from mqpcap.reading import Meter, Outcome, limit_notes, read, wired
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.counters import Counters, selected_counts
 from mqpcap.statistics.report_columns import Column
@@ -512,10 +512,10 @@ def quality_of(
         count(output, first_ns)
 
     options = outcome.choices.dissection(only=counters.optional_tables | {"exchanges", "deliveries"})
-    options = replace(options, carried=counters.carried)
-    if outcome.tally is None and counters.columns is not None and not outcome.choices.decode_as:
-        columns = counters.columns | COLUMNS | READ_FOR_NOTES
-        options = replace(options, policy=replace(options.policy, columns=columns))
+    is_whole = outcome.tally is None
+    options = (
+        counters.narrowed(options, outcome.choices, COLUMNS) if is_whole else replace(options, carried=counters.carried)
+    )
     pipeline = wired(capture, options, take, counters.hooks(needs_numbers=True), worker)
     any_read = read(pipeline, outcome, meter)
     counters.end_of_capture(capture.facts)

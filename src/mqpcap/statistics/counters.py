@@ -10,9 +10,9 @@ from mqpcap.capture import Capture, FileFacts
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
-from mqpcap.options import OPTIONAL_TABLES
+from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.query import MatchTally, Query, Selection
-from mqpcap.reading import READ_FOR_NOTES, Meter, Outcome, background, size_bytes, steps, wired
+from mqpcap.reading import READ_FOR_NOTES, Choices, Meter, Outcome, background, size_bytes, steps, wired
 from mqpcap.tables.output import KNOWN_OF_ENDS, Carried, Output
 from mqpcap.tcp.headers import Segments
 
@@ -37,14 +37,21 @@ class Counters:
         return both
 
     @property
-    def columns(self) -> frozenset[str] | None:
-        """The columns of ``messages`` that counters read, None if a counter does not name its columns."""
+    def reads(self) -> frozenset[Carried] | None:
+        """The columns of messages that counters read, None if a counter does not name its columns."""
         takers = (x for x, _ in self._counters if hasattr(x, "take_messages") or hasattr(x, "take_fields"))
-        read = [getattr(x, "columns", None) for x in takers]
-        named = [names for names in read if names is not None]
-        if len(named) < len(read) or any(table != "messages" for table, _ in self.carried):
-            return None
-        return frozenset(name for _, name in self.carried).union(*named)
+        reads = [getattr(x, "reads", None) for x in takers]
+        named = [columns for columns in reads if columns is not None]
+        return None if len(named) < len(reads) else self.carried.union(*named)
+
+    def narrowed(self, options: Options, choices: Choices, columns: Collection[str] = ()) -> Options:
+        """The options with the columns of messages that counters and notes read alone, and of ``columns``."""
+        options = replace(options, carried=self.carried)
+        reads = None if choices.decode_as else self.reads
+        if reads is None:
+            return options
+        named = READ_FOR_NOTES.union(columns, (name for table, name in reads if table == "messages"))
+        return replace(options, policy=replace(options.policy, columns=named, fields=reads))
 
     @property
     def optional_tables(self) -> frozenset[str]:
@@ -70,8 +77,8 @@ class Counters:
 
     def field_columns(self, protocol: str) -> tuple[str, ...]:
         """The columns of a protocol's table that counters read."""
-        named = (x.field_columns(protocol) for x, _ in self._counters if hasattr(x, "field_columns"))
-        return tuple(name for names in named for name in names)
+        reads = (getattr(x, "reads", ()) for x, _ in self._counters if hasattr(x, "take_fields"))
+        return tuple(name for columns in reads for table, name in columns if table == protocol)
 
     def count(self, table: str, rows: pa.Table | Output | Segments) -> None:
         """Count rows of a table, by its name."""
@@ -142,12 +149,11 @@ def count_captures(
 
     tick: called after each window of packets.
     """
-    options = replace(outcome.choices.dissection(only=counters.optional_tables), carried=counters.carried)
-    if wanted is None and not outcome.choices.decode_as and counters.columns is not None:
-        columns = counters.columns | READ_FOR_NOTES
-        options = replace(options, policy=replace(options.policy, columns=columns))
-    elif wanted is not None:
-        outcome.tally = MatchTally(wanted)
+    options = outcome.choices.dissection(only=counters.optional_tables)
+    if wanted is None:
+        options = counters.narrowed(options, outcome.choices)
+    else:
+        outcome.tally, options = MatchTally(wanted), replace(options, carried=counters.carried)
         pairs = {"exchanges"} if wanted.needs_exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array, factorize, is_in, single_array, true_mask
 from mqpcap.query.evaluation import FilterInput
-from mqpcap.query.selection import select_rows
+from mqpcap.query.selection import masked_rows
 from mqpcap.statistics.keys import (
     OF_MESSAGES,
-    READ_OF_MESSAGES,
     Coded,
     Columns,
     Value,
     coded,
+    columns_read,
     exchange_reader,
     message_column,
     message_sources,
@@ -31,7 +31,7 @@ from mqpcap.statistics.keys import (
     needs_numbers,
 )
 from mqpcap.statistics.latencies import Latencies, LatencySummary
-from mqpcap.tables.output import Carried, End, Output, end_rows, has_end
+from mqpcap.tables.output import Carried, End, Output, end_rows, has_end, of_messages
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural
 
@@ -42,7 +42,7 @@ MAX_TIME_GROUPS = 1 << 17
 """The same limit for groups by time."""
 MAX_KEY_CHARS = 1 << 23
 """Characters of the keys of all groups; beyond it rows of new groups count in OTHER."""
-_COUNTED = frozenset({"frame_len", "ts_ns", "direction"})
+_COUNTED = of_messages("frame_len", "ts_ns", "direction")
 """Columns of ``messages`` that every grouping reads."""
 SUMS = ("messages", "messages_c2s", "bytes", "errors", "likely")
 OTHER: Key = ("(other)",)
@@ -182,24 +182,15 @@ class Groups:
         self._latencies, self._server_times = Latencies(), Latencies()
 
     @property
-    def columns(self) -> frozenset[str] | None:
-        """The columns of ``messages`` that are read, None for all."""
-        if self._sources:
-            return None
-        read = _COUNTED | {"status"} if self._pairs else _COUNTED
-        return read.union(*(READ_OF_MESSAGES[name] for name in self.sums.by))
+    def reads(self) -> frozenset[Carried]:
+        """The columns of messages that are read."""
+        return _COUNTED | columns_read(self.sums.by) | of_messages(*(("status",) if self._pairs else ()))
 
     @property
     def carried(self) -> frozenset[Carried]:
         """The columns of both ends of exchanges that are read."""
-        names = {"frame_len", "status"}.union(*(READ_OF_MESSAGES.get(name, ()) for name in self.sums.by))
-        names |= {CONNECTION_NUMBER} if self.needs_numbers else set()
-        sources = ((x.table, x.path[0]) for listed in self._sources.values() for x in listed)
-        return frozenset(("messages", name) for name in names).union(sources)
-
-    def field_columns(self, protocol: str) -> tuple[str, ...]:
-        """The columns of a protocol's table that are read."""
-        return tuple({x.path[0] for sources in self._sources.values() for x in sources if x.table == protocol})
+        numbers = (CONNECTION_NUMBER,) if self.needs_numbers else ()
+        return columns_read(self.sums.by) | of_messages("frame_len", "status", *numbers)
 
     def take_messages(self, rows: pa.Table) -> None:
         """Count rows of ``messages``, if no field is needed."""
@@ -261,7 +252,8 @@ class Groups:
         masks: Mapping[End, NDArray[np.bool_]] = {"request": is_requested, "reply": ~is_requested}
         for end, mask in masks.items():
             if mask.any():
-                ends, part = select_rows(end_rows(rows, end), mask), rows.filter(pa.array(mask))
+                part = masked_rows(rows, mask)
+                ends = end_rows(part, end)
                 of_exchange = {name: partial(_of_exchange, read, part) for name, read in self._of_exchange.items()}
                 columns: Columns = {**self._of_messages(ends), **of_exchange}
                 groups[mask] = self.sums.groups(columns, ends.rows, ends.rows["ts_ns"].to_numpy())
@@ -271,7 +263,8 @@ class Groups:
         """Move messages from the groups of their own values to those of their exchange, or of its topic."""
         if not mask.any():
             return
-        ends, part = select_rows(end_rows(rows, end), mask), rows.filter(pa.array(mask))
+        part = masked_rows(rows, mask)
+        ends = end_rows(part, end)
         columns, ts_ns = self._of_messages(ends), ends.rows["ts_ns"].to_numpy()
         own_groups = self.sums.groups(columns, ends.rows, ts_ns)
         failed = own_groups[is_in(ends.rows["status"], "error")]

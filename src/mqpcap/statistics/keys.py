@@ -14,7 +14,8 @@ from mqpcap.query import filter_columns
 from mqpcap.query.evaluation import FilterInput, load_column
 from mqpcap.query.filter_columns import ALIASES, STREAM, ColumnSource
 from mqpcap.query.values import ValueKind
-from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
+from mqpcap.tables.output import Carried, of_messages
+from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES, MESSAGES
 from mqpcap.tables.value_lines import value_text
 from mqpcap.wording import endpoint
 
@@ -109,8 +110,6 @@ OF_MESSAGES: Columns = _ALIKE | {
 }
 """Columns to group rows of ``messages`` by."""
 _BOTH_ENDS = frozenset({"direction", "src_ip", "dst_ip", "src_port", "dst_port"})
-READ_OF_MESSAGES = {name: frozenset({_TEXTS[name]}) if name in _TEXTS else _BOTH_ENDS for name in OF_MESSAGES}
-"""The columns of ``messages`` that each grouping reads."""
 OF_EXCHANGES: Columns = _ALIKE | {
     "client": partial(_of_table, "client"),
     "client_ip": partial(text, "client_ip"),
@@ -131,6 +130,14 @@ OF_CONNECTIONS: Columns = {
 def needs_numbers(key_names: Iterable[str]) -> bool:
     """Whether a name needs the numbers of connections."""
     return not {"connection_id", STREAM}.isdisjoint(ALIASES.get(name, name) for name in key_names)
+
+
+def columns_read(key_names: Iterable[str]) -> frozenset[Carried]:
+    """The columns of ``messages`` and of protocols' tables that names are read from."""
+    sources = [(x.table, x.path[0]) for listed in message_sources(key_names).values() for x in listed]
+    sources += [("messages", _TEXTS.get(name, "client_ip")) for name in key_names if name in OF_MESSAGES]
+    is_end = {(table, name) for table, name in sources if table == "messages" and name not in MESSAGES.names}
+    return frozenset(sources) - is_end | of_messages(*(_BOTH_ENDS if is_end else ()))
 
 
 def message_sources(key_names: Iterable[str]) -> dict[str, list[ColumnSource]]:

@@ -19,8 +19,9 @@ from mqpcap.statistics.groups import PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
-from mqpcap.tables.output import Carried, Output, end_rows
-from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES
+from mqpcap.tables.messages import ENDPOINTS
+from mqpcap.tables.output import Carried, Output, end_rows, of_messages
+from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES, KEYS
 from mqpcap.wording import endpoint, plural
 
 MAX_TRACKED = 1 << 18
@@ -115,7 +116,8 @@ class Errors:
     """Errors by the operation that failed, the topic and client of its request, code and text."""
 
     by = ("protocol", "op", "topic", "client")
-    carried = frozenset({("messages", "error_text"), ("messages", "capture_file")})
+    carried = of_messages("error_text", "capture_file")
+    reads = of_messages(*KEYS, "status", "op", "destination", *ENDPOINTS, "error_code", "first_packet") | carried
 
     def __init__(self) -> None:
         self.sums = Sums((*self.by, "error_code", "error_text"), ("errors",), max_groups=MAX_ERRORS)
@@ -220,10 +222,11 @@ class _Repeats:
             subscriptions = map(hash, scopes.filter(pa.array(named)).to_pylist())
             self._consumers.update(zip(reply_keys(rows)[named].tolist(), subscriptions, strict=True))
 
-    def field_columns(self, protocol: str) -> tuple[str, ...]:
-        """The column with the mark."""
-        mark = protocols()[protocol].redelivered
-        return () if mark is None else (mark[0],)
+    @property
+    def reads(self) -> frozenset[Carried]:
+        """The columns of messages that are read, those with a mark among them."""
+        marks = {(name, x.redelivered[0]) for name, x in protocols().items() if x.redelivered is not None}
+        return of_messages(*KEYS, "protocol", "op", "client_name", "correlation_id") | marks
 
     def take_fields(self, output: Output) -> None:
         """Record the clients of deliveries that may have the mark."""
@@ -276,7 +279,7 @@ class DeliveriesByTopic:
         self._latencies = Latencies()
         self._repeats = _Repeats()
         self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
-        self.take_fields, self.field_columns = self._repeats.take_fields, self._repeats.field_columns
+        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
@@ -303,7 +306,7 @@ class DeliveryList:
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
         self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
-        self.take_fields, self.field_columns = self._repeats.take_fields, self._repeats.field_columns
+        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads | of_messages("first_packet")
         self._indexed: deque[Int64Array] = deque()
         """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
         self._indexed_count = 0

@@ -19,8 +19,8 @@ from mqpcap.decode.frames import Frames
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import Program
 from mqpcap.statistics.groups import Sums
-from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns
-from mqpcap.tables.output import Output, end_rows, has_end
+from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns, columns_read
+from mqpcap.tables.output import Output, end_rows, has_end, of_messages
 
 ASKS = ("poll", "lock", "subscribe")
 """Roles of operations that request messages."""
@@ -49,6 +49,7 @@ class Producers:
     names = ("messages", "body_bytes", "errors")
 
     def __init__(self, key_names: Sequence[str] = BY) -> None:
+        self.reads = columns_read(key_names) | of_messages("op", "direction", "body_len")
         self.sums = Sums(key_names, self.names)
 
     def take_messages(self, rows: pa.Table) -> None:
@@ -73,10 +74,12 @@ class Consumers:
     """
 
     names = ("asked", "received", "body_bytes")
-    carried = frozenset(("messages", name) for name in ("op", "destination", "client_name", "body_len", ITEM_COUNT))
+    carried = of_messages("op", "destination", "client_name", "body_len", ITEM_COUNT)
 
     def __init__(self, key_names: Sequence[str] = BY) -> None:
         self.message_columns = item_counts
+        lists = ((name, x.items.partition(".")[0]) for name, x in protocols().items() if x.items)
+        self.reads = columns_read(key_names) | of_messages("connection_id", "direction") | self.carried | {*lists}
         self.sums = Sums(key_names, self.names)
         self._polls: dict[int, _Polls] = {}
         """By connection_id, the newest last."""

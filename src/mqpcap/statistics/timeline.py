@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import factorize, is_in
+from mqpcap.tables.output import of_messages
 
 FIRST_STEP_NS = 1_000_000
 MAX_STEPS = 1 << 12
@@ -15,7 +16,7 @@ MAX_STEPS = 1 << 12
 class Total:
     """The number of messages, and the times of the first and the last."""
 
-    columns = frozenset({"ts_ns"})
+    reads = of_messages("ts_ns")
 
     def __init__(self) -> None:
         self.messages = 0
@@ -33,6 +34,8 @@ class Total:
 
 class Timeline:
     """Messages and errors by step."""
+
+    reads = of_messages("ts_ns", "status")
 
     def __init__(self) -> None:
         self.step_ns = FIRST_STEP_NS

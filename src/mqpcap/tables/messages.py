@@ -70,13 +70,14 @@ class RowPolicy:
     """Rules for rows: ``show_secrets``, and the number of bytes to keep of each body (None: all).
 
     Bodies can be compared by their fingerprints if ``seeds`` are equal. ``columns``: the columns of ``messages`` to
-    build; the protocol's table then has only its key columns. None: build all.
+    build; the protocol's table then has its key columns, and those of ``fields``, by protocol. None: build all.
     """
 
     show_secrets: bool = False
     bodies: int | None = None
     seeds: tuple[int, int] = _SEEDS
     columns: frozenset[str] | None = None
+    fields: frozenset[tuple[str, str]] = frozenset()
 
     def with_pairing_columns(self) -> "RowPolicy":
         """A policy that also has the columns for pairing requests and replies."""
@@ -85,6 +86,10 @@ class RowPolicy:
     def with_columns(self, names: Collection[str]) -> "RowPolicy":
         """A policy with more columns."""
         return self if self.columns is None else replace(self, columns=self.columns.union(names))
+
+    def fields_of(self, protocol: MessageQueue) -> frozenset[str]:
+        """The columns of a protocol's table that are built where ``columns`` are named."""
+        return frozenset(name for table, name in self.fields if table == protocol.name)
 
     def needs(self, names: Collection[str]) -> bool:
         """Whether any of these columns is to be built."""
@@ -149,9 +154,10 @@ def message_rows(
         columns |= _endpoints(connections.flows, index, frames.side)
     columns |= _operations(protocol, program, frames, records, policy)
     columns |= _envelope(protocol, columns, records.table, policy)
-    if policy.columns is None:
+    named = None if policy.columns is None else policy.fields_of(protocol)
+    if named is None or named:
         shown = _field_columns(protocol, program, records.table, policy)
-        columns |= {f"f.{name}": array for name, array in shown.items()}
+        columns |= {f"f.{name}": array for name, array in shown.items() if named is None or name in named}
     columns |= _connection_columns(columns, *_facts_by_row(protocol, program, frames, connections))
     if not policy.show_secrets:
         columns |= _without_misread_secrets(protocol, columns, records.table)
@@ -374,7 +380,7 @@ def fields_read(protocol: MessageQueue, policy: RowPolicy, pairs_requests: bool)
     named = (getattr(envelope, name) for name in names)
     paired = (name.split(".")[0] for name in rule.needed) if rule is not None and pairs_requests else ()
     read = envelope.reads if policy.needs(envelope.derives) else ()
-    return frozenset(read).union(paired, spare_columns(protocol), *map(_names, named))
+    return policy.fields_of(protocol).union(read, paired, spare_columns(protocol), *map(_names, named))
 
 
 def _body_len(table: pa.Table, names: str | Sequence[str]) -> pa.Array:
@@ -392,8 +398,8 @@ def _field_columns(protocol: MessageQueue, program: Program, table: pa.Table, po
         if column.parent < 0 and column.name in arrays:
             arrays[column.name] = _under_policy(program, c, column, arrays[column.name], policy)
     for name in (*(x.name for x in protocol.remembered), *(x.name for x in protocol.derived if x.hidden)):
-        del arrays[name]
-    for derived in (x for x in protocol.derived if not x.hidden):
+        arrays.pop(name, None)
+    for derived in (x for x in protocol.derived if x.name in arrays):
         if is_hidden(derived, policy.show_secrets):
             arrays[derived.name] = masked(arrays[derived.name])
         if derived.body:

@@ -35,9 +35,14 @@ SELECTED = "selected"
 """The column that pairs carry of messages which a filter selects."""
 _OF_PAIRS = ("capture", "connection_id", "protocol")
 _OF_ENDS = {"stream_offset": "offset", "ts_ns": "ts_ns", "first_packet": "packet"}
-KNOWN_OF_ENDS: frozenset[Carried] = frozenset(
-    ("messages", name) for name in (*_OF_PAIRS, *_OF_ENDS, "direction", "src_ip", "dst_ip", "src_port", "dst_port")
-)
+
+
+def of_messages(*names: str) -> frozenset[Carried]:
+    """Columns of ``messages``."""
+    return frozenset(("messages", name) for name in names)
+
+
+KNOWN_OF_ENDS = of_messages(*_OF_PAIRS, *_OF_ENDS, "direction", "src_ip", "dst_ip", "src_port", "dst_port")
 """Columns that `end_rows` reads of the columns of ``exchanges``."""
 
 
