@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,21 @@ def test_bytes_of_any_kind_are_read_and_what_is_missing_is_noted(tmp_path: Path)
     cut, nothing = notes
     assert "the last record needs" in cut
     assert nothing.startswith("0 of 242 messages match; operations here: ACK, AUTH")
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+def test_what_calls_give_is_pickled_and_copied(copied: Callable[[Any], Any]) -> None:
+    """A recording of bytes has a temporary file, an explanation has kinds of fields."""
+    recording = mqpcap.open([QOS1, Path(QOS1).read_bytes()])
+    again = copied(recording)
+    rows = recording.exchanges
+    recording.close()
+    del recording
+
+    assert again.exchanges == rows
+    assert again.packet(again.exchanges.slice(rows.num_rows // 2, 1)).mq.op == "HELLO"
+    for value in (mqpcap.explain(QOS1, at=12)[0], mqpcap.diff(QOS1, QOS1), mqpcap.explain(QOS1, pairing="c1")):
+        assert copied(value).as_json() == value.as_json()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, TypeGuard, Unpack, get_args
 
 import numpy as np
@@ -129,7 +130,7 @@ def listed(path: Paths) -> list[Input]:
     return [path] if is_one else list(path)  # type: ignore[list-item, arg-type]  # as asked
 
 
-def open_inputs(path: Paths, is_one: bool = False) -> tuple[list[Capture], list[object]]:
+def open_inputs(path: Paths, is_one: bool = False) -> "tuple[list[Capture], list[_Copy]]":
     """The captures in some inputs, and temporary files that must live as long as the captures are read."""
     inputs = listed(path)
     if not inputs:
@@ -139,7 +140,7 @@ def open_inputs(path: Paths, is_one: bool = False) -> tuple[list[Capture], list[
     opened = _located([os.fspath(x) for x in inputs if not is_content(x)], {}, is_one)  # type: ignore[arg-type]  # a path
     for copy in copies:  # each by itself: names of temporary files do not say what belongs together
         opened += [_renamed(capture, names[copy.path]) for capture in _located([copy.path], names, False)]
-    return opened, list(copies)
+    return opened, copies
 
 
 def _located(paths: Sequence[str], names: Mapping[str, str], is_one: bool) -> list[Capture]:
@@ -158,11 +159,11 @@ def is_content(given: Input) -> TypeGuard[bytes | bytearray | memoryview | Binar
 class _Copy:
     """A temporary file with the bytes of a capture that has no path; it is deleted with this object."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, name: str | None = None) -> None:
         self._file = tempfile.NamedTemporaryFile(prefix="mqpcap-")  # noqa: SIM115  # open as long as this object
         weakref.finalize(self, let_go, self._file)
         self.path: str = self._file.name
-        name = getattr(source, "name", None)
+        name = getattr(source, "name", name)
         self.name = name if isinstance(name, str) else "<bytes>"
         if hasattr(source, "read"):
             while piece := source.read(COPY_BYTES):
@@ -313,7 +314,7 @@ class Recording(NamedTables):
         self,
         captures: Sequence[Capture],
         options: Options,
-        copies: Sequence[object] = (),
+        copies: Sequence[_Copy] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._captures = list(captures)
@@ -323,7 +324,8 @@ class Recording(NamedTables):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled without its tables, which are read again when they are needed."""
         options = next(iter(self._indexes.values())).options
-        return Recording, (self._captures, options, self._copies)
+        contents = {copy.path: (copy.name, Path(copy.path).read_bytes()) for copy in self._copies}
+        return _unpickled, (self._captures, options, contents)
 
     def close(self) -> None:
         """Frees the tables and their temporary files. They are read again if they are needed again."""
@@ -476,6 +478,16 @@ class Recording(NamedTables):
         pair = PairLookup(lambda: _pair(index, key))
         mq = Seen(**row, packets_raw=tuple(contents.packets.packets(indexes)), pair=pair)
         return message(protocols()[row["protocol"]].layout(layout), raw, variant, mq)
+
+
+def _unpickled(captures: Sequence[Capture], options: Options, contents: Mapping[str, tuple[str, bytes]]) -> Recording:
+    """A recording as it was pickled; ``contents``: what was in each temporary file, by its path."""
+    copies = {path: _Copy(content, name) for path, (name, content) in contents.items()}
+    moved = [
+        replace(x, inputs=tuple(replace(f, path=copies[f.path].path) if f.path in copies else f for f in x.inputs))
+        for x in captures
+    ]
+    return Recording(moved, options, [*copies.values()])
 
 
 def _pair(index: _Index, key: "Key") -> "Pair":

@@ -14,8 +14,10 @@ Strict: a declared length that overruns, a nested message that is not read to it
 bounds makes the whole message ``Raw``. Nothing is shortened, nothing guessed.
 """
 
+import copyreg
 import random
 import re
+import struct
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
@@ -77,6 +79,9 @@ class RandomValue(RandNum):
 
 def _is_edge_case() -> bool:
     return random.randrange(EDGE_VALUE_ODDS) == 0
+
+
+copyreg.pickle(struct.Struct, lambda packed: (struct.Struct, (packed.format,)))  # a kind of field has one
 
 
 @dataclass(eq=False, repr=False)
