@@ -19,15 +19,17 @@ def test_the_slowest_are_the_first_of_all_in_order(batches: list[list[int | None
     made = Slowest(most)
     every = []
     number = 100
+    files = {"request.messages.capture_file": "a.pcap", "reply.messages.capture_file": "b.pcap"}
     for batch in batches:
         rows = []
         for latency in batch:
             number -= 1
-            rows.append({"latency_ns": latency, "request_ts_ns": number, "request_packet": 100 - number})
+            rows.append({"latency_ns": latency, "request_ts_ns": number, "request_packet": 100 - number, **files})
             every += [] if latency is None else [(-latency, number)]
         made.take_exchanges(rows_of("exchanges", *rows))
 
-    assert [(-row["latency_ns"], row["request_ts_ns"]) for row in made.rows()] == sorted(every)[:most]  # type: ignore[operator]
+    assert [(-row["latency_ns"], row["request_ts_ns"]) for row in made.rows()] == sorted(every)[:most]
+    assert {(row["request_file"], row["reply_file"]) for row in made.rows()} <= {("a.pcap", "b.pcap")}
 
 
 ERROR = {"status": "error", "direction": "s2c", "op": "ERROR", "error_code": 3, "error_text": "no such topic"}

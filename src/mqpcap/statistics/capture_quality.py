@@ -518,7 +518,7 @@ def quality_of(
     )
     pipeline = wired(capture, options, take, counters.hooks(needs_numbers=True), worker)
     any_read = read(pipeline, outcome, meter)
-    counters.end_of_capture(capture.facts)
+    counters.end_of_capture()
     if not any_read:
         return None
     report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())

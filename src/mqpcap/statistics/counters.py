@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqpcap.capture import Capture, FileFacts
+from mqpcap.capture import Capture
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
@@ -95,13 +95,11 @@ class Counters:
         packets = (lambda _, segments: self.count("segments", segments)) if self._takes("segments") else None
         return replace(hooks, packets=packets, message_columns=columns)
 
-    def end_of_capture(self, files: Sequence[FileFacts] = ()) -> None:
-        """All rows of a capture were counted; ``files``: its files, in order of time."""
+    def end_of_capture(self) -> None:
+        """All rows of a capture were counted."""
         for counter, _ in self._counters:
             if hasattr(counter, "end_of_capture"):
                 counter.end_of_capture()
-            if hasattr(counter, "take_files"):
-                counter.take_files(files)
 
 
 def selected_counts(tally: MatchTally, counters: Counters) -> Callable[[Output, int], None]:
@@ -164,4 +162,4 @@ def count_captures(
             for _ in steps(wired(capture, options, _receiver(outcome, counters), hooks, worker), outcome, meter):
                 if tick is not None:
                     tick()
-            counters.end_of_capture(capture.facts)
+            counters.end_of_capture()

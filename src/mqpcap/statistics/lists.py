@@ -1,7 +1,7 @@
 """Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, file_text, is_in, true_mask
-from mqpcap.capture import FileFacts
+from mqpcap.arrays import Int64Array, is_in, true_mask
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import PERCENTS, Key, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import Latencies, LatencySummary
+from mqpcap.statistics.report_columns import Cells
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
 from mqpcap.tables.messages import ENDPOINTS
 from mqpcap.tables.output import Carried, Output, end_rows, of_messages
@@ -31,7 +31,7 @@ MAX_CONVERSATIONS = 1 << 16
 MAX_LISTED = 1 << 16
 """Deliveries that are listed; about 1 kB each."""
 MAX_INDEXED = 1 << 22
-"""The newest publishes and deliveries whose packets are known; 16 bytes each."""
+"""The newest publishes and deliveries whose packets are known; 24 bytes each."""
 MAX_PENDING_ERRORS = 1 << 18
 """Errors that wait for their exchange. Beyond it the oldest count by themselves, and once more if it still comes."""
 MAX_ERRORS = 1 << 14
@@ -43,23 +43,21 @@ ERROR_TEXT_LENGTH = 200
 class Slowest:
     """The ``max_rows`` exchanges with the largest latencies."""
 
+    carried = of_messages("capture_file")
+
     def __init__(self, max_rows: int) -> None:
         self._most = max_rows
-        self._rows = EXCHANGES.empty_table()
+        self._rows = _WITH_FILES.empty_table()
         self._least_ns = -1
-        self._files: dict[str, Sequence[FileFacts]] = {}
-        """Files by ``capture``, of captures with several."""
-
-    def take_files(self, files: Sequence[FileFacts]) -> None:
-        """Take the files of a capture that was read to its end."""
-        if len(files) > 1:
-            self._files[file_text(files[0].file)] = files
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Keep rows that are among the slowest until here."""
+        if not rows.num_rows or not self._most:
+            return
         is_slow = pc.greater(pc.fill_null(rows["latency_ns"], -1), self._least_ns)
-        slow_rows = rows.select(EXCHANGES.names).filter(is_slow).cast(EXCHANGES)
-        if not slow_rows.num_rows or not self._most:
+        named = rows.select([*EXCHANGES.names, *_FILES]).rename_columns(_WITH_FILES.names)
+        slow_rows = named.filter(is_slow).cast(_WITH_FILES)
+        if not slow_rows.num_rows:
             return
         both = pa.concat_tables([self._rows, slow_rows])
         order = [("latency_ns", "descending"), ("request_ts_ns", "ascending"), ("request_packet", "ascending"),
@@ -69,37 +67,34 @@ class Slowest:
             # An equal latency may still come with an earlier request.
             self._least_ns = self._rows["latency_ns"][-1].as_py() - 1
 
-    def rows(self) -> list[dict[str, object]]:
-        """The slowest first, as rows of ``exchanges``, with the file that holds the request's packet.
+    def rows(self) -> list[Cells]:
+        """The slowest first, as rows of ``exchanges``, with both ends and the files that hold both messages.
 
         ``reply_file`` is there where the reply is in another file.
         """
-        return [self._with_files(row) for row in self._rows.to_pylist()]
-
-    def _with_files(self, row: dict[str, Any]) -> dict[str, object]:
-        files = self._files.get(row["capture"])
-        if files is None:
-            return {**row, "request_file": row["capture"]}
-        request, reply = (
-            file_text(file_of_packet(files, row[f"{end}_packet"], row[f"{end}_ts_ns"]).file)
-            for end in ("request", "reply")
-        )
-        return {**row, "request_file": request, "reply_file": None if reply == request else reply}
+        rows = self._rows.to_pylist()
+        for row in rows:
+            row["reply_file"] = None if row["reply_file"] == row["request_file"] else row["reply_file"]
+        return [with_ends(row) for row in rows]
 
 
-def file_of_packet(files: Sequence[FileFacts], packet: int, ts_ns: int) -> FileFacts:
-    """The file of a capture that holds a packet, by its number there and its time.
+_FILES = ("request.messages.capture_file", "reply.messages.capture_file")
+_WITH_FILES = pa.schema([*EXCHANGES, ("request_file", pa.string()), ("reply_file", pa.string())])
 
-    Files follow each other in time. If the time fits two files, the number decides: a low number is of the later file.
-    """
-    numbered = [facts for facts in files if facts.packet_count >= packet and facts.first_ts_ns is not None]
 
-    def distance(facts: FileFacts) -> tuple[int, int]:
-        first_ns, last_ns = facts.first_ts_ns or 0, facts.last_ts_ns or 0
-        outside_ns = max(first_ns - ts_ns, ts_ns - last_ns, 0)
-        return outside_ns, packet if ts_ns <= first_ns else facts.packet_count - packet if ts_ns >= last_ns else 0
+def with_ends(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of ``exchanges`` or ``connections`` with address and port of both ends."""
+    return {**row, **{end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")}}
 
-    return min(numbered or files, key=distance)
+
+class _FileNumbers(dict[str, int]):
+    """Numbers of the files that messages are in."""
+
+    def of(self, rows: pa.Table) -> Int64Array:
+        """The number of each message's file."""
+        files = text("capture_file", rows)
+        numbers: Int64Array = np.array([self.setdefault(str(x), len(self)) for x in files.values], np.int64)[files.code]
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +119,7 @@ class Errors:
         self._own = Sums(self.sums.by, ())
         self._waiting: dict[int, tuple[int, ...]] = {}
         """By message, errors without an exchange: group by its own values, time, packet, number of the file."""
-        self._files: dict[str, int] = {}
+        self._files = _FileNumbers()
         self._first: dict[int, tuple[int, ...]] = {}
         """By group: time, packet and file of its first error."""
 
@@ -137,9 +132,7 @@ class Errors:
         self._count_waiting(MAX_PENDING_ERRORS)
 
     def _places(self, rows: pa.Table) -> tuple[Int64Array, ...]:
-        files = text("capture_file", rows)
-        numbers = np.array([self._files.setdefault(str(x), len(self._files)) for x in files.values], np.int64)
-        return rows["ts_ns"].to_numpy(), rows["first_packet"].to_numpy(), numbers[files.code]
+        return rows["ts_ns"].to_numpy(), rows["first_packet"].to_numpy(), self._files.of(rows)
 
     def take_exchanges(self, rows: pa.Table) -> None:
         """Count errors with a request, rows of ``exchanges``."""
@@ -294,6 +287,9 @@ class DeliveriesByTopic:
         return self._latencies.summaries(PERCENTS, len(self.sums))
 
 
+_PLACES = ("first_packet", "capture_file")
+
+
 class DeliveryList:
     """Single deliveries, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
 
@@ -306,10 +302,11 @@ class DeliveryList:
         """Rows of the capture that is being read."""
         self._repeats = _Repeats()
         self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
-        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads | of_messages("first_packet")
+        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads | of_messages(*_PLACES)
         self._indexed: deque[Int64Array] = deque()
-        """Keys and packets of publishes and deliveries, of each batch an array with two rows."""
+        """Keys, packets and files of publishes and deliveries, of each batch an array with three rows."""
         self._indexed_count = 0
+        self._files = _FileNumbers()
         self._connections: dict[int, tuple[str, str, str]] = {}
         """By connection_id its name, client and server."""
 
@@ -321,7 +318,8 @@ class DeliveryList:
         from_client = is_in(rows["direction"], "c2s")
         kept = from_client & is_in(rows["op"], *roles.publish)
         kept |= ~from_client & is_in(rows["op"], *roles.deliver, *roles.poll)
-        self._indexed.append(np.array([message_keys(rows)[kept], rows["first_packet"].to_numpy()[kept]]))
+        columns = message_keys(rows), rows["first_packet"].to_numpy(), self._files.of(rows)
+        self._indexed.append(np.array(columns)[:, kept])
         self._indexed_count += int(kept.sum())
         while self._indexed_count - self._indexed[0].shape[1] > MAX_INDEXED:
             self._indexed_count -= self._indexed.popleft().shape[1]
@@ -337,26 +335,25 @@ class DeliveryList:
     def take_connections(self, rows: pa.Table) -> None:
         """Record the ends of connections."""
         for row in rows.slice(0, max(MAX_CONVERSATIONS - len(self._connections), 0)).to_pylist():
-            client, server = (endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server"))
-            self._connections[row["connection_id"]] = f"c{row[CONNECTION_NUMBER]}", client, server
+            ends = with_ends(row)
+            self._connections[row["connection_id"]] = f"c{row[CONNECTION_NUMBER]}", ends["client"], ends["server"]
 
-    def take_files(self, files: Sequence[FileFacts]) -> None:
-        """All rows of a capture were taken; ``files``: its files."""
-        keys, packets = np.concatenate([np.empty((2, 0), np.int64), *self._indexed], axis=1)
-        order = np.argsort(keys, kind="stable")
-        keys, packets = keys[order], packets[order]
+    def end_of_capture(self) -> None:
+        """All rows of a capture were taken: find their messages and connections."""
+        indexed = np.concatenate([np.empty((3, 0), np.int64), *self._indexed], axis=1)
+        keys, packets, numbers = indexed[:, np.argsort(indexed[0], kind="stable")]
+        files = list(self._files)
         for row in self._open:
             for end, direction in (("publish", "c2s"), ("deliver", "s2c")):
                 connection_id = row[f"{end}_connection_id"]
                 key = message_key(connection_id, direction, row[f"{end}_offset"])
                 i = int(np.searchsorted(keys, key))
-                packet = int(packets[i]) if i < len(keys) and keys[i] == key else None
+                is_known = i < len(keys) and keys[i] == key
                 name, client, server = self._connections.get(connection_id, (None, None, None))
-                row |= {f"{end}_packet": packet, f"{end}_connection": name, f"{end}_client": client, "server": server}
-                if packet is not None and len(files) > 1:
-                    row[f"{end}_file"] = file_text(file_of_packet(files, packet, row[f"{end}_ts_ns"]).file)
-            row.setdefault("publish_file", row["capture"])
-            row["deliver_file"] = None if row.get("deliver_file") == row["publish_file"] else row.get("deliver_file")
+                row |= {f"{end}_connection": name, f"{end}_client": client, "server": server}
+                row[f"{end}_packet"] = int(packets[i]) if is_known else None
+                row[f"{end}_file"] = files[numbers[i]] if is_known else row["capture"]
+            row["deliver_file"] = None if row["deliver_file"] == row["publish_file"] else row["deliver_file"]
         self._rows += self._open
         self._open, self._indexed, self._connections = [], deque(), {}
         self._indexed_count = 0
@@ -386,8 +383,8 @@ class Conversations:
         self._rows += rows.slice(0, capacity).to_pylist()
         self.dropped_count += max(rows.num_rows - capacity, 0)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Rows with duration and bytes per second of each side."""
+    def rows(self) -> list[Cells]:
+        """Rows with name and ends, duration, and bytes per second of each side."""
         return [self._with_rates(row) for row in self._rows]
 
     def notes(self) -> list[str]:
@@ -400,7 +397,7 @@ class Conversations:
             f"rate_{side}": row[f"bytes_{side}"] * 1_000_000_000 // duration_ns if duration_ns else None
             for side in DIRECTIONS
         }
-        return {**row, **rates, "duration_ns": duration_ns}
+        return with_ends(row) | rates | {"duration_ns": duration_ns, "connection": f"c{row[CONNECTION_NUMBER]}"}
 
 
 class Hosts:

@@ -25,7 +25,7 @@ from mqpcap.statistics.report_columns import MAX_CELL, Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
 from mqpcap.tables.schemas import CONNECTION_NUMBER
-from mqpcap.wording import endpoint, plural, shown
+from mqpcap.wording import plural, shown
 
 MAX_EMPTY_INTERVALS = 100_000
 """With this number of intervals, empty intervals have no row of zeros."""
@@ -282,13 +282,6 @@ def of_errors() -> StatsReport:
 def of_slowest(max_rows: int) -> StatsReport:
     """The slowest requests, the slowest first."""
     slowest = Slowest(max_rows)
-
-    def rows() -> list[Cells]:
-        return [
-            row | {end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")}
-            for row in slowest.rows()
-        ]
-
     columns = (
         Column("latency_ns", "latency ms", "ms"),
         Column("server_ns", "server ms", "ms"),
@@ -302,7 +295,7 @@ def of_slowest(max_rows: int) -> StatsReport:
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
     )  # fmt: skip
     likely = LikelyPairs()
-    return StatsReport(Counters(slowest, likely), columns, rows, noted=likely)
+    return StatsReport(Counters(slowest, likely), columns, slowest.rows, noted=likely)
 
 
 def of_talkers(key_names: Sequence[str] = ()) -> StatsReport:
@@ -336,13 +329,7 @@ def of_connections() -> StatsReport:
         return -size_bytes, str(row["capture"]), number(row, CONNECTION_NUMBER)
 
     def rows() -> list[Cells]:
-        named: list[Cells] = [
-            {
-                **row, "connection": f"c{row[CONNECTION_NUMBER]}",
-                **{end: endpoint(row[f"{end}_ip"], row[f"{end}_port"]) for end in ("client", "server")},
-            } for row in conversations.rows()
-        ]  # fmt: skip
-        return sorted(named, key=place)
+        return sorted(conversations.rows(), key=place)
 
     arrows = (("c2s", "->"), ("s2c", "<-"))
     sums = (("packets", "packets", True), ("bytes", "bytes", False), ("rate", "bytes/s", True),
