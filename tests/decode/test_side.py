@@ -1,7 +1,5 @@
 """One direction: in step, after a gap, and a message with a hole."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -93,7 +91,9 @@ def test_where_the_start_is_not_known_a_message_is_searched_for() -> None:
     for start_known in (True, False):
         side, found = Side(7, 0), FoundMessages()
         side.begin(BLIPMQ["c2s"].layout_index)
-        side.take(replace(chunk(0, 42), start_known=start_known), LAYOUTS, found)
+        first_chunk = chunk(0, 42)
+        first_chunk.start_known = start_known
+        side.take(first_chunk, LAYOUTS, found)
 
         (frames,) = found.take_all(np.frombuffer(STREAM, np.uint8))
         assert frames.resynced.tolist() == [not start_known, False]

@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """Frames ordered bytes: finds the spans of messages in every stream.
 
 ``tcp.reassembly`` feeds it chunks of stream bytes. ``detection`` decides which protocol a connection speaks;
@@ -10,6 +11,7 @@ determines: after each packet, in the order of ``tcp.reassembly``, and when both
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import cython
 import numpy as np
 
 from mqpcap.arrays import Int64Array
@@ -31,7 +33,6 @@ from mqpcap.decode.proxy_header import REASON, Proxied, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import STOP, Side
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
-from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
@@ -41,25 +42,34 @@ GRPC_BYTES = 16 << 10
 """First bytes of a side whose headers distinguish gRPC from other HTTP/2."""
 
 
-@dataclass(slots=True)
+@cython.cclass
 class ConnectionState:
     """A connection while it lives; ``client`` is the side (0 or 1) that speaks as the client.
 
     Connections that `OpeningTable` found foreign share a state of flow FOREIGN, by foreign protocol.
+    ``foreign_protocol``: the protocol of a connection that is of no supported protocol, if known.
+    ``pending``: bytes buffered until the decision; None if the first packet decides.
     """
 
-    flow: int
-    sides: tuple[Side, Side]
-    protocol: MessageQueue | None = None
-    identified_by: str | None = None
-    decided: bool = False
-    client: int = 0
-    proxied: ProxyHeader | None = None
-    foreign_protocol: str | None = None
-    """The protocol of a connection that is of no supported protocol, if known."""
-    pending: PendingDetection | None = None
-    """Bytes buffered until the decision; None if the first packet decides."""
-    evidence: Evidence | None = None
+    protocol: MessageQueue | None
+    identified_by: str | None
+    proxied: ProxyHeader | None
+    foreign_protocol: str | None
+    pending: PendingDetection | None
+    evidence: Evidence | None
+
+    def __init__(
+        self,
+        flow: int,
+        sides: tuple[Side, Side],
+        protocol: MessageQueue | None = None,
+        decided: bool = False,
+        client: int = 0,
+        foreign_protocol: str | None = None,
+    ) -> None:
+        self.flow, self.sides, self.protocol, self.decided, self.client = flow, sides, protocol, decided, client
+        self.foreign_protocol = foreign_protocol
+        self.identified_by = self.proxied = self.pending = self.evidence = None
 
 
 class Framer:
@@ -207,7 +217,7 @@ class Framer:
                 self.undecided[side.flow, side.index] = side.undecided_since_ns
             elif self.undecided:
                 self.undecided.pop((side.flow, side.index), None)
-        if any(side.gap and side.step is not STOP for side in connection.sides):
+        if any(side.gap and side.step != STOP for side in connection.sides):
             self.after_gaps.add(connection.flow)
         elif self.after_gaps:
             self.after_gaps.discard(connection.flow)

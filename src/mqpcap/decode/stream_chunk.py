@@ -1,3 +1,4 @@
+# cython: language_level=3, annotation_typing=False
 """Contiguous stream bytes as objects, with the packets that carried them.
 
 ``framing`` gets the chunks of a window from here. Bytes that must outlive the window are copied: the bytes of a
@@ -5,20 +6,19 @@ connection whose protocol is not known yet, and the beginning of a message that 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+import cython
 import numpy as np
 
 from mqpcap.arrays import Int64Array
 from mqpcap.decode.message_buffer import ACK, FILE, LENGTH, NUMBER, OFFSET, ORDER, TS_NS, ChunkPackets, PacketIndex
-from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamChunks
 
 Packet = tuple[int, int, int]
 """Time, number and file of a packet."""
 
 
-@dataclass(slots=True)
+@cython.cclass
 class StreamChunk:
     """Contiguous bytes of one side: ``length`` bytes from ``start`` of ``buffer``, at ``offset`` of the stream.
 
@@ -27,16 +27,22 @@ class StreamChunk:
     offset 0 of the side is the first byte of its connection. ``is_estimated``: as in `StreamChunks`.
     """
 
-    side: int
-    buffer: bytes | memoryview
-    start: int
-    length: int
-    offset: int
-    packets: ChunkPackets
-    is_last: bool
-    ended: bool
-    start_known: bool = True
-    is_estimated: bool = False
+    def __init__(
+        self,
+        side: int,
+        buffer: bytes | memoryview,
+        start: int,
+        length: int,
+        offset: int,
+        packets: ChunkPackets,
+        is_last: bool,
+        ended: bool,
+        start_known: bool = True,
+        is_estimated: bool = False,
+    ) -> None:
+        self.side, self.buffer, self.start, self.length, self.offset = side, buffer, start, length, offset
+        self.packets, self.is_last, self.ended = packets, is_last, ended
+        self.start_known, self.is_estimated = start_known, is_estimated
 
     @property
     def data(self) -> bytes | memoryview:
@@ -150,7 +156,8 @@ def join(run: Sequence[StreamChunk]) -> StreamChunk:
     """Joins chunks that continue each other."""
     data = b"".join(chunk.data for chunk in run)
     packets = np.concatenate([chunk.packets.array() for chunk in run], axis=1)
-    return replace(
-        run[-1], buffer=data, start=0, length=len(data), offset=run[0].offset, is_estimated=run[0].is_estimated,
-        packets=ChunkPackets(PacketIndex(packets), 0, packets.shape[1]),
+    newest = run[-1]
+    return StreamChunk(
+        newest.side, data, 0, len(data), run[0].offset, ChunkPackets(PacketIndex(packets), 0, packets.shape[1]),
+        newest.is_last, newest.ended, newest.start_known, run[0].is_estimated,
     )  # fmt: skip
