@@ -102,7 +102,7 @@ def test_whole_captures_are_read_in_one_step_and_odd_ones_by_themselves(tmp_path
     emitted: list[Output] = []
 
     (group,) = small_groups(found)
-    left = read_together(group, Options(), emitted.append, lambda capture, notes: None)
+    left = read_together(group, Options(), emitted.append, lambda part: None)
 
     assert sorted(Path(capture.files[0]).parent.name for capture in left) == sorted(odd)
     assert Counter(output.table for output in emitted)["messages"] < len(whole)
@@ -114,14 +114,14 @@ def test_group_that_fails_is_tried_again_in_halves(tmp_path: Path, monkeypatch: 
     content = (PCAPS / "blipmq" / "handshake.pcap").read_bytes()
     found = captures([str(copied(tmp_path, {f"{k:02}": content for k in range(32)}))]).captures
 
-    def broken(group, options):  # type: ignore[no-untyped-def]
+    def broken(group, *options):  # type: ignore[no-untyped-def]
         if any("/05/" in part.capture.files[0] for part in group.parts):
             raise ValueError("a fault")
-        return rows_of(group, options)
+        return rows_of(group, *options)
 
     monkeypatch.setattr(small_captures, "rows_of", broken)
     emitted: list[Output] = []
-    left = read_together(found, Options(), emitted.append, lambda capture, notes: None)
+    left = read_together(found, Options(), emitted.append, lambda part: None)
 
     # 32, 16 and 8 captures fail; the last group is too small to be tried in halves.
     assert len(left) == small_captures.MIN_CAPTURES

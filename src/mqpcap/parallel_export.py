@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from mqpcap.errors import FailedCaptureError, MqpcapError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mqpcap.background import Background
     from mqpcap.capture import Capture
     from mqpcap.pipeline import CapturePipeline
+    from mqpcap.small_captures import SmallCapture
     from mqpcap.tables.export import Export, ExportSummary
     from mqpcap.tables.output import Emit, Output
     from mqpcap.tables.parquet import DateColumn
@@ -103,17 +105,20 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
 
     write = row_writer(outcome, tables)
 
-    def note(capture: "Capture", notes: list[str]) -> None:
-        outcome.notes += notes
-        outcome.dissected_count += 1
-        meter(size_bytes([capture]))
-
+    note = partial(note_small, outcome, meter)
     with background(outcome.choices, None) as worker:
         for group in small_groups(captures):
             is_joined = outcome.choices.wanted is None
             alone = read_together(group, outcome.choices.dissection(), write, note) if is_joined else group
             for capture in alone:
                 _written_alone(capture, outcome, tables, write, worker, meter)
+
+
+def note_small(outcome: Outcome, meter: Meter, part: "SmallCapture") -> None:
+    """Take in a capture that was read together with others."""
+    outcome.notes += part.notes()
+    outcome.dissected_count += 1
+    meter(size_bytes([part.capture]))
 
 
 def _written_alone(

@@ -162,8 +162,12 @@ class Pipeline:
         ``segments``: the segments of the window, if they are dissected already.
         """
         for parts in self.frames(window, segments):
-            yield from self._emit_rows(self._decoded(parts))
+            yield from self.rows(parts)
         self.read_ns = self.span_ns[1]
+
+    def rows(self, parts: Sequence[Frames]) -> Iterator[None]:
+        """Emit the rows that become final with framed messages; pauses as ``steps`` does."""
+        yield from self._emit_rows(self._decoded(parts))
 
     def frames(self, window: Window, segments: Segments | None = None) -> Iterator[list[Frames]]:
         """The messages that the packets of a window complete, framed, part by part."""

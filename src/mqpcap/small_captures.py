@@ -10,7 +10,7 @@ number of its capture, so that no two captures have the same server. Rows get id
 at the end. A capture that the group could change is read by itself: see `packets_of` and `_odd_flows`.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import islice
@@ -76,6 +76,10 @@ class SmallCapture:
     segments: Segments
     counts: Counter[str]
 
+    def notes(self) -> list[str]:
+        """Notes on limits, and on packets that were not read."""
+        return limit_notes(self.capture.files[0], self.counts)
+
 
 def packets_of(capture: Capture, options: Options) -> SmallCapture | None:
     """The packets of a capture; None if it must be read by itself."""
@@ -123,13 +127,13 @@ class FramedGroup:
     odd: set[int]
 
 
-def framed(parts: Sequence[SmallCapture], options: Options) -> FramedGroup | None:
+def framed(parts: Sequence[SmallCapture], options: Options, ends: bool) -> FramedGroup | None:
     """The captures up to their framed messages; None if a limit was reached: in which capture is not known."""
     window, segments, index = _numbered(parts)
     stages = Pipeline(options, lambda output: None)
     frames = [x for step in stages.frames(window, segments) for x in step]
     assembler = stages.assembler
-    frames += stages.last_frames(assembler.finish(), None)
+    frames += stages.last_frames(assembler.finish(), None) if ends else []
     keys, rows, inverse = np.unique(segments.key, return_index=True, return_inverse=True)
     has_collision = bool((index[rows][inverse] != index).any())
     if has_collision or any(assembler.counts.values()) or [*stages.server_notes()]:
@@ -189,7 +193,7 @@ class GroupFlows(Flows):
         return FlowColumns(**{x.name: getattr(self._columns, x.name)[numbers] for x in fields(FlowColumns)})
 
 
-def rows_of(group: FramedGroup, options: Options) -> list[Output] | None:
+def rows_of(group: FramedGroup, options: Options, ends: bool) -> list[Output] | None:
     """The rows of framed captures; None if there is a note on a capture that cannot be named.
 
     Ambiguous deliveries are added to the counts of the captures.
@@ -210,9 +214,12 @@ def rows_of(group: FramedGroup, options: Options) -> list[Output] | None:
     by_protocol: dict[str, list[Frames]] = {}
     for frames in group.frames:
         by_protocol.setdefault(frames.protocol, []).append(frames)
-    messages = stages.decoded_to_the_end([Frames.merged(x) for x in by_protocol.values()])
-    for _ in stages.finish_with(messages, np.arange(len(flows.ids))):
-        pass
+    merged = [Frames.merged(x) for x in by_protocol.values()]
+    deque(
+        stages.finish_with(stages.decoded_to_the_end(merged), np.arange(len(flows.ids)))
+        if ends
+        else stages.rows(merged)
+    )
     if limit_notes("", stages.counts | {"ambiguous_deliveries": 0}) or [*stages.server_notes()]:
         return None
     for ids in ambiguous_ids:
@@ -241,22 +248,29 @@ def _named(table: pa.Table, flows: GroupFlows, names: pa.StringArray, ports: Col
     return pa.table(columns).cast(table.schema)
 
 
-def _together(parts: Sequence[SmallCapture], options: Options) -> tuple[Sequence[SmallCapture], list[Output] | None]:
+def _together(
+    parts: Sequence[SmallCapture], options: Options, ends: bool
+) -> tuple[Sequence[SmallCapture], list[Output] | None]:
     """The captures that can be read together, and their rows; None if a limit was reached."""
     while parts:
-        group = framed(parts, options)
+        group = framed(parts, options, ends)
         if group is None or not group.odd:
-            return parts, None if group is None else rows_of(group, options)
+            return parts, None if group is None else rows_of(group, options, ends)
         parts = [part for number, part in enumerate(parts) if number not in group.odd]
     return (), []
 
 
 def read_together(
-    captures: Sequence[Capture], options: Options, emit: Emit, note: Callable[[Capture, list[str]], None]
+    captures: Sequence[Capture],
+    options: Options,
+    emit: Emit,
+    note: Callable[[SmallCapture], None],
+    ends: bool = True,
 ) -> list[Capture]:
     """Emit the rows of small captures; returns the captures that must be read by themselves.
 
-    ``note`` is called with each capture whose rows are emitted, and the notes on it.
+    ``note`` is called with each capture whose rows were emitted. Without ``ends`` each capture may go on: only those
+    rows are emitted that a pipeline emits which saw no time pass.
     """
     if len(captures) < MIN_CAPTURES:
         return [*captures]
@@ -264,7 +278,7 @@ def read_together(
     outputs: list[Output] | None = None
     try:
         group = [part for capture in captures if (part := packets_of(capture, options)) is not None]
-        group, outputs = _together(group, options)
+        group, outputs = _together(group, options, ends)
     except Exception:  # the capture at fault raises it again when it is read by itself, and is named
         outputs = None
     tried = [part.capture for part in group]
@@ -272,10 +286,10 @@ def read_together(
     alone = [capture for capture in captures if capture.files not in names]
     if outputs is None:
         for half in (tried[: len(tried) // 2], tried[len(tried) // 2 :]):
-            alone += read_together(half, options, emit, note)
+            alone += read_together(half, options, emit, note, ends)
         return alone
     for output in outputs:
         emit(output)
     for part in group:
-        note(part.capture, limit_notes(part.capture.files[0], part.counts))
+        note(part)
     return alone

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra lake)")
 from click.testing import CliRunner
 from lakes import add, age, of_lake
-from rows import Rows, of_export, rotated
+from rows import Rows, of_export, records, rotated
 
 from mqpcap.cli import main
 from mqpcap.delta import catalog, growth
@@ -66,6 +66,47 @@ def test_all_captures_of_the_samples_are_those_of_one_export(tmp_path: Path) -> 
 
     inputs = [PCAPS / name for name in ("fq", "kokaq", "msgq")]
     assert of_lake(tmp_path / "lake") == export_of(*inputs, out=tmp_path / "out")
+
+
+def test_small_captures_that_are_read_together_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first packets of samples come in one run and keep their packets as state; the next packets come later."""
+    folder, later = tmp_path / "captures", tmp_path / "later"
+    kept: list[int] = []
+    state_of_packets = growth.state_of_packets
+    monkeypatch.setattr(
+        growth, "state_of_packets", lambda window, files: kept.append(len(files)) or state_of_packets(window, files)
+    )
+    for number, sample in enumerate(sorted(PCAPS.glob("*/*.pcap"))[::2]):
+        head, packets = records(sample)
+        (begun := folder / f"{number:02}").mkdir(parents=True)
+        (hidden := later / f"{number:02}").mkdir(parents=True)
+        (begun / "c.pcap").write_bytes(head + b"".join(packets[:23]))
+        age(begun / "c.pcap", 7200)
+        if number % 3:
+            (hidden / "c.pcap1").write_bytes(head + b"".join(packets[23:50]))
+            age(hidden / "c.pcap1")
+
+    add(tmp_path / "lake", folder)
+    for path in later.glob("*/*"):
+        path.rename(folder / path.relative_to(later))
+    add(tmp_path / "lake", folder)
+    add(tmp_path / "lake", finish=True)
+
+    assert len(kept) > 10
+    assert of_lake(tmp_path / "lake") == export_of(folder, out=tmp_path / "whole")
+
+
+def test_small_captures_of_an_archive_leave_no_state(tmp_path: Path) -> None:
+    """More captures than are read together, with --finish: the rows of an export in one run."""
+    head, packets = records(PCAPS / "blipmq" / "qos1.pcap")
+    for number in range(9):
+        (folder := tmp_path / "captures" / str(number)).mkdir(parents=True)
+        (folder / "c.pcap").write_bytes(head + b"".join(packets[number : 30 + number]))
+
+    add(tmp_path / "lake", tmp_path / "captures", finish=True)
+
+    assert [*(tmp_path / "lake" / catalog.FOLDER).glob("*.state")] == []
+    assert of_lake(tmp_path / "lake") == export_of(tmp_path / "captures", out=tmp_path / "whole")
 
 
 def test_file_is_taken_once_whatever_its_name(parts: list[Path], tmp_path: Path) -> None:

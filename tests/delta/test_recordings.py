@@ -1,14 +1,17 @@
 """A recording that is read file by file, with its state as bytes between them, has the rows of one reading."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dissection import Dissection, dissect
 from rows import of_dissections, rotated
 
 from mqpcap.background import Background
 from mqpcap.capture import captures
-from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
+from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint, state_of_packets
+from mqpcap.errors import CaptureError
 from mqpcap.pipeline import Options
 from mqpcap.tls import KeyLog
 
@@ -78,3 +81,20 @@ def test_fingerprint_is_that_of_the_table(tmp_path: Path) -> None:
     made = dissect(captures([path]).captures[0])
 
     assert made.captures["fingerprint"].to_pylist() == [full_fingerprint(path)]
+
+
+@pytest.mark.parametrize("damage", ["offset", "length", "type"])
+def test_damaged_packets_of_a_state_are_one_error(damage: str) -> None:
+    """Another user may have written the state: no packet lies outside of its buffer."""
+    (capture,) = captures([str(PCAPS / "blipmq" / "qos1.pcap")]).captures
+    (window,) = capture.windows()
+    if damage == "offset":
+        window.offset[3] = -8
+    elif damage == "length":
+        window.caplen[-1] += len(window.buffer)
+    else:
+        window = replace(window, ts_ns=window.ts_ns.astype(np.float64))
+    state = state_of_packets(window, capture.files)
+
+    with pytest.raises(CaptureError, match="its state is damaged"):
+        RecordingPipeline(state, capture, Options(), lambda output: None, Background(), ends=True)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -27,14 +27,15 @@ from mqpcap.capture.remote import redacted_uri
 from mqpcap.continued_files import captures, links
 from mqpcap.delta import tables as delta_tables
 from mqpcap.delta.catalog import FOLDER, HEAD_PACKETS, Recording, TakenFile, head_of, load_catalog, save
-from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint
+from mqpcap.delta.recordings import RecordingPipeline, full_fingerprint, state_of_packets
 from mqpcap.delta.states import MAX_STATE_BYTES, read_state
 from mqpcap.errors import CaptureError, FailedCaptureError, OutputError, one_line
 from mqpcap.options import Options
-from mqpcap.parallel_export import row_writer
+from mqpcap.parallel_export import note_small, row_writer
 from mqpcap.reading import Meter, Outcome, background, blamed_on, read
+from mqpcap.small_captures import SmallCapture, read_together, small_groups
 from mqpcap.tables.captures import captures_rows, captures_table, is_no_capture
-from mqpcap.tables.output import Emit, Output
+from mqpcap.tables.output import Emit
 from mqpcap.tables.parquet import DATES, TableFile, by_date
 from mqpcap.wording import error_line
 
@@ -55,6 +56,10 @@ class Addition:
     recording: Recording
     capture: Capture
     taken: list[TakenFile] = field(default_factory=list)
+
+
+_Reading: TypeAlias = tuple[Recording, list[TakenFile], dict[str, int], str | None]
+"""A recording, its new files, messages by earlier file, and the name of its next state."""
 
 
 class Lake:
@@ -309,7 +314,8 @@ class Lake:
     def _add(self, additions: Sequence[Addition], outcome: Outcome, meter: Meter, finish: bool) -> None:
         """Adds in one run. If an addition fails, raises FailedCaptureError and leaves the catalog unchanged."""
         with self._run([x.recording for x in additions], threads=outcome.choices.core_count) as tables:
-            readings = [self._read(addition, tables, outcome, meter, finish) for addition in additions]
+            together, alone = self._read_small(additions, tables, outcome, meter, finish)
+            readings = [*together, *(self._read(addition, tables, outcome, meter, finish) for addition in alone)]
             for recording, files, counts, state in readings:
                 for file in recording.files:
                     file.row["messages"] += counts.get(file.row["path"], 0)
@@ -397,6 +403,37 @@ class Lake:
             raise OutputError(f"{self.folder} was begun with another --{names[0]}; all runs of a lake have the same")
         self.catalog.options = options
 
+    def _read_small(
+        self,
+        additions: Sequence[Addition],
+        tables: delta_tables.LakeTables,
+        outcome: Outcome,
+        meter: Meter,
+        finish: bool,
+    ) -> tuple[list[_Reading], list[Addition]]:
+        """Read small captures together that begin recordings: what `_read` gives, and all other additions."""
+        write = _writer_but_of_captures(outcome, tables)
+        new = {id(x.capture): x.recording for x in additions if x.capture.files and not x.recording.files}
+        readings: list[_Reading] = []
+
+        def note(part: SmallCapture) -> None:
+            note_small(outcome, meter, part)
+            recording = new.pop(id(part.capture))
+            files = _taken(recording, captures_rows(part.rows.table(None)), part.capture.files)
+            state = None if finish else self._save_state(tables, state_of_packets(part.window, part.capture.files))
+            readings.append((recording, files, {}, state))
+
+        for group in small_groups([x.capture for x in additions if id(x.capture) in new]):
+            read_together(group, self.options, write, note, ends=finish)
+        read_recordings = {id(recording) for recording, *_ in readings}
+        return readings, [x for x in additions if id(x.recording) not in read_recordings]
+
+    def _save_state(self, tables: delta_tables.LakeTables, state: bytes) -> str:
+        """Write a state to a file of the run; its name."""
+        name = f"{tables.run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
+        save(self.own / name, state)
+        return name
+
     def _read(
         self,
         addition: Addition,
@@ -404,10 +441,10 @@ class Lake:
         outcome: Outcome,
         meter: Meter,
         finish: bool,
-    ) -> tuple[Recording, list[TakenFile], dict[str, int], str | None]:
-        """Read the new files of a recording from its state: it, its new files, messages by earlier file, next state."""
+    ) -> _Reading:
+        """Read the new files of a recording from its state."""
         recording, failed_count = addition.recording, len(outcome.unreadable)
-        write = row_writer(outcome, tables)
+        write = _writer_but_of_captures(outcome, tables)
         with background(outcome.choices, None) as worker:
             pipeline = self._pipeline(addition, write, worker, finish)
             with blamed_on(addition.capture.files):
@@ -416,11 +453,7 @@ class Lake:
                     raise CaptureError(outcome.unreadable.pop()[1])
                 rows, counts = pipeline.rows_of_files()
                 files = _taken(recording, rows, addition.capture.files)
-        if finish:
-            return recording, files, counts, None
-        name = f"{tables.run:06d}-{len(self.catalog.recordings):04d}-{os.urandom(4).hex()}.state"
-        save(self.own / name, pipeline.state())
-        return recording, files, counts, name
+        return recording, files, counts, None if finish else self._save_state(tables, pipeline.state())
 
     def _take(self, recording: Recording, files: Iterable[TakenFile], state: str | None = None) -> None:
         """Add files to a recording, and its next state."""
@@ -430,15 +463,11 @@ class Lake:
             self.catalog.recordings.append(recording)
 
     def _pipeline(self, addition: Addition, write: Emit, worker: Background, finish: bool) -> RecordingPipeline:
-        def emit(output: Output) -> None:
-            if output.table != "captures":  # which the catalog has
-                write(output)
-
         name = addition.recording.state
         try:
             max_bytes = MAX_STATE_BYTES + self.options.max_memory_bytes
             state = None if name is None else read_state(self.own / name, max_bytes)
-            return RecordingPipeline(state, addition.capture, self.options, emit, worker, ends=finish)
+            return RecordingPipeline(state, addition.capture, self.options, write, worker, ends=finish)
         except OSError as error:
             raise OutputError(f"{error.filename} cannot be read: {error.strerror}") from error
         except CaptureError as error:
@@ -492,6 +521,12 @@ class Lake:
         with self._run((), days or every_day):
             pass
         self._remove_rows()
+
+
+def _writer_but_of_captures(outcome: Outcome, tables: delta_tables.LakeTables) -> Emit:
+    """A function that writes rows, but not those of ``captures``, which the catalog has."""
+    write = row_writer(outcome, tables)
+    return lambda output: None if output.table == "captures" else write(output)
 
 
 def _below(name: str) -> Iterator[str]:

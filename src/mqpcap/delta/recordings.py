@@ -7,15 +7,18 @@ as if it had read on. Memory, and so the state, has the bounds of one reading.
 A state holds captured bytes that may be secrets, so only its owner may read it.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from mqpcap.background import Background
 from mqpcap.capture import Capture, Window
 from mqpcap.capture.inputs import InputFile
 from mqpcap.delta.states import dump_state, load_state
+from mqpcap.errors import CaptureError
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.tables.captures import CaptureRows, captures_rows
@@ -74,6 +77,7 @@ class RecordingPipeline(CapturePipeline):
         self, state: bytes | None, capture: Capture, options: Options, emit: Emit, worker: Background, *, ends: bool
     ) -> None:
         stages, earlier = (None, ()) if state is None else load_state(state)
+        packets, stages = (stages, None) if isinstance(stages, tuple) else (None, stages)
         files = NextFiles(earlier, capture)
         super().__init__(files, options, emit, worker)  # type: ignore[arg-type]  # a capture of all files
         self._next_rows = self.rows = _NextRows(files)
@@ -82,6 +86,19 @@ class RecordingPipeline(CapturePipeline):
             stages.emit, stages.file_name, stages.background = self._count_and_emit, self.stages.file_name, worker
             stages.use_keys(options.keys)
             self.stages = stages
+        if packets is not None:
+            self._replay(_window(packets))
+
+    def _replay(self, window: Window) -> None:
+        """Read the packets of a small capture again, whose rows were emitted: see `small_captures.read_together`."""
+        stages = self.stages
+        emit, stages.emit, worker, stages.background = stages.emit, lambda output: None, stages.background, Background()
+        for parts in stages.frames(window):
+            newest_ns, stages.newest_ns = stages.newest_ns, 0
+            deque(stages.rows(parts), 0)
+            stages.newest_ns = newest_ns
+        stages.read_ns = stages.span_ns[1]
+        stages.emit, stages.background = emit, worker
 
     def state(self) -> bytes:
         """The state for the next files."""
@@ -105,3 +122,23 @@ def full_fingerprint(path: str) -> str:
     for window in capture.windows():
         rows.take(window, {})
     return str(rows.table(None)["fingerprint"][0].as_py())
+
+
+_COLUMNS = ("buffer", "offset", "caplen", "wirelen", "ts_ns", "link_type", "packet_number")
+_TYPES = (np.uint8, np.int64, np.int64, np.int64, np.int64, np.int32, np.int64)
+
+
+def state_of_packets(window: Window, files: Sequence[str]) -> bytes:
+    """The state of a small recording: its packets, which are read again if it goes on. That costs less than a state."""
+    return dump_state((tuple(getattr(window, name) for name in _COLUMNS), tuple(files)))
+
+
+def _window(packets: tuple[Any, ...]) -> Window:
+    """The packets of a state. Raises CaptureError if they are damaged."""
+    columns = dict(zip(_COLUMNS, packets, strict=False))
+    are_typed = [getattr(x, "dtype", None) for x in packets] == [*map(np.dtype, _TYPES)]
+    if are_typed and {x.shape for x in packets[1:]} == {(len(packets[-1]),)} and packets[0].ndim == 1:
+        window = Window(**columns, file=0)
+        if ((window.offset >= 0) & (window.caplen >= 0) & (window.caplen <= len(window.buffer) - window.offset)).all():
+            return window
+    raise CaptureError("its state is damaged (packets); export its captures to a new lake")

@@ -28,7 +28,7 @@ from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
 from mqpcap.protocols import protocols
 from mqpcap.reading import blamed_on, limit_notes
-from mqpcap.small_captures import read_together, small_groups
+from mqpcap.small_captures import SmallCapture, read_together, small_groups
 from mqpcap.spark import delivery_keys, memory
 from mqpcap.spark.delivery_keys import KeyBuffer
 from mqpcap.spark.partitions import WorkUnit, size_of
@@ -195,8 +195,8 @@ def _left_of_small(
 ) -> list[tuple[int, Capture]]:
     """Writes the rows of small captures that can be read together; gives all others."""
 
-    def note(capture: Capture, notes: list[str]) -> None:
-        result.notes += notes
+    def note(part: SmallCapture) -> None:
+        result.notes += part.notes()
 
     left = set[int]()
     for group in small_groups([capture for _, capture in captures], size_of):
