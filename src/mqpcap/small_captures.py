@@ -165,7 +165,8 @@ def _odd_flows(stages: Pipeline) -> list[int]:
     """Connections whose rows may depend on another connection, or with bytes that are missing, changed or in TLS."""
     assembler, states = stages.assembler, stages.framer.connections
     ranges = (*assembler.gaps(), *assembler.conflicts(), *assembler.late())
-    odd = {x.flow for x in ranges}.union(*(stage.connections for stage in stages.derivations))
+    derived = (stage.connections for stage in stages.derivations)
+    odd = {x.flow for x in ranges}.union(stages.opener.facts(assembler.live), *derived)
     for number, state in states.items():
         if state.identified_by == "peer" or (state.protocol is not None and _shares_facts(state.protocol)):
             odd.add(number)
@@ -230,10 +231,12 @@ def rows_of(group: FramedGroup, options: Options, ends: bool) -> list[Output] | 
         replace(x, rows=_named(x.rows, flows, texts, PORTS), fields=x.fields and _named(x.fields, flows, texts, ()))
         for x in outputs
     ]
-    for rows in (part.rows for part in group.parts) if "captures" in options.optional_tables else ():
-        for messages_of in (x.rows for x in outputs if x.table == "messages"):
-            rows.count(messages_of["capture_file"])
-        outputs.append(Output("captures", rows.table(None)))
+    messages = [x.rows["capture_file"] for x in outputs if x.table == "messages"]
+    for part in group.parts:
+        for files in messages:
+            part.rows.count(files)
+        if "captures" in options.optional_tables:
+            outputs.append(Output("captures", part.rows.table(None)))
     return outputs
 
 

@@ -45,7 +45,7 @@ class TakenFile:
         return {(path, size_bytes, modified_ns) for path, size_bytes, modified_ns in self.copies}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Recording:
     """A recording: ``key`` is its folder and its name without counter and time; ``state`` the name of a file."""
 

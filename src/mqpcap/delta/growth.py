@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -35,7 +35,7 @@ from mqpcap.parallel_export import note_small, row_writer
 from mqpcap.reading import Meter, Outcome, background, blamed_on, read
 from mqpcap.small_captures import SmallCapture, read_together, small_groups
 from mqpcap.tables.captures import captures_rows, captures_table, is_no_capture
-from mqpcap.tables.output import Emit
+from mqpcap.tables.output import Emit, Output
 from mqpcap.tables.parquet import DATES, TableFile, by_date
 from mqpcap.wording import error_line
 
@@ -181,7 +181,8 @@ class Lake:
 
     def _in_time(self, files: tuple[str, ...], outcome: Outcome, rebuild: bool) -> tuple[str, ...]:
         """The files of a capture that are newer than all taken files of their set; late files are refused."""
-        recordings = [x for x in self.catalog.recordings if x.key == _key(files[0])]
+        key = _key(files[0])
+        recordings = [x for x in self.catalog.recordings if x.key == key]
         times = {name: _first_ns(name) for name in files} if recordings else {}
         late = {name: x for name, ns in times.items() for x in recordings if 0 < ns < x.last_ns}
         if late and rebuild:
@@ -228,10 +229,16 @@ class Lake:
         untaken: list[str] = []
         grown: dict[str, tuple[Recording, TakenFile]] = {}
         new_heads: dict[str, list[str]] = {}
+        taken: dict[str, list[tuple[Recording, TakenFile]]] = {}
+        for x in self.catalog.files():
+            for name in {x[1].head, x[1].path}:
+                taken.setdefault(name, []).append(x)
         for path in paths:
             try:
                 head = head_of(path)
-                alike = [x for x in self.catalog.files() if head and (x[1].head == head or _is_begin(x[1], path))]
+                alike = (
+                    [*taken.get(head, ()), *(x for x in taken.get(path, ()) if _is_begin(x[1], path))] if head else []
+                )
                 twins = new_heads.setdefault(head, []) if head else []
                 content = full_fingerprint(path) if alike or twins else ""
                 if any(full_fingerprint(twin) == content for twin in twins):
@@ -379,7 +386,7 @@ class Lake:
         try:
             with delta_tables.declared_errors(self.folder):
                 yield tables
-                days = sorted({*days, *(day for recording in changed for day in _days(recording))})
+                days = sorted({*days, *_days(changed)})
                 self._write_captures(tables, days)
                 tables.close()
                 self._commit(tables, run, days)
@@ -412,8 +419,9 @@ class Lake:
         finish: bool,
     ) -> tuple[list[_Reading], list[Addition]]:
         """Read small captures together that begin recordings: what `_read` gives, and all other additions."""
-        write = _writer_but_of_captures(outcome, tables)
+        write = row_writer(outcome, tables)
         new = {id(x.capture): x.recording for x in additions if x.capture.files and not x.recording.files}
+        options = replace(self.options, optional_tables=self.options.optional_tables - {"captures"})
         readings: list[_Reading] = []
 
         def note(part: SmallCapture) -> None:
@@ -424,7 +432,7 @@ class Lake:
             readings.append((recording, files, {}, state))
 
         for group in small_groups([x.capture for x in additions if id(x.capture) in new]):
-            read_together(group, self.options, write, note, ends=finish)
+            read_together(group, options, write, note, ends=finish)
         read_recordings = {id(recording) for recording, *_ in readings}
         return readings, [x for x in additions if id(x.recording) not in read_recordings]
 
@@ -444,7 +452,7 @@ class Lake:
     ) -> _Reading:
         """Read the new files of a recording from its state."""
         recording, failed_count = addition.recording, len(outcome.unreadable)
-        write = _writer_but_of_captures(outcome, tables)
+        write = row_writer(outcome, tables)
         with background(outcome.choices, None) as worker:
             pipeline = self._pipeline(addition, write, worker, finish)
             with blamed_on(addition.capture.files):
@@ -463,11 +471,15 @@ class Lake:
             self.catalog.recordings.append(recording)
 
     def _pipeline(self, addition: Addition, write: Emit, worker: Background, finish: bool) -> RecordingPipeline:
+        def emit(output: Output) -> None:
+            if output.table != "captures":  # which the catalog has
+                write(output)
+
         name = addition.recording.state
         try:
             max_bytes = MAX_STATE_BYTES + self.options.max_memory_bytes
             state = None if name is None else read_state(self.own / name, max_bytes)
-            return RecordingPipeline(state, addition.capture, self.options, write, worker, ends=finish)
+            return RecordingPipeline(state, addition.capture, self.options, emit, worker, ends=finish)
         except OSError as error:
             raise OutputError(f"{error.filename} cannot be read: {error.strerror}") from error
         except CaptureError as error:
@@ -475,11 +487,9 @@ class Lake:
 
     def _write_captures(self, tables: delta_tables.LakeTables, days: Collection[str]) -> None:
         """Write the rows of ``captures`` of some days, all of them."""
-        for recording in self.catalog.recordings:
-            rows = captures_table([file.row for file in recording.files])
-            for day, part in by_date("captures", rows, DATES["captures"]):
-                if day in days:
-                    tables.write("captures", part, DATES["captures"])
+        for day, part in by_date("captures", _rows_of(self.catalog.recordings), DATES["captures"]):
+            if day in days:
+                tables.write("captures", part, DATES["captures"])
 
     def _commit(self, tables: delta_tables.LakeTables, run: int, days: Sequence[str]) -> None:
         """Make a run count: the catalog first, then the tables, ``captures`` last."""
@@ -512,7 +522,7 @@ class Lake:
             raise OutputError(f"{self.folder} has no capture {capture!r}; mqpcap lake {self.folder} lists them")
         self.catalog.removing += [x.capture for x in removed]
         self.catalog.recordings = [x for x in self.catalog.recordings if x not in removed]
-        self._commit_removal({day for x in removed for day in _days(x)})
+        self._commit_removal({*_days(removed)})
         return sum(len(x.files) for x in removed)
 
     def _commit_removal(self, days: set[str] | None = None) -> None:
@@ -521,12 +531,6 @@ class Lake:
         with self._run((), days or every_day):
             pass
         self._remove_rows()
-
-
-def _writer_but_of_captures(outcome: Outcome, tables: delta_tables.LakeTables) -> Emit:
-    """A function that writes rows, but not those of ``captures``, which the catalog has."""
-    write = row_writer(outcome, tables)
-    return lambda output: None if output.table == "captures" else write(output)
 
 
 def _below(name: str) -> Iterator[str]:
@@ -611,9 +615,13 @@ def _capture_of(files: Iterable[str]) -> Capture:
     return Capture(tuple(InputFile(name, name) for name in files))
 
 
-def _days(recording: Recording) -> list[str]:
-    rows = captures_table([file.row for file in recording.files])
-    return [day for day, _ in by_date("captures", rows, DATES["captures"])]
+def _rows_of(recordings: Iterable[Recording]) -> pa.Table:
+    """Their rows of ``captures``."""
+    return captures_table([file.row for recording in recordings for file in recording.files])
+
+
+def _days(recordings: Iterable[Recording]) -> list[str]:
+    return [day for day, _ in by_date("captures", _rows_of(recordings), DATES["captures"])]
 
 
 def append(
