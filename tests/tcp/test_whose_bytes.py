@@ -471,3 +471,23 @@ def test_a_reset_that_its_sender_ignores_is_none_and_a_refusal_is_one() -> None:
     assert read([*BASE[:6], b(5009 + 1000, flags=RST), *BASE[7:8]]).flows[0].end_state == "open"
     assert read([BASE[0], b(0, flags=RST | ACK, ack=1001)]).flows[0].end_state == "reset"
     assert read([BASE[0], b(0, flags=RST | ACK, ack=999_001)]).flows[0].end_state == "open"
+
+
+@pytest.mark.parametrize("packets_per_window", [1, 7, 1000])
+def test_two_connections_of_one_5_tuple_keep_their_bytes_where_their_numbers_overlap(packets_per_window: int) -> None:
+    """Two tenants with equal addresses; the second stream begins 100 kB into the first one, each sends 160 kB."""
+    size, count = 2000, 80
+    starts, marks = (1000, 5000), (101_000, 105_000)
+    packets = []
+    for client, server in (starts, marks):
+        packets += [a(client - 1, flags=SYN), b(server - 1, flags=SYN | ACK, ack=client), a(client, ack=server)]
+    for k in range(count):
+        for value, (client, server) in enumerate((starts, marks)):
+            packets += [a(client + k * size, bytes([value]) * size, ack=server + k * size)]
+            packets += [b(server + k * size, bytes([value + 2]) * size, ack=client + (k + 1) * size)]
+    seen = read(packets, packets_per_window)
+
+    assert [seen.side(side, flow) for flow in (0, 1) for side in (0, 1)] == [
+        [(0, bytes([value]) * size * count)] for value in (0, 2, 1, 3)
+    ]
+    assert [flow.retransmitted + flow.missing for flow in seen.flows] == [(0, 0, 0, 0)] * 2

@@ -50,10 +50,12 @@ class Fit(NamedTuple):
 
     ``level``: 0 if it does not fit, 4 if sequence and acknowledgement number are close to the expected numbers.
     ``hole``: minus the bytes between the known bytes of the side and the packet.
+    ``distance``: minus the bytes between the expected and the packet's numbers; it decides where streams overlap.
     """
 
     level: int
     hole: int
+    distance: int = 0
 
 
 class Handshakes:
@@ -122,7 +124,10 @@ class Handshakes:
             highest = max(highest, unwrapped(peer_record.ack, side_record.base_seq, side_record.next_offset))
         if not earliest <= offset <= highest + MAX_HOLE or not (packet.wire_length or ack):
             return Fit(0, 0)
-        return Fit(2 + ack, min(highest - offset, offset - lowest, 0))
+        distance = abs(offset - side_record.next_offset)
+        if ack == 2 and side_record.ack >= 0:
+            distance += abs(ahead(packet.ack, side_record.ack))
+        return Fit(2 + ack, min(highest - offset, offset - lowest, 0), -distance)
 
     def _is_plausible_ack(self, number: int, side_record: SideRecord, peer_record: SideRecord) -> bool:
         """Whether a side may acknowledge up to a number: at most MAX_HOLE bytes beyond the captured bytes."""
