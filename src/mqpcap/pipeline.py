@@ -50,9 +50,8 @@ from mqpcap.tables.problems import problems, undelivered_ranges
 from mqpcap.tcp.chunks import StreamChunks, StreamRange
 from mqpcap.tcp.derived_streams import DerivedStreams
 from mqpcap.tcp.headers import Dissector, Segments
-from mqpcap.tcp.multipath import Multipath
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tcp.views import Views
+from mqpcap.tcp.relatives import Relatives
 from mqpcap.tls import KeyLog, Opener
 from mqpcap.websocket import WebSockets
 
@@ -106,7 +105,7 @@ class Pipeline:
         self.protocols = protocols()
         self.dissector = Dissector(options.decode_as)
         self.assembler = Reassembler(options.max_memory_bytes)
-        self._views, self._multipath = Views(), Multipath()
+        self._relatives = Relatives()
         self.opener = Opener(options.keys)
         self.derivations: Sequence[DerivedStreams[Any]] = (self.opener, WebSockets())
         """Stages that make streams of streams, in order."""
@@ -182,9 +181,8 @@ class Pipeline:
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
-            received = self.assembler.feed(self._multipath.joined(self._views.translated(segments.taken(rows))))
-            self._views.resolve(self.assembler)
-            self._multipath.resolve(self.assembler)
+            received = self.assembler.feed(self._relatives.moved(segments.taken(rows)))
+            self._relatives.resolve(self.assembler)
             yield self._framed(received)
 
     def _framed(self, received: StreamChunks) -> list[Frames]:
@@ -389,8 +387,7 @@ class Pipeline:
             numbers,
             [states.get(number) for number in numbers.tolist()],
             self.opener.facts(numbers),
-            self._views.same_as,
-            self._multipath.subflow_of,
+            *self._relatives.origins,
             flows,
         )
         if self.hooks.ended is not None:
@@ -408,13 +405,11 @@ class Pipeline:
         self.framer.forget(numbers)
         for stage in self.derivations:
             stage.forget(numbers)
-        self._views.forget(numbers)
-        self._multipath.forget(numbers)
+        self._relatives.forget(numbers)
 
     def server_notes(self) -> Iterator[str]:
         """Notes on other views of connections, and on recognised servers with many unrecognised connections."""
-        yield from self._views.notes()
-        yield from self._multipath.notes()
+        yield from self._relatives.notes()
         yield from self.framer.proxied.notes()
         yield from self._connection_rows.servers.notes({rule.port for rule in self.options.decode_as})
 

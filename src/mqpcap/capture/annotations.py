@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import field
 
+from mqpcap.capture.pcapng import INTERFACE, JOURNAL, NAMES, OLD_PACKET, PACKET, SECTION, SIMPLE_PACKET
 from mqpcap.capture.sources import PeekableStream, PythonFile
 from mqpcap.capture.windows import MAX_RECORD_BYTES, options
 from mqpcap.records import dataclass
@@ -20,10 +21,9 @@ MAX_ANNOTATIONS = 1000
 MAX_TEXT_BYTES = 1 << 16
 READ_BYTES = 1 << 20
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-_SECTION, _INTERFACE, _PACKET, _NAMES = 0x0A0D0D0A, 1, 6, 4
 # Block types that Wireshark counts as packets: the old packet block, simple, enhanced, and a systemd journal entry.
-_COUNTED = {2, 3, 6, 9}
-_FIXED = {_SECTION: 24, _INTERFACE: 16}
+_COUNTED = {OLD_PACKET, SIMPLE_PACKET, PACKET, JOURNAL}
+_FIXED = {SECTION: 24, INTERFACE: 16}
 _COMMENT = 1
 
 
@@ -43,14 +43,14 @@ def annotations(source: PeekableStream) -> Annotations:
             packets += kind in _COUNTED
             if len(result.comments) >= MAX_ANNOTATIONS or len(result.names) >= MAX_ANNOTATIONS:
                 break
-            if kind == _NAMES:
+            if kind == NAMES:
                 _add_names(result, block[8:-4], order)
                 continue
             options_offset = _FIXED.get(kind)
-            if kind == _PACKET:
+            if kind == PACKET:
                 options_offset = 28 + (struct.unpack_from(order + "I", block, 20)[0] + 3) // 4 * 4
             if options_offset is not None:
-                where = {_SECTION: "file", _INTERFACE: "interface"}.get(kind, f"packet {packets}")
+                where = {SECTION: "file", INTERFACE: "interface"}.get(kind, f"packet {packets}")
                 texts = (
                     text[:MAX_TEXT_BYTES] for code, text in options(block[options_offset:-4], order) if code == _COMMENT
                 )

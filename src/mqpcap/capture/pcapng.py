@@ -10,7 +10,9 @@ from typing import BinaryIO
 
 from mqpcap.errors import OutputError
 
-_SECTION, _INTERFACE, _PACKET, _SECRETS = 0x0A0D0D0A, 1, 6, 10
+SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, NAMES, STATISTICS, PACKET = 0x0A0D0D0A, 1, 2, 3, 4, 5, 6
+JOURNAL, SECRETS = 9, 10
+"""Types of blocks (draft-ietf-opsawg-pcapng; pcap-ng.c of Wireshark)."""
 TLS_KEY_LOG = 0x544C534B
 _COMMENT, _APPLICATION, _RESOLUTION = 1, 4, 9
 _ORDER_MARK = 0x1A2B3C4D
@@ -26,20 +28,20 @@ class PacketFile:
         self._interfaces: dict[int, int] = {}
         head = struct.pack("<IHHq", _ORDER_MARK, 1, 0, -1)
         comments = [] if comment is None else [(_COMMENT, comment.encode())]
-        self._block(_SECTION, head + _options([*comments, (_APPLICATION, application.encode())]))
+        self._block(SECTION, head + _options([*comments, (_APPLICATION, application.encode())]))
 
     def write(self, link_type: int, ts_ns: int, data: bytes, wire_len: int, comments: Sequence[str] = ()) -> None:
         """Add a packet: the bytes captured of it, and how many it had."""
         interface = self._interfaces.get(link_type)
         if interface is None:
             interface = self._interfaces[link_type] = len(self._interfaces)
-            self._block(_INTERFACE, struct.pack("<HHI", link_type, 0, 0) + _options([(_RESOLUTION, b"\x09")]))
+            self._block(INTERFACE, struct.pack("<HHI", link_type, 0, 0) + _options([(_RESOLUTION, b"\x09")]))
         head = struct.pack("<IIIII", interface, ts_ns >> 32 & 0xFFFFFFFF, ts_ns & 0xFFFFFFFF, len(data), wire_len)
-        self._block(_PACKET, head + _padded(data) + _options([(_COMMENT, text.encode()) for text in comments]))
+        self._block(PACKET, head + _padded(data) + _options([(_COMMENT, text.encode()) for text in comments]))
 
     def write_secrets(self, lines: bytes) -> None:
         """Add the lines of a key log of TLS."""
-        self._block(_SECRETS, struct.pack("<II", TLS_KEY_LOG, len(lines)) + _padded(lines))
+        self._block(SECRETS, struct.pack("<II", TLS_KEY_LOG, len(lines)) + _padded(lines))
 
     def _block(self, kind: int, body: bytes) -> None:
         length = struct.pack("<I", len(body) + 12)

@@ -11,6 +11,8 @@ complete and sound, and the caller reads them in Python.
 
 import cython
 
+from mqpcap.capture import pcapng
+
 FULL = 0
 """The arrays are full; the next walk starts at the position."""
 MORE = 1
@@ -29,6 +31,15 @@ OVERRUN = 7
 """The packet's captured length passes its block."""
 FILE_HEADER = 8
 """The header of another pcap file begins at the position: files that were joined by ``cat``."""
+
+_SECTION = cython.declare(cython.longlong, pcapng.SECTION)
+_INTERFACE = cython.declare(cython.longlong, pcapng.INTERFACE)
+_OLD_PACKET = cython.declare(cython.longlong, pcapng.OLD_PACKET)
+_SIMPLE_PACKET = cython.declare(cython.longlong, pcapng.SIMPLE_PACKET)
+_STATISTICS = cython.declare(cython.longlong, pcapng.STATISTICS)
+_PACKET = cython.declare(cython.longlong, pcapng.PACKET)
+_JOURNAL = cython.declare(cython.longlong, pcapng.JOURNAL)
+_SECRETS = cython.declare(cython.longlong, pcapng.SECRETS)
 
 LINES = ("offset", "caplen", "wirelen", "ts_ns", "packet_number", "link_type")
 """Properties of a packet, a line of the arrays each."""
@@ -252,17 +263,17 @@ class BlockWalk:
                 return 1
             kind = _u32(self._buffer, self.position, self.big)
             least = 12
-            if kind == 0x0A0D0D0A:
+            if kind == _SECTION:
                 least = 28
                 self.big = _u32(self._buffer, self.position + 8, True) == 0x1A2B3C4D
                 if not self.big and _u32(self._buffer, self.position + 8, False) != 0x1A2B3C4D:
                     self.need = _u32(self._buffer, self.position + 4, False)
                     return 4
-            elif kind == 1:
+            elif kind == _INTERFACE:
                 least = 20
-            elif kind == 5:
+            elif kind == _STATISTICS:
                 least = 24
-            elif kind == 10:
+            elif kind == _SECRETS:
                 least = 20
             length = self.need = _u32(self._buffer, self.position + 4, self.big)
             if length < least or length % 4 != 0:
@@ -273,14 +284,21 @@ class BlockWalk:
                 return 1
             if _u32(self._buffer, self.position + length - 4, self.big) != length:
                 return 5
-            if kind == 0x0A0D0D0A or kind == 1 or kind == 5 or kind == 10:
+            if kind == _SECTION or kind == _INTERFACE or kind == _STATISTICS or kind == _SECRETS:
                 return 3
             stop = 0
-            if kind == 6 or kind == 2:
+            if kind == _PACKET or kind == _OLD_PACKET:
                 stop = self._packet(kind, length)
-            elif kind == 3:
+            elif kind == _SIMPLE_PACKET:
                 stop = self._simple_packet(length)
-            elif kind == 0xBAD or kind == 0x40000BAD or kind == 9 or kind == 0x204 or kind == 0x216 or kind == 0x221:
+            elif (
+                kind == 0xBAD
+                or kind == 0x40000BAD
+                or kind == _JOURNAL
+                or kind == 0x204
+                or kind == 0x216
+                or kind == 0x221
+            ):
                 self.last_number += 1  # custom blocks, journal entries, sysdig events
             if stop != 0:
                 return stop
@@ -299,7 +317,7 @@ class BlockWalk:
         entry: cython.Py_ssize_t
         if length < 32:
             return 4
-        interface = _u32(self._buffer, position + 8, big) if kind == 6 else _u16(self._buffer, position + 8, big)
+        interface = _u32(self._buffer, position + 8, big) if kind == _PACKET else _u16(self._buffer, position + 8, big)
         captured = _u32(self._buffer, position + 20, big)
         entry = interface * _INTERFACE_WIDTH
         if entry >= self._interfaces.shape[0]:
@@ -312,9 +330,9 @@ class BlockWalk:
             _u32(self._buffer, position + 12, big), _u32(self._buffer, position + 16, big), entry
         )
         self._add(position + 28, captured, _u32(self._buffer, position + 24, big), entry)
-        if kind == 6 and length - 32 - captured >= 12:
+        if kind == _PACKET and length - 32 - captured >= 12:
             self._add_drops(position + 28 + (captured + 3 & ~3), position + length - 4)
-        elif kind == 2 and _u16(self._buffer, position + 10, big) != 0xFFFF:
+        elif kind == _OLD_PACKET and _u16(self._buffer, position + 10, big) != 0xFFFF:
             self.dropped = max(self.dropped, 0) + _u16(self._buffer, position + 10, big)
         return 0
 

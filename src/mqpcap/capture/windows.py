@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.capture import records_index
-from mqpcap.capture.pcapng import TLS_KEY_LOG
+from mqpcap.capture.pcapng import INTERFACE, SECRETS, SECTION, TLS_KEY_LOG
 from mqpcap.capture.sources import InputWait, PeekableStream
 from mqpcap.errors import CaptureError
 from mqpcap.records import dataclass
@@ -84,14 +84,12 @@ ERF_RECORDS = 3
 """Records of an ERF file that are compared."""
 ERF_SECONDS = 631_152_000, 4_102_444_800
 """Times that a file without a magic number may have if it has fewer records: 1990 to 2100."""
-_SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
+_SECTION_HEADER = SECTION.to_bytes(4, "big")
 _SECTION_ORDERS: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 _PCAP_HEADER_BYTES = 24
 _UNKNOWN_COUNT = b"\xff" * 8
 _MAX_COUNT = (1 << 63) - 1
 
-_SECRETS_BLOCK = 10
-_INTERFACE_BLOCK = 1
 
 _DAMAGE = {
     records_index.TOO_LONG: "a record claims {need} bytes, more than the limit of {limit}",
@@ -547,13 +545,13 @@ class _Pcapng(_Records):
             self.first_order = self.first_order or self.order
             self._section += 1
             self._count = 0
-        elif kind == _SECRETS_BLOCK and sum(map(len, self.secrets)) > MAX_RECORD_BYTES:
+        elif kind == SECRETS and sum(map(len, self.secrets)) > MAX_RECORD_BYTES:
             return records_index.TOO_LONG
-        elif kind == _SECRETS_BLOCK:
+        elif kind == SECRETS:
             secrets_type, length = struct.unpack(order + "II", block[8:16])
             if secrets_type == TLS_KEY_LOG:
                 self.secrets.append(block[16 : 16 + length])
-        elif kind != _INTERFACE_BLOCK:
+        elif kind != INTERFACE:
             self._add_statistics(block, order)
         elif self._count >= MAX_INTERFACES:
             return records_index.TOO_LONG

@@ -22,9 +22,8 @@ from mqpcap.schema.secrets import STAR, holds_secrets
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.exclusion import Endpoints
 from mqpcap.tcp.headers import Dissector
-from mqpcap.tcp.multipath import Multipath
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tcp.views import Views
+from mqpcap.tcp.relatives import Relatives
 from mqpcap.tls import Opener
 from mqpcap.websocket import WebSockets
 from mqpcap.wording import plural
@@ -57,18 +56,17 @@ def _runs(
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
     dissector, assembler = Dissector(outcome.choices.decode_as), Reassembler()
     is_wanted = connection.query().connections
-    views, multipath = Views(), Multipath()
+    relatives = Relatives()
     opener, websockets = Opener(outcome.choices.keys), WebSockets()
     assert is_wanted is not None  # it names both ends
     for window in capture.windows():
-        s = multipath.joined(views.translated(dissector.segments(window)))
+        s = relatives.moved(dissector.segments(window))
         for lines in window.secrets:
             opener.add_secrets(lines)
         ends = Endpoints(s.src_hi, s.src_lo, s.sport), Endpoints(s.dst_hi, s.dst_lo, s.dport)
         selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
         received = assembler.feed(selected)
-        views.resolve(assembler)
-        multipath.resolve(assembler)
+        relatives.resolve(assembler)
         yield from _of_side(assembler, websockets.feed(opener.feed(received)), connection, direction)
         meter(int(window.caplen.sum()))
     yield from _of_side(assembler, websockets.feed(opener.feed(assembler.finish(), None), None), connection, direction)

@@ -27,6 +27,7 @@ from mqpcap.capture.annotations import ip_text
 from mqpcap.capture.windows import Window
 from mqpcap.records import dataclass
 from mqpcap.tcp import wrappings
+from mqpcap.tcp.flags import MULTIPATH
 from mqpcap.tcp.fragments import Fragment, Fragments, plain_packet
 from mqpcap.tcp.wrappings import fragments_name
 
@@ -37,6 +38,10 @@ MAX_HEADERS = 40
 """Headers of one packet; a packet with more is counted as too_deep."""
 MAX_NESTED_DATAGRAMS = 8
 """Fragmented datagrams within fragmented datagrams; deeper ones are not joined."""
+MAX_OPTIONS_BYTES = 40
+"""Bytes of TCP options: the length of a header has four bits (RFC 9293)."""
+MULTIPATH_OPTION = 30
+"""The kind of the TCP options of Multipath TCP."""
 MAX_SUBFRAMES = 256
 """Subframes of an aggregated frame (A-MSDU) that are read; 11,454 bytes (IEEE 802.11) hold fewer TCP segments."""
 MAX_KINDS = 256
@@ -76,6 +81,7 @@ _WALKED_COUNT = 8
 
 # The same for C. Numbers over 31 bits are Python objects in compiled code unless they are declared.
 _HEADER_LIMIT = cython.declare(cython.int, MAX_HEADERS)
+_SUBFRAME_LIMIT = cython.declare(cython.Py_ssize_t, MAX_SUBFRAMES)
 _KIND_LIMIT = cython.declare(cython.Py_ssize_t, MAX_KINDS)
 _TRUSTED = cython.declare(cython.longlong, TRUSTED_IP_HEADERS)
 _HALF_RANGE = cython.declare(cython.const[cython.longlong], 0x80000000)
@@ -86,6 +92,9 @@ _IPV6 = cython.declare(cython.longlong, wrappings.IPV6)
 _IP_PROTOCOL = cython.declare(cython.longlong, wrappings.IP_PROTOCOL)
 _MASK_32 = cython.declare(cython.const[cython.ulonglong], 0xFFFFFFFF)
 _SYN = cython.declare(cython.const[cython.longlong], 2)
+_MULTIPATH = cython.declare(cython.longlong, MULTIPATH)
+_MULTIPATH_KIND = cython.declare(cython.longlong, MULTIPATH_OPTION)
+_OPTION_LIMIT = cython.declare(cython.Py_ssize_t, MAX_OPTIONS_BYTES)
 _TCP_PROTOCOL = cython.declare(cython.const[cython.longlong], 6)
 _SWAP = cython.declare(cython.ulonglong, 256 if sys.byteorder == "little" else 1)
 _TCP_KIND = cython.declare(cython.longlong, wrappings.TCP)
@@ -212,43 +221,33 @@ def _word_sum(
     return int.from_bytes(bytes(buf[start:end]) + bytes((end - start) & 1), "big") % 65535
 
 
-@cython.cfunc
+@cython.ccall
 @cython.nogil
-@cython.exceptval(-1, check=False)
-def _window_scale(
-    buf: cython.const[cython.uchar][::1], p: cython.Py_ssize_t, end: cython.Py_ssize_t, captured_end: cython.Py_ssize_t
-) -> cython.longlong:
-    """From the TCP options of a SYN: the window scale plus 2, 1 without that option, 0 if options are cut off."""
-    size: cython.longlong
-    while p < end and p < captured_end and buf[p] != 0:
+@cython.exceptval(-2, check=False)
+def find_option(
+    buf: cython.const[cython.uchar][::1], p: cython.Py_ssize_t, end: cython.Py_ssize_t, kind: cython.longlong
+) -> cython.Py_ssize_t:
+    """The offset of the first whole TCP option of a kind between p and the end of the options, -1 without one."""
+    limit: cython.Py_ssize_t = p + _OPTION_LIMIT
+    while p + 1 < end and p < limit and buf[p] != 0:
         if buf[p] == 1:
             p += 1
-            continue
-        if p + 3 > captured_end:
+        elif buf[p + 1] < 2 or p + buf[p + 1] > end:
             break
-        size = buf[p + 1]
-        if buf[p] == 3 and size == 3:
-            return 2 + (buf[p + 2] if buf[p + 2] < 14 else 14)
-        if size < 2:
-            break
-        p += size
-    return 1 if captured_end >= end else 0
+        elif buf[p] == kind:
+            return p
+        else:
+            p += buf[p + 1]
+    return -1
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
-def _has_multipath(
-    buf: cython.const[cython.uchar][::1], p: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.longlong:
-    """tcp.flags.MULTIPATH if an option of Multipath TCP is among TCP options, else 0."""
-    while p + 1 < end and buf[p] != 0:
-        if buf[p] == 30:
-            return 256
-        if buf[p] != 1 and buf[p + 1] < 2:
-            return 0
-        p += 1 if buf[p] == 1 else buf[p + 1]
-    return 0
+def option_values(header: bytes, kind: int) -> Iterator[bytes]:
+    """The values of the options of a kind in a TCP header, in order."""
+    position = int(find_option(header, 20, len(header), kind))
+    while position >= 0:
+        end = position + header[position + 1]
+        yield header[position + 2 : end]
+        position = int(find_option(header, end, len(header), kind))
 
 
 @cython.cclass
@@ -512,16 +511,22 @@ class _Walk:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
+    def _end_of_subframe(self, p: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The end of a subframe, after two addresses, a length and its bytes; the next begins at a multiple of 4."""
+        size: cython.longlong = 14 + self._u16(p + 12)
+        self.rest = p + (size + 3 & ~3) if self.rest_end - p > (size + 3 & ~3) + 14 else 0
+        return p + size if p + size < self.rest_end else self.rest_end
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
     def _subframe(self) -> cython.int:
-        """Pass over the header of a subframe: two addresses and a length; the next begins at a multiple of 4 bytes."""
-        size: cython.longlong
+        """Pass over the header of a subframe."""
         result: cython.int = self._short(14)
         if result != 0:
             return result
-        size = 14 + self._u16(self.position + 12)
-        if self.end - self.position > (size + 3 & ~3) + 14:
-            self.rest, self.rest_end = self.position + (size + 3 & ~3), self.end
-        self._bound(self.position + size)
+        self.rest_end = self.end
+        self._bound(self._end_of_subframe(self.position))
         self.position += 14
         self.kind = _LLC_KIND
         return 0
@@ -695,12 +700,13 @@ class _Walk:
         self.flags = self.buf[p + 13]
         # Timestamps at the usual place, and nothing else, are the options of most packets.
         if head > 32 or (head > 20 and p + 23 <= self.end and self.buf[p + 22] != 8):
-            self.flags |= _has_multipath(self.buf, p + 20, p + head if p + head < self.end else self.end)
+            if find_option(self.buf, p + 20, p + head if p + head < self.end else self.end, _MULTIPATH_KIND) >= 0:
+                self.flags |= _MULTIPATH
         self.position = p + head
         self.ident = (self.fragment_id & 0xFFFF) << 16 | self._u16(p + 16)
         self.window = self._u16(p + 14)
         if self.flags & _SYN:
-            self.window |= _window_scale(self.buf, p + 20, p + head, self.end) << 16
+            self.window |= self._window_scale(p + 20, p + head) << 16
         self.checksum = self._compare_checksum(p) if self.end == self.wire_end else 0
         if self.version == 4 and self._u16(self.header + 10) != 0 and self._is_damaged_header(p):
             self.checksum = -2
@@ -708,6 +714,16 @@ class _Walk:
         if self.end < self.position:
             self.end = self.position
         return _TCP
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def _window_scale(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+        """From the TCP options of a SYN: the window scale plus 2, 1 without that option, 0 if options are cut off."""
+        option: cython.Py_ssize_t = find_option(self.buf, p, end if end < self.end else self.end, 3)
+        if option >= 0 and self.buf[option + 1] == 3:
+            return 2 + (self.buf[option + 2] if self.buf[option + 2] < 14 else 14)
+        return 1 if self.end >= end else 0
 
     @cython.cfunc
     @cython.nogil
@@ -773,6 +789,9 @@ def _walk_packets(
     row: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = buffer.shape[0]
     result: cython.int
+    begin: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    count: cython.Py_ssize_t
     walk.buf = buffer
     walk.rules, walk.index, walk.kinds = _RULES, index, kinds
     walk.trust = trust[0]
@@ -819,9 +838,12 @@ def _walk_packets(
                     )
             elif result < _TRUNCATED:
                 walk.count_kind()
-            if walk.rest != 0:
+            count = 0
+            while walk.rest != 0 and count < _SUBFRAME_LIMIT:
+                begin, count = walk.rest, count + 1
+                end = walk._end_of_subframe(begin)
                 with cython.gil:
-                    fragments.append((i, (), 0, False, walk.rest, walk.rest_end, walk.rest_end))
+                    fragments.append((i, (), 0, False, begin, end, end))
     trust[0] = walk.trust
     return row
 
@@ -831,17 +853,6 @@ NARROW = ("version", "sport", "dport", "flags", "checksum", "window")
 """Columns of a row in 64 and in 32 bits: those of Segments, and the index of the row's packet."""
 
 _END_COLUMNS = ("src_hi", "src_lo", "sport", "dst_hi", "dst_lo", "dport")
-
-
-def _subframes(data: bytes) -> Iterator[bytes]:
-    """The subframes of an aggregated frame, from any subframe on."""
-    start = 0
-    for _ in range(MAX_SUBFRAMES):
-        if start + 14 > len(data):
-            return
-        size = 14 + int.from_bytes(data[start + 12 : start + 14], "big")
-        yield data[start : start + size]
-        start += size + 3 & ~3
 
 
 class _Tally:
@@ -971,7 +982,7 @@ class Dissector:
             packet = int(packets[index])
             captured = rows.buffer[start:end].tobytes()
             if not key:
-                completed += [(packet, wrappings.SUBFRAMES_LINK_TYPE, each) for each in _subframes(captured)]
+                completed.append((packet, wrappings.SUBFRAMES_LINK_TYPE, captured))
                 continue
             fragment = Fragment(offset, offset + wire_end - start, has_more, captured)
             payload = self._fragments.add(key, int(window.ts_ns[packet]), fragment)

@@ -18,19 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mqpcap.arrays import Int64Array
 from mqpcap.records import dataclass
 from mqpcap.tcp.flags import ACK, FIN, MULTIPATH, RST, SYN
-from mqpcap.tcp.headers import Segments
-from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tcp.headers import MULTIPATH_OPTION, Segments, option_values
 from mqpcap.tcp.sequence_numbers import ahead, wrapped
-from mqpcap.tcp.views import SOURCE, TARGET, Endpoint, ends_of, tcp_header, tcp_options
+from mqpcap.tcp.views import SOURCE, TARGET, Endpoint, NewRelative, ends_of, tcp_header
 
 MAX_SUBFLOWS = 1 << 16
 """Subflows, and tokens, that are remembered; the oldest are forgotten."""
 MAX_MAPPINGS = 64
 """Mappings of a side of a subflow that are remembered: those of packets that may still come."""
-_OPTION = 30
 _CAPABLE, _JOIN, _DSS = 0, 1, 2
 _JOIN_SYN_BYTES = 10
 _ENDLESS = 1 << 30
@@ -100,15 +97,14 @@ def _dss(value: bytes) -> _Dss:
 
 
 class Multipath:
-    """The subflows of a capture's connections; ``subflow_of``: by connection, the id of the first subflow."""
+    """The subflows of a capture's connections; ``new``: those that the latest segments showed."""
 
     def __init__(self) -> None:
         self._subflows: dict[tuple[Endpoint, Endpoint], _Subflow] = {}
         self._streams: dict[bytes, tuple[_Stream, int]] = {}
         """By token: its connection and side."""
-        self._new: list[_Subflow] = []
+        self.new: list[NewRelative] = []
         self._lost = self._joined = 0
-        self.subflow_of: dict[int, int] = {}
 
     def joined(self, segments: Segments) -> Segments:
         """The segments, those of subflows with endpoints and numbers of the first."""
@@ -127,8 +123,8 @@ class Multipath:
         """Set the columns of a packet; False if its bytes have no place in the stream."""
         source, target = ends_of(segments, row)
         flags = int(segments.flags[row])
-        options = tcp_options(tcp_header(segments, row)) if flags & MULTIPATH else ()
-        values = [value for kind, value in options if kind == _OPTION and value]
+        header = tcp_header(segments, row) if flags & MULTIPATH else b""
+        values = [*filter(None, option_values(header, MULTIPATH_OPTION))]
         if flags & SYN:
             self._open(segments, row, values)
             return True
@@ -245,7 +241,7 @@ class Multipath:
             subflow.is_turned = owner == 0
             stream.subflow_count += 1
             self._joined += 1
-            self._new.append(subflow)
+            self.new.append(NewRelative(subflow.key, stream.key))
         elif len(capable := kinds.get(_CAPABLE, b"")) >= 10:
             subflow.version = capable[0] & 15
             self._learn(subflow, capable[2:10], 0)
@@ -266,25 +262,6 @@ class Multipath:
             del self._streams[next(iter(self._streams))]
         if initial is not None and subflow.key == subflow.stream.key:
             subflow.stream.delta[side] = wrapped(initial - int.from_bytes(digest[-4:], "big"))
-
-    # The rows of subflows
-
-    def resolve(self, assembler: Reassembler) -> None:
-        """Find the connections of the subflows that the last segments showed."""
-        if not self._new:
-            return
-        numbers = assembler.live
-        keys = assembler.flows.anchors(numbers)[0]
-        for subflow in self._new:
-            origins, subflows = (numbers[keys == key] for key in (subflow.stream.key, subflow.key))
-            if len(origins) and len(subflows):
-                self.subflow_of[int(subflows[-1])] = int(assembler.flows.columns(origins[-1:]).connection_ids()[0])
-        self._new = []
-
-    def forget(self, numbers: Int64Array) -> None:
-        """Drop what is known of ended connections."""
-        for number in numbers.tolist() if self.subflow_of else ():
-            self.subflow_of.pop(number, None)
 
     def notes(self) -> list[str]:
         """How many subflows and packets without a mapping there are."""

@@ -9,18 +9,16 @@ connection that a program made with other ports have the same, and stay apart.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from socket import IPPROTO_TCP
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mqpcap.arrays import Int64Array
 from mqpcap.records import dataclass
 from mqpcap.tcp.flags import ACK, SYN
-from mqpcap.tcp.headers import Segments, address_text
-from mqpcap.tcp.reassembly import Reassembler
+from mqpcap.tcp.headers import Segments, address_text, option_values
 
 MAX_VIEWS = 1 << 16
 """SYN-ACKs, and other views, that are remembered; the oldest are forgotten."""
@@ -38,9 +36,20 @@ Endpoint = tuple[int, int, int]
 """Halves of the address, and the port."""
 
 
+class NewRelative(NamedTuple):
+    """A connection whose packets count for another one: `Segments.key` of both.
+
+    ``numbers``: where the streams of both begin; None if their keys are enough.
+    """
+
+    key: int
+    first_key: int
+    numbers: tuple[int, int] | None = None
+
+
 @dataclass(slots=True)
 class _View:
-    """Another view: its ends (client, server), those of the first view; ``since``: the row that showed it, then -1."""
+    """Another view: its ends (client, server), and those of the first view."""
 
     ends: tuple[Endpoint, Endpoint]
     first_ends: tuple[Endpoint, Endpoint]
@@ -48,7 +57,6 @@ class _View:
     first_key: int
     numbers: tuple[int, int]
     """Sequence numbers of stream offset 0, client and server."""
-    since: int
     version: int
 
     def text(self) -> str:
@@ -85,7 +93,7 @@ class _Answer:
         """
         header, (client, server) = self.header, self.ends
         start = _tcp_start(header, struct.pack(">HHI", server[2], client[2], self.seq))
-        values = (x for kind, x in tcp_options(header[start:]) if kind == _TIMESTAMPS and len(x) == _TIMESTAMPS_BYTES)
+        values = (x for x in option_values(header[start:], _TIMESTAMPS) if len(x) == _TIMESTAMPS_BYTES)
         ip = header[:start][-40:]
         if self.version == 4:
             hops = ip[-12] if len(ip) >= 20 and ip[-20] == 0x45 else 0
@@ -95,19 +103,21 @@ class _Answer:
 
 
 class Views:
-    """The other views of a capture's connections; ``same_as``: by connection, the id of the first view."""
+    """The other views of a capture's connections; ``new``: those that the latest segments showed."""
 
     def __init__(self) -> None:
         self._answers: dict[bytes, tuple[Segments, int]] = {}
         """By both sequence numbers: the first SYN-ACK that has them, as `_headers` and row."""
         self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
-        self._new: list[_View] = []
-        self.same_as: dict[int, int] = {}
+        self._since: dict[tuple[Endpoint, Endpoint], int] = {}
+        """By the ends of a view that these segments show: the row that shows it."""
+        self.new: list[NewRelative] = []
         self._texts: list[str] = []
         self._count = 0
 
     def translated(self, segments: Segments) -> Segments:
         """The segments, packets of other views with the endpoints of the first."""
+        self._since.clear()
         rows = np.flatnonzero(segments.flags & (SYN | ACK) == SYN | ACK)
         if len(rows) and len(segments.buffer):
             self._find(segments.taken(rows), rows.tolist())
@@ -128,7 +138,7 @@ class Views:
         """The ends and the key of the first view, if a packet belongs to another one."""
         source, target = ends_of(segments, row)
         view = self._views.get((source, target)) or self._views.get((target, source))
-        if view is None or row <= view.since:
+        if view is None or row <= self._since.get(view.ends, -1):
             return None
         is_client = view.ends[0] == source
         if segments.flags[row] & SYN and (int(segments.seq[row]) + 1) % 2**32 not in view.numbers:
@@ -153,34 +163,15 @@ class Views:
         if answer.ends in self._views or not answer.is_view_of(origin):
             return
         numbers = answer.ack, (answer.seq + 1) % 2**32
-        view = _View(answer.ends, origin.ends, answer.key, origin.key, numbers, row, answer.version)
+        view = _View(answer.ends, origin.ends, answer.key, origin.key, numbers, answer.version)
         self._views[view.ends] = view
-        self._new.append(view)
+        self._since[view.ends] = row
+        self.new.append(NewRelative(view.key, view.first_key, numbers))
         self._count += 1
         if self._count <= NAMED_VIEWS:
             self._texts.append(view.text())
         if len(self._views) > MAX_VIEWS:
             del self._views[next(iter(self._views))]
-
-    def resolve(self, assembler: Reassembler) -> None:
-        """Find the connections of the views that the last segments showed."""
-        if not self._new:
-            return
-        for view in self._new:
-            view.since = -1
-        numbers = assembler.live
-        keys, base = assembler.flows.anchors(numbers)
-        for view in self._new:
-            is_one = np.sort(base, axis=1) == sorted(view.numbers)
-            origins, views = (numbers[(keys == key) & is_one.all(axis=1)] for key in (view.first_key, view.key))
-            if len(origins) and len(views):
-                self.same_as[int(views[-1])] = int(assembler.flows.columns(origins[-1:]).connection_ids()[0])
-        self._new = []
-
-    def forget(self, numbers: Int64Array) -> None:
-        """Drop what is known of ended connections."""
-        for number in numbers.tolist() if self.same_as else ():
-            self.same_as.pop(number, None)
 
     def notes(self) -> list[str]:
         """Which connections are other views of others."""
@@ -212,18 +203,6 @@ def tcp_header(segments: Segments, row: int) -> bytes:
     header = b"" if end > len(segments.buffer) else segments.buffer[max(end - 60, 0) : end].tobytes()
     ports_and_number = int(segments.sport[row]), int(segments.dport[row]), int(segments.seq[row])
     return header[_tcp_start(header, struct.pack(">HHI", *ports_and_number)) :]
-
-
-def tcp_options(header: bytes) -> Iterator[tuple[int, bytes]]:
-    """The options of a TCP header, kind and value, in order."""
-    position = 20
-    while position < len(header) and header[position] != 0:
-        size = 1 if header[position] == 1 else header[position + 1] if position + 1 < len(header) else 0
-        if size == 0 or (size == 1 and header[position] != 1):
-            break
-        if size > 1:
-            yield header[position], header[position + 2 : position + size]
-        position += size
 
 
 def _headers(segments: Segments) -> tuple[Segments, list[bool]]:
