@@ -183,18 +183,18 @@ class Multipath:
         return True
 
     def _number(
-        self, subflow: _Subflow, side: int, seq: int, length: int, is_plain: bool, own: _Mapping | None
+        self, subflow: _Subflow, side: int, seq: int, length: int, is_plain: bool, own_mapping: _Mapping | None
     ) -> tuple[int | None, bool]:
         """The number in the first subflow's stream of a packet, and whether the stream ends with it.
 
-        ``own``: the mapping in the packet.
+        ``own_mapping``: the mapping in the packet.
         """
         sender = side ^ subflow.is_turned
         stream, initial = subflow.stream, subflow.initial[side]
         for mapping in reversed(subflow.mappings[side]):
             size = (mapping.length or _ENDLESS) - mapping.is_end
             if mapping.start == 0:  # the end of the stream, without bytes
-                begin = 0 if not length and mapping is own else None
+                begin = 0 if not length and mapping is own_mapping else None
             elif initial is None:
                 begin = 0 if size == length else None
             else:

@@ -28,17 +28,17 @@ class Relatives:
 
     def resolve(self, assembler: Reassembler) -> None:
         """Find the connections of the relatives that the last segments showed."""
-        shown = self._views.new, self._multipath.new
-        if not any(shown):
+        new_relatives = self._views.new, self._multipath.new
+        if not any(new_relatives):
             return
         numbers = assembler.live
         keys, base = assembler.flows.anchors(numbers)
-        for origins, relatives in zip(self.origins, shown, strict=True):
+        for origins, relatives in zip(self.origins, new_relatives, strict=True):
             for key, first_key, starts in relatives:
                 fits = np.True_ if starts is None else (np.sort(base, axis=1) == sorted(starts)).all(axis=1)
-                first, others = (numbers[(keys == each) & fits] for each in (first_key, key))
-                if len(first) and len(others):
-                    origins[int(others[-1])] = int(assembler.flows.columns(first[-1:]).connection_ids()[0])
+                first_view, relative = (numbers[(keys == each) & fits] for each in (first_key, key))
+                if len(first_view) and len(relative):
+                    origins[int(relative[-1])] = int(assembler.flows.columns(first_view[-1:]).connection_ids()[0])
             relatives.clear()
 
     def forget(self, numbers: Int64Array) -> None:
