@@ -32,6 +32,7 @@ HEADS = {
     "fq": b"\2ex\3a.b" + bytes(16) + struct.pack(">I", 100_000),
     "kokaq": b"\x04\x20\x01\x06" + bytes(4) + b"\7\0\1\2" + b"\2\x04\x20\1\xff\xff\xff\xff",
     "msgq": struct.pack(">IH", 1_000_000, 900) + b"Skan\x04type\x28\x04send",
+    "mqtt": b"\x30\xff\xff\xff\x7f\0\3a/b",
 }
 
 

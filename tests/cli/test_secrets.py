@@ -34,6 +34,7 @@ from torture import ACK, CLIENT_PORT, PSH, SYN, Segment, pcap
 from mqpcap.errors import ProtocolError
 from mqpcap.listing.explanation import MAX_ITEMS, explanation, secret_spans
 from mqpcap.listing.hex_dump import dump
+from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Array, Text
 from mqpcap.schema.message import Message
@@ -430,7 +431,7 @@ def test_decode_as_another_protocol_shows_no_secret(tmp_path: Path) -> None:
     secrets: list[bytes] = []
     rules: list[str] = []
     packet_count = 0
-    for port, (kind, other) in enumerate(product(SESSIONS, ("blipmq", "flymq", "fq", "kokaq", "msgq")), 20_000):
+    for port, (kind, other) in enumerate(product(SESSIONS, protocols()), 20_000):
         sessions = [kind(draw) for _ in range(multiplied(6))]
         packets = [x for i, session in enumerate(sessions) for x in damaged(session, CLIENT_PORT + i, draw)]
         parts.append(pcap(packets, port, packet_count)[24 if parts else 0 :])  # one header is enough

@@ -175,12 +175,12 @@ def test_strangers_at_a_known_server_stay_strangers(protocol: str) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("protocol", [name for name in MAKERS if name != "toy"])
 def test_without_a_proved_server_few_frames_prove_no_protocol(protocol: str, count: int) -> None:
-    """Off the port fq and BlipMQ need more than that."""
+    """Off the port fq, BlipMQ and MQTT need more than that."""
     late = [Segment(b"".join(MAKERS[protocol][1](i) for i in range(4, 4 + count)), 77, 99)]
 
     (connection,) = read_bytes(pcap(late, PORT)).connections
 
-    assert connection["protocol"] == (None if protocol in ("fq", "blipmq") else protocol)
+    assert connection["protocol"] == (None if protocol in ("fq", "blipmq", "mqtt") else protocol)
 
 
 def long_one(protocol: str, frames: int) -> list[Segment]:

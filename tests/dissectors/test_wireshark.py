@@ -112,6 +112,24 @@ def test_a_topic_alias_stands_for_the_topic_of_its_side(lua: Path) -> None:
     assert sum(len(values[2]) for values in found.values()) < sum(map(len, expected.values()))
 
 
+def test_numbers_of_a_column_have_their_field_whatever_their_size(lua: Path) -> None:
+    """Packet 30 of js_v5: 23 0004 and 23 0001 are topic aliases of two bytes, beside properties of one."""
+    path = PCAPS / "mqtt" / "js_v5.pcap"
+    _, _, ports = opened(path)
+    found = dissected(lua, path, "mqtt", ports, ("mqpcap.op", "mqpcap_mqtt.property_part.property_items.short"))
+
+    rows = {x["stream_offset"]: x for x in mqpcap.read(path, table="mqtt").to_pylist() if x["direction"] == "c2s"}
+    aliases = [
+        p["value"]
+        for row in mqpcap.open(path).messages.to_pylist()
+        if row["last_packet"] == 30
+        for p in rows[row["stream_offset"]]["properties"]
+        if p["name"] == "topic_alias"
+    ]
+    assert "4" in aliases
+    assert found[30][1] == sorted(aliases)
+
+
 LINKED = [path for path in SAMPLES if path.parent.name != "blipmq"]
 
 

@@ -141,6 +141,41 @@ def test_scapy_builds_what_the_standard_says() -> None:
     assert bytes(subscribe) == bytes.fromhex("82 08 000a 0003 612f62 01")
 
 
+GOOD = bytes.fromhex("30 06 0001 74 00 6f6b")  # PUBLISH t, no properties, ok
+
+
+@pytest.mark.parametrize(
+    ("raw", "flaw"),
+    [
+        ("30 06 0001 74 02 07 00", "malformed"),  # there is no property 7
+        ("30 05 0001 74 05 01", "malformed"),  # five bytes of properties, one is left
+        ("36 06 0001 74 0001 00", "malformed"),  # QoS 3
+        ("30 04 0001 ff 00", "malformed"),  # a topic that is no UTF-8
+        ("30 06 0000 03 23 0009", None),  # an alias that was never bound: no topic
+        ("00 00", "unknown"),  # there is no type 0
+        ("40 01 00", "malformed"),  # an id of one byte
+        ("30 ff ff ff ff 7f", "undecoded"),  # a remaining length of five bytes
+    ],
+)
+def test_after_a_bad_packet_the_others_go_on(raw: str, flaw: str | None, tmp_path: Path) -> None:
+    segments, start = [Segment(b"", 99, 0, SYN)], 100
+    for packet in (CONNECT, bytes.fromhex(raw), GOOD, GOOD):
+        segments.append(Segment(packet, start))
+        start += len(packet)
+    path = tmp_path / "bad.pcap"
+    path.write_bytes(pcap(segments, 1883))
+
+    recording = mqpcap.open(path)
+    rows = recording["messages"].sort_by("stream_offset").to_pylist()
+    problems = [(x["kind"], x["length"]) for x in recording["problems"].to_pylist()]
+    bad = len(bytes.fromhex(raw))
+    assert [(x["destination"], x["body_len"], x["flaw"]) for x in rows[-2:]] == [("t", 2, None)] * 2
+    assert [(x["flaw"], x["destination"], x["frame_len"]) for x in rows[1:-2]] == (
+        [] if flaw == "undecoded" else [(flaw, None, bad)]
+    )
+    assert problems == ([("undecoded", bad)] if flaw == "undecoded" else [])
+
+
 # -- which version ----------------------------------------------------------------------------------------
 
 

@@ -1,18 +1,23 @@
 """Protocols from packages: found by their entry points, checked, and read by everything that reads the others.
 
-The package is the one that `notebooks/add_a_protocol.ipynb` writes, installed by pip into a folder of its own.
+The package is the one that `notebooks/add_a_protocol.ipynb` writes, installed by pip into a virtual environment of its
+own, which sees the packages of this one. Packages that cannot be used are installed into a folder.
 """
 
 import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from site import getsitepackages
+from venv import EnvBuilder
 
 import pytest
 from running import ROOT, environment, run
 
+from mqpcap import queries
 from mqpcap.protocols import COMMON_TABLES
 from mqpcap.tables.schemas import TABLES
 
@@ -24,6 +29,24 @@ GENERIC = (
     "query/test_filter_columns.py", "queries/test_questions.py",
 )  # fmt: skip
 """Tests that take protocols from the registry."""
+ASK = """
+import sys
+import mqpcap
+from mqpcap import queries
+
+for question in queries.questions():
+    needed = {name: "127.0.0.1" for name, value in queries.PARAMETERS.get(question, {}).items() if value is None}
+    list(mqpcap.ask(question, sys.argv[1], **needed).lines())
+    print(question)
+"""
+SCAPY = """
+import sys
+from mqpcap.scapy import MqSession
+from scapy.sendrecv import sniff
+
+for packet in sniff(offline=sys.argv[1], session=MqSession, quiet=True):
+    print(type(packet.payload).__name__)
+"""
 
 
 @cache
@@ -33,8 +56,8 @@ def module_text() -> str:
     return cell.partition("\n")[2]
 
 
-def installed(folder: Path, *modules: tuple[str, str]) -> Path:
-    """A folder in which pip installed a package with these modules (name, text), each an entry point."""
+def wheel_of(folder: Path, *modules: tuple[str, str]) -> Path:
+    """A package with these modules (name, text), each an entry point."""
     wheel, info = folder / "mq_tried-1.0-py3-none-any.whl", "mq_tried-1.0.dist-info"
     points = "".join(f"p{i} = {name}\n" for i, (name, _) in enumerate(modules))
     with zipfile.ZipFile(wheel, "w") as package:
@@ -44,56 +67,98 @@ def installed(folder: Path, *modules: tuple[str, str]) -> Path:
         package.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         package.writestr(f"{info}/entry_points.txt", f"[mqpcap.protocols]\n{points}")
         package.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def installed(folder: Path, *modules: tuple[str, str]) -> Path:
+    """A folder in which pip installed a package with these modules (name, text), each an entry point."""
     target = folder / "site"
-    options = "--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--target", target
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, wheel], check=True)
+    _pip("install", "--target", target, wheel_of(folder, *modules))
     return target
+
+
+def _pip(command: str, *words: object, python: str = sys.executable) -> None:
+    options = "--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check"
+    pip = sys.executable, "-m", "pip", "--python", python
+    subprocess.run([*pip, command, *options, *map(str, words)], check=True)
 
 
 def path_with(target: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{target}:{environment()['PYTHONPATH']}"}
 
 
+@dataclass(frozen=True)
+class Relay:
+    """A virtual environment with the package, and a capture of it that the notebook's session writes."""
+
+    folder: Path
+    python: str
+
+    def run(self, *words: object, cwd: Path = ROOT) -> str:
+        """What a process of the environment's Python writes to stdout; it succeeds."""
+        ended = subprocess.run(
+            [self.python, *map(str, words)], cwd=cwd, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0 and "left out" not in ended.stderr, ended.stdout[-4000:] + ended.stderr
+        return ended.stdout
+
+    def command(self, *words: object) -> str:
+        """The same of the command."""
+        return self.run("-m", "mqpcap", *words)
+
+
 @pytest.fixture(scope="module")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package, and a capture of it that the notebook's session writes."""
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Relay:
     folder = tmp_path_factory.mktemp("relay")
-    target = installed(folder, ("mq_relay", module_text()))
+    EnvBuilder(symlinks=True, with_pip=False).create(folder / "venv")
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    seen = (f"import site; site.addsitedir({path!r})\n" for path in getsitepackages())
+    (site / "outer.pth").write_text("".join(seen))
+    made = Relay(folder, str(folder / "venv" / "bin" / "python"))
+    _pip("install", wheel_of(folder, ("mq_relay", module_text())), python=made.python)
     (cell,) = (cell for cell in CELLS if "SESSION = " in cell)
-    session = cell.partition('SESSION = """')[2].partition('"""')[0]
-    subprocess.run([sys.executable, "-c", session], cwd=folder, env=environment(**path_with(target)), check=True)
-    return folder
+    made.run("-c", cell.partition('SESSION = """')[2].partition('"""')[0], cwd=folder)
+    return made
 
 
-def test_commands_know_it(relay: Path) -> None:
-    variables = path_with(relay / "site")
-    ended = run("export", "-q", relay / "relay.pcap", "--out", relay / "out", **variables)
-    lines = run("stats", relay / "relay.pcap", "--by", "protocol,op", "--csv", **variables).stdout.splitlines()
+def test_commands_know_it(relay: Relay) -> None:
+    capture, out = relay.folder / "relay.pcap", relay.folder / "out"
+    relay.command("export", "-q", capture, "--out", out)
+    lines = relay.command("stats", capture, "--by", "protocol,op", "--csv").splitlines()
 
-    assert ended.exit_code == 0 and (relay / "out" / "relay").is_dir()
+    assert (out / "relay").is_dir()
     assert sorted(line.split(",")[:3] for line in lines[1:]) == [
         ["relay", op, count]
         for op, count in (("DONE", "2"), ("GET", "2"), ("ITEM", "1"), ("PUT", "2"), ("REFUSED", "1"))
     ]
-    assert "relay: Relay" in run("protocols", **variables).stdout
-    assert run("ask", "slowest", relay / "out", **variables).exit_code == 0
+    assert "relay: Relay" in relay.command("protocols")
+    assert relay.command("protocols", "relay", "--markdown").startswith("# relay: Relay\n")
+    assert "-- relay has no dissector: ticket is a number of variable size" in relay.command("wireshark")
+    assert len(relay.command("show", capture).splitlines()) == 8
+    assert 'shelf = "tools"' in relay.command("explain", capture, "--at", "3")
 
 
-def test_the_generic_tests_hold_for_it(relay: Path) -> None:
+def test_every_question_takes_its_tables(relay: Relay) -> None:
+    out = relay.folder / "asked"
+    relay.command("export", "-q", relay.folder / "relay.pcap", "--out", out)
+    said = relay.run("-c", ASK, out)
+
+    assert said.split() == [*queries.questions()]
+
+
+def test_scapy_has_its_layers(relay: Relay) -> None:
+    said = relay.run("-c", SCAPY, relay.folder / "relay.pcap")
+
+    assert said.split() == ["RelayPut", "RelayDone"] * 2 + ["RelayGet", "RelayItem", "RelayGet", "RelayRefused"]
+
+
+def test_the_generic_tests_hold_for_it(relay: Relay) -> None:
     """Agreement of both roads, what fuzz() builds, simulated exchanges, schemas, names, questions."""
-    files = [str(ROOT / "tests" / name) for name in GENERIC]
-    options = "-q", "-n0", "-p", "no:cacheprovider", "-k", "relay or every or described", "--no-header"
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, env=environment(**path_with(relay / "site")),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "relay or every or described", "--no-header"
+    files = [ROOT / "tests" / name for name in GENERIC]
 
-    assert ended.returncode == 0, ended.stdout[-4000:]
-    names = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--collect-only", *files], cwd=ROOT,
-        env=environment(**path_with(relay / "site")), capture_output=True, text=True, check=False,
-    ).stdout  # fmt: skip
-    assert names.count("[relay") >= 5
+    relay.run(*options, *files)
+    assert relay.run(*options, "--collect-only", *files).count("[relay") >= 5
 
 
 def changed(text: str, **words: str) -> str:
@@ -123,10 +188,12 @@ def changed(text: str, **words: str) -> str:
     ],
     ids=["import", "no protocol", "syntax", "name twice", "common table", "no name", "class twice", "no compile"],
 )  # fmt: skip
-def test_one_that_cannot_be_used_is_left_out_with_one_line(text: str, reason: str, relay: Path, tmp_path: Path) -> None:
+def test_one_that_cannot_be_used_is_left_out_with_one_line(
+    text: str, reason: str, relay: Relay, tmp_path: Path
+) -> None:
     """The others go on."""
     target = installed(tmp_path, ("mq_other", text), ("mq_relay", module_text()))
-    ended = run("show", "-q", relay / "relay.pcap", **path_with(target))
+    ended = run("show", "-q", relay.folder / "relay.pcap", **path_with(target))
 
     assert ended.exit_code == 0
     assert len(ended.stdout.splitlines()) == 8

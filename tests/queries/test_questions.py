@@ -35,7 +35,7 @@ from mqpcap.protocols import protocols
 from mqpcap.schema.requests import CorrelationRule, RequestRule, Roles
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = ("fq", "kokaq", "flymq", "blipmq", "msgq")
+LOST = sorted(path.stem.removesuffix("_lost") for path in (ROOT / "pcaps" / "faults").glob("*_lost.pcap"))
 Row = dict[str, Any]
 
 
@@ -1107,7 +1107,7 @@ def test_trust_in_a_whole_capture(export: Export) -> None:
     assert (row["decoded_share"], row["gap_bytes"], row["flawed"], row["is_whole"]) == (1.0, 0, 0, True)
 
 
-@pytest.mark.parametrize("protocol", OWN)
+@pytest.mark.parametrize("protocol", LOST)
 def test_trust_says_what_was_lost(export: Export, protocol: str) -> None:
     rows = export(f"faults/{protocol}_lost").ask("trust")
 

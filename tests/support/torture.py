@@ -1,4 +1,4 @@
-"""The torture table: the same segmentations and faults over messages of the toy protocol and of our five.
+"""The torture table: the same segmentations and faults over messages of the toy protocol and of ours.
 
 ``python tests/support/torture.py`` prints the score. What is recoverable is arithmetic over the message lengths alone:
 a message is, if none of its bytes is missing; the search after a hole or at a late start finds the first of them
@@ -227,6 +227,14 @@ def msgq_message(i: int) -> bytes:
     return struct.pack(">IH", 2 + len(header) + len(body), len(header)) + header + body
 
 
+def mqtt_message(i: int) -> bytes:
+    """A CONNECT of 3.1.1, then PUBLISHes: remaining length in two bytes, topic, body."""
+    if not i:
+        return b"\x10\x0f\0\4MQTT\4\2\0\x3c\0\3abc"
+    body = b"%05d" % i * 30
+    return struct.pack(">BBBH", 0x30, 0x80 | (5 + len(body)) % 128, (5 + len(body)) // 128, 3) + b"t/o" + body
+
+
 MAKERS = {
     "toy": (5000, toy_message),
     "blipmq": (5555, blipmq_message),
@@ -234,6 +242,7 @@ MAKERS = {
     "fq": (8765, fq_message),
     "kokaq": (9944, kokaq_message),
     "msgq": (9912, msgq_message),
+    "mqtt": (1883, mqtt_message),
 }
 
 

@@ -53,6 +53,8 @@ LIMITS = """-- {name}: not expressible here, and done by mqpcap
 -- * a destination that is not a field, or that an earlier message told where packets are lost or out of order
 -- * {ports}
 """
+UNSIGNED = ("uint8", "uint16", "uint32")
+"""Types that hold numbers of fewer bytes, too."""
 MAX_VAR_BYTES = 4
 """Bytes of a number of variable size: Lua's numbers are exact to 53 bits, its operations on bits to 32."""
 MIN_FIXED_BYTES = 2
@@ -299,7 +301,7 @@ class _Writer:
         return None if kind.prefix_kind is None else self._number(kind.prefix_kind)
 
     def _named(self, kind: Kind, name: str) -> bool:
-        """Give a field a name in Wireshark; a second field of the name must have the same type."""
+        """Give a field a name in Wireshark; a second field of the name has the same type, or another unsigned one."""
         if isinstance(kind, Array | Nested | Never):
             return False
         if isinstance(kind, Number | Bits):
@@ -313,6 +315,9 @@ class _Writer:
             type_ = "ipv4" if isinstance(kind, Address) else "string" if kind.is_text else "bytes"
         title = name if kind.unit is None else f"{name} ({kind.unit})"
         spec = self._fields.setdefault(name, [type_, title, dict(kind.names) if kind.names else None])
+        if {type_, spec[0]} <= set(UNSIGNED):
+            spec[0] = max(type_, spec[0], key=UNSIGNED.index)
+            return True
         return bool(spec[0] == type_)
 
 
