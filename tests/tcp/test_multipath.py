@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from dissection import Dissection, dissect
 from mutated_captures import Record, capture_bytes, differences, records
+from running import run
 
 from mqpcap.capture import captures
 from mqpcap.tcp import multipath
@@ -90,6 +91,25 @@ def test_a_lost_packet_of_a_handshake_makes_no_false_pair(lost: int, tmp_path: P
     check_no_contradiction(found, plain)
     if lost in (0, 1, 2):
         assert len(found.messages) == 30
+
+
+@pytest.mark.parametrize("words", [[], ["--connections"], ["--split", "connection"]])
+@pytest.mark.parametrize("has_ends", [True, False])
+def test_an_extracted_connection_has_its_subflows(words: list[str], has_ends: bool, tmp_path: Path) -> None:
+    """Read again it gives the same rows, also where no subflow ends."""
+    kept = [packet for packet in PACKETS if has_ends or not packet[2][20 + 20 + 13] & 1]
+    found = read(tmp_path, kept)
+    out = tmp_path / "out"
+    assert (
+        run("extract", str(tmp_path / "capture.pcap"), "--connection", "c1", *words, "--out", str(out)).exit_code == 0
+    )
+    (capture,) = captures([str(out / "c1.pcapng" if "--split" in words else out)]).captures
+    again = dissect(capture)
+    names = ["direction", "stream_offset", "frame_len", "op", "flaw"]
+
+    assert again.messages.select(names).to_pylist() == found.messages.select(names).to_pylist()
+    assert pairs(again) == pairs(found)
+    assert len(again.connections) == 2
 
 
 def test_a_second_subflow_alone_is_said(tmp_path: Path) -> None:

@@ -148,6 +148,16 @@ class ConnectionSearch:
         is_context = pc.is_in(rows["connection_id"], pa.array(wanted - connection_ids, pa.int64()))
         return list(map(SelectedConnection, rows.filter(is_context).to_pylist()))
 
+    def with_subflows(self, connections: "Sequence[SelectedConnection]") -> "list[SelectedConnection]":
+        """These connections, and the subflows of Multipath TCP that carry bytes of them, to the end of all."""
+        rows, connection_ids = self._connections(), [connection.id for connection in connections]
+        subflows = rows.filter(pc.is_in(rows["subflow_of"], pa.array(connection_ids, pa.int64()))).to_pylist()
+        joined_ids = {row["subflow_of"] for row in subflows}
+        together = [*(dict(connection.row) for connection in connections if connection.id in joined_ids), *subflows]
+        last_ns = max((row["last_ts_ns"] for row in together), default=0)
+        alone = [connection for connection in connections if connection.id not in joined_ids]
+        return [*alone, *(SelectedConnection(row | {"last_ts_ns": last_ns}) for row in together)]
+
     def _connections(self) -> pa.Table:
         return unify_dictionaries(pa.concat_tables(self._rows)).combine_chunks()
 

@@ -36,6 +36,7 @@ from mqpcap.reading import Meter, Outcome
 from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.output import Output
 from mqpcap.tcp.chunks import StreamChunks
+from mqpcap.tcp.flags import MULTIPATH
 from mqpcap.tcp.headers import Segments, connections_of
 from mqpcap.wording import endpoint, plural, size
 
@@ -81,10 +82,8 @@ class Extraction:
         """The packets of each connection or topic: a name, empty without a topic, and the sorted places of packets."""
         if split == "connection":
             for connection in self._connections:
-                if self._whole:
-                    places = self._notes.packets_of_connections([connection])
-                else:
-                    places = self._notes.packets_of_messages(self._of("connection_id", connection.id))
+                messages = None if self._whole else self._of("connection_id", connection.id)
+                places = self._notes.packets(messages, self._choice.with_subflows([connection]))
                 yield f"c{connection.number}", np.intersect1d(places, self._packets)
             return
         topics = pa.concat_tables([part.select(["destination"]) for part in self._messages])["destination"].unique()
@@ -117,7 +116,7 @@ class Extraction:
             self.message_count += output.rows.num_rows
 
         self._notes.rules = outcome.choices.decode_as
-        choice = ConnectionSearch(self.capture, self._asked, keep, self._notes.hooks())
+        self._choice = choice = ConnectionSearch(self.capture, self._asked, keep, self._notes.hooks())
         connections = choice.run(outcome, meter)
         self.note = choice.tally.note
         if not (self._messages or (self._whole and connections)):
@@ -126,9 +125,8 @@ class Extraction:
         if self._whole:
             context = choice.context_connections(connections)
             self.context_count = len(context)
-            taken = self._notes.packets_of_connections([*connections, *context])
-        else:
-            taken = self._notes.packets_of_messages(self._messages)
+            connections = [*connections, *context]
+        taken = self._notes.packets(None if self._whole else self._messages, choice.with_subflows(connections))
         # If a fragment is copied, all fragments of its file are: no row names the fragments of a datagram.
         fragments = self._notes.fragments
         with_them = np.isin(fragments >> _FILE_SHIFT, np.intersect1d(taken, fragments) >> _FILE_SHIFT)
@@ -416,6 +414,8 @@ class _PacketNotes:
         """By flow its connection_id, and the side that is the client."""
         self._keys: dict[int, int] = {}
         """By connection_id the key of its segments."""
+        self._joining: list[tuple[Int64Array, Int64Array]] = []
+        """Packets without payload that have an option of Multipath TCP, and the keys of their connections."""
         self.secrets: list[bytes] = []
         self.rules: Sequence[tuple[int, str]] = ()
         self.fragments: Int64Array = np.zeros(0, np.int64)
@@ -431,6 +431,9 @@ class _PacketNotes:
         if segments.counts.get("fragment"):
             numbers = window.packet_number[connections_of(window, self.rules)[2]]
             self.fragments = np.union1d(self.fragments, _places(window.file, numbers))
+        joins = (segments.flags & MULTIPATH != 0) & (segments.wire_length == 0)
+        if joins.any():
+            self._joining.append((_places(window.file, segments.packet_number[joins]), segments.key[joins]))
         if self._whole:
             places, moments = _places(window.file, segments.packet_number), np.ones(len(segments.key), np.int8)
             self._notes.append((places, segments.key.copy(), segments.ts_ns.copy(), moments))
@@ -444,6 +447,14 @@ class _PacketNotes:
         ids = ended.flows.columns(ended.numbers).connection_ids().tolist()
         self._keys.update(zip(ids, ended.flows.anchors(ended.numbers)[0].tolist(), strict=True))
         self._clients.update(zip(ended.numbers.tolist(), zip(ids, ended.client.tolist(), strict=True), strict=True))
+
+    def packets(self, messages: Sequence[pa.Table] | None, connections: Sequence[SelectedConnection]) -> Int64Array:
+        """The packets of messages, and those that join subflows; of whole connections where no messages are given."""
+        if messages is None:
+            return self.packets_of_connections(connections)
+        keys = [self._keys[connection.id] for connection in connections]
+        joining = [places[np.isin(key, keys)] for places, key in self._joining]
+        return np.concatenate([self.packets_of_messages(messages), *joining])
 
     def packets_of_connections(self, connections: Sequence[SelectedConnection]) -> Int64Array:
         """The packets of whole connections: those between their ends, and not of another there."""
