@@ -5,6 +5,7 @@ server, SYN-ACK to the client's next segment the round trip to the client. A han
 out. Client think time runs from a reply to the next request on the connection.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqpcap.arrays import single_array
-from mqpcap.statistics.groups import Sums
+from mqpcap.statistics.groups import SumCounter, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS
 from mqpcap.statistics.latencies import Latencies, LatencySummary
+from mqpcap.statistics.report_columns import Cells
 from mqpcap.tcp.flags import ACK, SYN
 from mqpcap.tcp.headers import Segments, address_text
 from mqpcap.wording import endpoint
@@ -43,7 +45,7 @@ class _Opening:
     answered: int
 
 
-class Delays:
+class Delays(SumCounter):
     """Round trips, reply times and the clients' own times."""
 
     def __init__(self) -> None:
@@ -131,6 +133,23 @@ class Delays:
     def summaries(self) -> dict[str, list[LatencySummary]]:
         """The delays of each group, by kind."""
         return {kind: delays.summaries(PERCENTS, len(self.sums)) for kind, delays in self._delays.items()}
+
+    def cells(self, rows: Sequence[Cells]) -> Iterator[Cells]:
+        """Medians of each group.
+
+        The server's part is the time from a request's last byte to its reply, without the round trip.
+        """
+        summaries = self.summaries()
+        for i in range(len(rows)):
+            medians = {kind: kind_summaries[i].percentiles[50] for kind, kind_summaries in summaries.items()}
+            server, trip = medians["server"], medians["to_server"]
+            yield {
+                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": medians["reply"],
+                "answered": summaries["reply"][i].count, "reply_p95_ns": summaries["reply"][i].percentiles[95],
+                "sending_p50_ns": medians["sending"],
+                "server_p50_ns": None if server is None or trip is None else max(server - trip, 0),
+                "client_p50_ns": medians["client"],
+            }  # fmt: skip
 
 
 def _ends(segments: Segments, row: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ count in the group of their request, an error without a request in its own. Name
 (for example ``error_code``) are those of the reply there. Rows beyond ``max_groups`` groups count in OTHER.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +30,8 @@ from mqpcap.statistics.keys import (
     mixed,
     needs_numbers,
 )
-from mqpcap.statistics.latencies import Latencies, LatencySummary
+from mqpcap.statistics.latencies import PERCENTS, Latencies, LatencySummary
+from mqpcap.statistics.report_columns import Cells
 from mqpcap.tables.output import Carried, End, Output, end_rows, has_end, of_messages
 from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural
@@ -47,7 +48,6 @@ _COUNTED = of_messages("frame_len", "ts_ns", "direction")
 SUMS = ("messages", "messages_c2s", "bytes", "errors", "likely")
 OTHER: Key = ("(other)",)
 """The key of the rows beyond the largest number of groups."""
-PERCENTS = (50, 95, 99, 100)
 
 
 def chars(key: Key) -> int:
@@ -126,6 +126,26 @@ class Sums:
         columns = (np.append(x, np.zeros(len(self) - len(x), np.int64)).tolist() for x in self._sums.values())
         rows = zip(*columns, strict=True)
         return {key: dict(zip(self.names, row, strict=True)) for key, row in zip(self._ids, rows, strict=True)}
+
+
+class SumCounter:
+    """A counter of sums by group; ``cells`` are computed of all groups, in their order."""
+
+    sums: Sums
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The names that rows are grouped by."""
+        return self.sums.by
+
+    def cells(self, rows: Sequence[Cells]) -> Iterable[Cells]:
+        """Further cells of each row."""
+        return [{}] * len(rows)
+
+    def rows(self) -> list[Cells]:
+        """A row for each group; that of OTHER has the first value of a key only."""
+        rows: list[Cells] = [{**dict(zip(self.by, key, strict=False)), **x} for key, x in self.sums.sums().items()]
+        return [{**row, **cells} for row, cells in zip(rows, self.cells(rows), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

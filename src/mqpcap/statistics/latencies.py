@@ -18,6 +18,8 @@ MAX_EXACT_VALUES = 1 << 22
 """The same limit for all groups, 16 bytes a value; beyond it groups are rounded."""
 STEP_BITS = 7
 """There are ``2 ** STEP_BITS`` buckets from a power of two to the next."""
+PERCENTS = (50, 95, 99, 100)
+"""Percentiles that reports have; 100 is the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,12 @@ class LatencySummary:
     count: int
     percentiles: Mapping[int, int | None]
     is_exact: bool = True
+
+    def cells(self) -> dict[str, object]:
+        """The percentiles as cells of a report."""
+        names = (f"latency_{f'p{percent}' if percent < 100 else 'max'}_ns" for percent in PERCENTS)
+        percentiles = map(self.percentiles.get, PERCENTS)
+        return {**dict(zip(names, percentiles, strict=True)), "latency_exact": None if self.is_exact else False}
 
 
 class Latencies:

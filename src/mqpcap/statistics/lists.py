@@ -1,9 +1,9 @@
 """Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, is_in, true_mask
 from mqpcap.protocols import protocols
 from mqpcap.schema.protocol import DIRECTIONS
-from mqpcap.statistics.groups import PERCENTS, Key, Sums
+from mqpcap.statistics.groups import SumCounter, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
-from mqpcap.statistics.latencies import Latencies, LatencySummary
+from mqpcap.statistics.latencies import PERCENTS, Latencies
 from mqpcap.statistics.report_columns import Cells
 from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
 from mqpcap.tables.messages import ENDPOINTS
@@ -97,26 +97,16 @@ class _FileNumbers(dict[str, int]):
         return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """Equal errors: their count, and the place of the first."""
-
-    count: int
-    first_ts_ns: int
-    capture_file: str
-    packet: int
-
-
 class Errors:
     """Errors by the operation that failed, the topic and client of its request, code and text."""
 
-    by = ("protocol", "op", "topic", "client")
+    by = ("protocol", "op", "topic", "client", "error_code", "error_text")
     carried = of_messages("error_text", "capture_file")
     reads = of_messages(*KEYS, "status", "op", "destination", *ENDPOINTS, "error_code", "first_packet") | carried
 
     def __init__(self) -> None:
-        self.sums = Sums((*self.by, "error_code", "error_text"), ("errors",), max_groups=MAX_ERRORS)
-        self._own = Sums(self.sums.by, ())
+        self._sums = Sums(self.by, ("errors",), max_groups=MAX_ERRORS)
+        self._own = Sums(self.by, ())
         self._waiting: dict[int, tuple[int, ...]] = {}
         """By message, errors without an exchange: group by its own values, time, packet, number of the file."""
         self._files = _FileNumbers()
@@ -142,7 +132,7 @@ class Errors:
         for key in reply_keys(rows).tolist():
             self._waiting.pop(key, None)
         replies = end_rows(rows, "reply").rows
-        groups = self.sums.groups(_OF_ANSWERS, rows.append_column("error_text", replies["error_text"]))
+        groups = self._sums.groups(_OF_ANSWERS, rows.append_column("error_text", replies["error_text"]))
         for group, *place in zip(groups.tolist(), *(column.tolist() for column in self._places(replies)), strict=True):
             self._count(group, tuple(place))
 
@@ -154,20 +144,21 @@ class Errors:
         """Count the oldest errors that wait, until ``max_count`` are left."""
         while len(self._waiting) > max_count:
             own_group, *place = self._waiting.pop(next(iter(self._waiting)))
-            self._count(self.sums.number(self._own.key(own_group)), tuple(place))
+            self._count(self._sums.number(self._own.key(own_group)), tuple(place))
 
     def _count(self, group: int, place: tuple[int, ...]) -> None:
-        self.sums.add("errors", np.array([group]))
+        self._sums.add("errors", np.array([group]))
         self._first[group] = min(place, self._first.get(group, place))
 
-    def rows(self) -> Mapping[Key, ErrorRow]:
-        """Errors by ``by``, code and text."""
-        files = list(self._files)
-        counts = zip(self.sums.sums().items(), sorted(self._first.items()), strict=True)
-        return {
-            key: ErrorRow(amounts["errors"], ts_ns, files[file], packet)
-            for (key, amounts), (_, (ts_ns, packet, file)) in counts
-        }
+    def rows(self) -> list[Cells]:
+        """Errors by ``by``, with the file, packet and time of the first."""
+        files, sums = list(self._files), self._sums.sums().items()
+        return [
+            {
+                **dict(zip(self.by, key, strict=False)), **amounts, "capture_file": files[file], "first_packet": packet,
+                "first_ts_ns": ts_ns,
+            } for (key, amounts), (_, (ts_ns, packet, file)) in zip(sums, sorted(self._first.items()), strict=True)
+        ]  # fmt: skip
 
 
 def _error_text(rows: pa.Table) -> Coded:
@@ -264,7 +255,7 @@ def _delivered(rows: pa.Table) -> Int64Array:
     return stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], np.ones(rows.num_rows, np.bool_))
 
 
-class DeliveriesByTopic:
+class DeliveriesByTopic(SumCounter):
     """Deliveries of published messages and their latencies, by topic."""
 
     def __init__(self) -> None:
@@ -282,9 +273,9 @@ class DeliveriesByTopic:
         self._latencies.add(groups[is_timed], rows["latency_ns"].drop_null().to_numpy())
         self.sums.add("again", groups[self._repeats.mask(rows)])
 
-    def summaries(self) -> list[LatencySummary]:
+    def cells(self, rows: Sequence[Cells]) -> Iterator[Cells]:
         """The latencies of each group."""
-        return self._latencies.summaries(PERCENTS, len(self.sums))
+        return (summary.cells() for summary in self._latencies.summaries(PERCENTS, len(rows)))
 
 
 _PLACES = ("first_packet", "capture_file")
@@ -358,9 +349,10 @@ class DeliveryList:
         self._open, self._indexed, self._connections = [], deque(), {}
         self._indexed_count = 0
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows, not sorted."""
-        return self._rows
+    def rows(self) -> list[Cells]:
+        """The rows in order of time."""
+        names = ("deliver_ts_ns", "capture", "deliver_connection_id", "deliver_offset")
+        return sorted(({**row, "topic": row["destination"]} for row in self._rows), key=itemgetter(*names))
 
     def notes(self) -> list[str]:
         """A note if there were too many."""
@@ -384,8 +376,12 @@ class Conversations:
         self.dropped_count += max(rows.num_rows - capacity, 0)
 
     def rows(self) -> list[Cells]:
-        """Rows with name and ends, duration, and bytes per second of each side."""
-        return [self._with_rates(row) for row in self._rows]
+        """Rows with name and ends, duration, and bytes per second of each side; the most payload first."""
+
+        def place(row: Mapping[str, Any]) -> tuple[int, str, int]:
+            return -sum(row[f"bytes_{side}"] for side in DIRECTIONS), str(row["capture"]), row[CONNECTION_NUMBER]
+
+        return sorted(map(self._with_rates, self._rows), key=place)
 
     def notes(self) -> list[str]:
         """A note if there were too many connections."""
@@ -400,13 +396,17 @@ class Conversations:
         return with_ends(row) | rates | {"duration_ns": duration_ns, "connection": f"c{row[CONNECTION_NUMBER]}"}
 
 
-class Hosts:
+class Hosts(SumCounter):
     """Connections and payload bytes by host, sent and received, in whichever role."""
 
     names = ("connections", "messages_sent", "messages_received", "bytes_sent", "bytes_received")
 
     def __init__(self) -> None:
         self.sums = Sums(("host",), self.names)
+
+    def cells(self, rows: Sequence[Cells]) -> Iterator[Cells]:
+        """The payload of both sides."""
+        return _payload(self.names, rows)
 
     def take_connections(self, rows: pa.Table) -> None:
         """Count rows of ``connections``, for both hosts."""
@@ -422,13 +422,21 @@ class Hosts:
                 self.sums.add(f"bytes_{name}", groups, rows[f"bytes_{side}"].to_numpy())
 
 
-class Talkers:
+def _payload(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Cells]:
+    return ({"payload": sum(row[name] for name in names if name.startswith("bytes_"))} for row in rows)
+
+
+class Talkers(SumCounter):
     """Connections, messages and payload bytes by client, server and protocol, also of foreign protocols."""
 
     names = ("connections", *(f"{what}_{side}" for what in ("messages", "bytes") for side in ("c2s", "s2c")))
 
     def __init__(self, key_names: tuple[str, ...] = ("protocol", "client", "server")) -> None:
         self.sums = Sums(key_names, self.names)
+
+    def cells(self, rows: Sequence[Cells]) -> Iterator[Cells]:
+        """The payload of both sides."""
+        return _payload(self.names, rows)
 
     def take_connections(self, rows: pa.Table) -> None:
         """Count rows of ``connections``."""

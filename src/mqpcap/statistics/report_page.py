@@ -17,8 +17,7 @@ from mqpcap.statistics.capture_quality import CaptureQuality, quality_of
 from mqpcap.statistics.charts import WIDTHS, Width, latencies, timeline
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.report_columns import Cells, Column, cell, shown_columns, with_files
-from mqpcap.statistics.reports import by_group, drawn_latencies, of_errors, of_role, of_slowest
-from mqpcap.statistics.roles import Consumers, Producers
+from mqpcap.statistics.reports import READY, by_group, drawn_latencies
 from mqpcap.statistics.timeline import Timeline, Total
 from mqpcap.wording import clock, plural, shown
 
@@ -112,11 +111,15 @@ class Page:
         self._timeline, self._total = Timeline(), Total()
         self._operations = by_group(("protocol", "op"), ("latency", "count", "errors"))
         self._topics = by_group(("protocol", "topic", "op"), ("latency",))
-        slowest = of_slowest(SLOWEST)
+        slowest = READY["slowest"].report((), SLOWEST)
         self._reports = [
-            ("Producers", "Who publishes what.", of_role(Producers())),
-            ("Consumers", "Who asks for messages, and gets them.", of_role(Consumers())),
-            ("Errors", "What failed, by request, code and text, and the packet of the first.", of_errors()),
+            ("Producers", "Who publishes what.", READY["producers"].report()),
+            ("Consumers", "Who asks for messages, and gets them.", READY["consumers"].report()),
+            (
+                "Errors",
+                "What failed, by request, code and text, and the packet of the first.",
+                READY["errors"].report(),
+            ),
             ("Slowest requests", "With the packets of request and reply, as Wireshark counts them.", slowest),
         ]
         self._counters = Counters(self._timeline, self._total)

@@ -1,6 +1,6 @@
 """The reports of ``stats``: their counters, columns and rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,19 +12,15 @@ from mqpcap.statistics.delays import Delays
 from mqpcap.statistics.groups import (
     MAX_GROUPS,
     MAX_TIME_GROUPS,
-    PERCENTS,
     Groups,
-    Key,
     LikelyPairs,
     Sums,
 )
 from mqpcap.statistics.keys import OF_MESSAGES
-from mqpcap.statistics.latencies import LatencySummary
 from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Hosts, Slowest, Talkers
 from mqpcap.statistics.report_columns import MAX_CELL, Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
-from mqpcap.tables.schemas import CONNECTION_NUMBER
 from mqpcap.wording import plural, shown
 
 MAX_EMPTY_INTERVALS = 100_000
@@ -100,32 +96,17 @@ def stats_report(
 ) -> StatsReport:
     """The report that has a name; without one metrics, all by default, by group or by time, else by operation."""
     if name is not None:
-        return named_report(name, tuple(key_names or ()), max_rows)
+        if name not in READY:
+            raise QueryError(f"{name!r} is no report; there are {', '.join(READY)}, or by= and metric=")
+        by = tuple(key_names or ())
+        return (HOSTS if name == "talkers" and by == ("host",) else READY[name]).report(by, max_rows)
     default = DEFAULT_BY if interval_ns is None else ()
     return by_group(default if key_names is None else tuple(key_names), metrics or METRICS, interval_ns)
-
-
-def named_report(asked: str, key_names: Sequence[str], max_rows: int) -> StatsReport:
-    """The report that has a name."""
-    reports: dict[str, Callable[[], StatsReport]] = {
-        "producers": lambda: of_role(Producers(key_names or WHO)),
-        "consumers": lambda: of_role(Consumers(key_names or WHO)),
-        "slowest": lambda: of_slowest(max_rows), "errors": of_errors, "deliveries": of_deliveries, "delays": of_delays,
-        "talkers": lambda: of_talkers(key_names), "connections": of_connections, "delivery_list": of_delivery_list,
-    }  # fmt: skip
-    if asked not in reports:
-        raise QueryError(f"{asked!r} is no report; there are {', '.join(reports)}, or by= and metric=")
-    return reports[asked]()
 
 
 def key_columns(key_names: Sequence[str]) -> list[Column]:
     """The columns of a key."""
     return [Column(name, TITLES.get(name, name)) for name in key_names]
-
-
-def _named(key_names: Sequence[str], key: Key) -> dict[str, object]:
-    """The values of a key by name; the key of rows beyond the largest number of groups has a first value only."""
-    return dict(zip(key_names, key, strict=False))
 
 
 def order(key_names: Sequence[str], row: Cells) -> list[tuple[bool, str]]:
@@ -142,12 +123,6 @@ def number(row: Cells, name: str) -> int:
     """A number of a row; -1 where it is missing."""
     value: Any = row.get(name)
     return -1 if value is None else int(value)
-
-
-def _latencies(summary: LatencySummary) -> dict[str, object]:
-    names = (column.name for column in LATENCY if column.kind == "ms")
-    latencies = {name: summary.percentiles[percent] for name, percent in zip(names, PERCENTS, strict=True)}
-    return {**latencies, "latency_exact": None if summary.is_exact else False}
 
 
 def drawn_latencies(operations: Sequence[Cells], name_length: int = MAX_CELL) -> list[tuple[str, list[float]]]:
@@ -196,11 +171,11 @@ def by_group(key_names: Sequence[str], metrics: Sequence[str], interval_ns: int 
     def rows() -> list[Cells]:
         group_rows: list[Cells] = [
             {
-                **_named(names, row.key),
+                **dict(zip(names, row.key, strict=False)),
                 **row.sums,
                 "messages_s2c": row.sums["messages"] - row.sums["messages_c2s"],
                 "answered": row.latency.count,
-                **_latencies(row.latency),
+                **row.latency.cells(),
                 **{f"server_p{p}_ns": row.server_time.percentiles[p] for p in (50, 95, 99)},
             }
             for row in groups.rows()
@@ -234,57 +209,48 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
     return [{"start_ns": start_ns, **zeros} for start_ns in every if start_ns not in start_times]
 
 
-def _of_sums(
-    counter: Producers | Consumers | Talkers | Hosts | DeliveriesByTopic | Delays,
-    columns: Sequence[Column],
-    sort_names: Sequence[str],
-    extra_cells: Callable[[Sequence[Cells]], Iterable[Cells]] = lambda rows: [{}] * len(rows),
-) -> StatsReport:
-    """Sums by group, those with the most in front. ``more`` gives further cells of all groups."""
-    sums = counter.sums
+@dataclass(frozen=True, slots=True)
+class ReadyReport:
+    """A ready-made report: its counter, its columns besides the keys, and the columns by which the most stand first.
 
-    def rows() -> list[Cells]:
-        group_rows: list[Cells] = [_named(sums.by, key) | amounts for key, amounts in sums.sums().items()]
-        pairs = zip(group_rows, extra_cells(group_rows), strict=True)
-        return _sorted([{**row, **cells} for row, cells in pairs], sort_names, sums.by)
+    counter: of names to group by, and a number of rows; where ``order`` is empty its rows are in order. notes_likely:
+    a note counts the latencies of likely pairs.
+    """
 
-    return StatsReport(Counters(counter), [*key_columns(sums.by), *columns], rows, sums)
+    counter: Callable[[Sequence[str], int], Any]
+    columns: tuple[Column, ...]
+    order: tuple[str, ...] = ()
+    notes_likely: bool = False
 
-
-def of_role(role: Producers | Consumers) -> StatsReport:
-    """What producers or consumers do, those who do most first."""
-    names = role.names
-    report = _of_sums(role, [Column(name, TITLES.get(name, name), "number") for name in names], names)
-    return replace(report, rows=lambda: [row for row in report.rows() if any(row[name] for name in names)])
-
-
-def of_errors() -> StatsReport:
-    """What failed, the most frequent first."""
-    errors, names = Errors(), (*Errors.by, "error_code", "error_text")
-
-    def rows() -> list[Cells]:
-        error_rows = [
-            _named(names, key) | {
-                "errors": e.count, "capture_file": e.capture_file, "first_packet": e.packet,
-                "first_ts_ns": e.first_ts_ns,
-            } for key, e in errors.rows().items()
-        ]  # fmt: skip
-        return _sorted(error_rows, ["errors"], names)
-
-    columns = (
-        *key_columns(Errors.by), Column("error_code", "code"), Column("error_text", "text"),
-        Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
-        Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
-    )  # fmt: skip
-    return StatsReport(Counters(errors), columns, rows)
+    def report(self, key_names: Sequence[str] = (), max_rows: int = 0) -> StatsReport:
+        """The report, before anything is counted."""
+        counter = self.counter(key_names, max_rows)
+        by, noted = getattr(counter, "by", ()), counter if hasattr(counter, "notes") else None
+        noted = LikelyPairs() if self.notes_likely else noted
+        counters = Counters(counter, *([noted] if self.notes_likely else []))
+        columns = list({column.name: column for column in (*key_columns(by), *self.columns)}.values())
+        return StatsReport(
+            counters, columns, lambda: _sorted(counter.rows(), self.order, by), getattr(counter, "sums", None), noted
+        )
 
 
-def of_slowest(max_rows: int) -> StatsReport:
-    """The slowest requests, the slowest first."""
-    slowest = Slowest(max_rows)
-    columns = (
-        Column("latency_ns", "latency ms", "ms"),
-        Column("server_ns", "server ms", "ms"),
+def _numbers(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, TITLES.get(name, name), "number") for name in names)
+
+
+_ARROWS = {"c2s": "->", "s2c": "<-"}
+
+
+def _by_side(name: str, title: str, is_spare: bool) -> tuple[Column, ...]:
+    """A number of each side of connections."""
+    return tuple(Column(f"{name}_{x}", f"{title} {_ARROWS[x]}", "number", is_spare) for x in DIRECTIONS)
+
+
+READY: Mapping[str, ReadyReport] = {
+    "producers": ReadyReport(lambda by, _: Producers(by or WHO), _numbers(*Producers.names), Producers.names),
+    "consumers": ReadyReport(lambda by, _: Consumers(by or WHO), _numbers(*Consumers.names), Consumers.names),
+    "slowest": ReadyReport(lambda _, max_rows: Slowest(max_rows), (
+        Column("latency_ns", "latency ms", "ms"), Column("server_ns", "server ms", "ms"),
         Column("protocol", "protocol"), Column("op", "operation"),
         Column("destination", "topic"), Column("status", "status", is_spare=True),
         Column("error_code", "code", is_spare=True),
@@ -293,76 +259,36 @@ def of_slowest(max_rows: int) -> StatsReport:
         Column("reply_packet", "reply", "packet"), Column("state", "state", is_spare=True),
         Column("how", "evidence", "flag"), Column("request_ts_ns", "asked at", "clock", is_spare=True),
         Column("capture", "", "flag"), Column("connection_id", "", "flag"),
-    )  # fmt: skip
-    likely = LikelyPairs()
-    return StatsReport(Counters(slowest, likely), columns, slowest.rows, noted=likely)
-
-
-def of_talkers(key_names: Sequence[str] = ()) -> StatsReport:
-    """Traffic by client and server, or by host or port; the most payload first."""
-    if tuple(key_names) == ("host",):
-        names = ("sent", "received")
-        columns = [Column("connections", "connections", "number", is_spare=True)]
-        columns += [Column(f"messages_{name}", f"messages {name}", "number", is_spare=True) for name in names]
-        columns += [Column(f"bytes_{name}", f"bytes {name}", "number") for name in names]
-        return _of_sums(Hosts(), columns, ["payload"], partial(_payload, names))
-    columns = [
+    ), notes_likely=True),
+    "errors": ReadyReport(lambda *_: Errors(), (
+        Column("error_code", "code"), Column("error_text", "text"),
+        Column("errors", "errors", "number"), Column("capture_file", "file", "file"),
+        Column("first_packet", "first", "packet"), Column("first_ts_ns", "at", "clock", is_spare=True),
+    ), ("errors",)),
+    "deliveries": ReadyReport(lambda *_: DeliveriesByTopic(), (*_numbers("delivered", "again"), *LATENCY[2:]), (
+        "delivered",
+    )),
+    "delays": ReadyReport(lambda *_: Delays(), (
+        Column("connections", "handshakes", "number", is_spare=True),
+        Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
+        Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
+        Column("reply_p95_ns", "p95 ms", "ms", is_spare=True),
+        Column("sending_p50_ns", "sending ms", "ms", is_spare=True),
+        Column("server_p50_ns", "server ms", "ms"), Column("client_p50_ns", "client ms", "ms"),
+    ), ("reply_p50_ns", "connections"), notes_likely=True),
+    "talkers": ReadyReport(lambda by, _: Talkers(("protocol", *(by or ("client", "server")))), (
         Column("connections", "connections", "number", is_spare=True),
-        Column("messages_c2s", "messages ->", "number", is_spare=True),
-        Column("messages_s2c", "messages <-", "number", is_spare=True),
-        Column("bytes_c2s", "bytes ->", "number"), Column("bytes_s2c", "bytes <-", "number"),
-    ]  # fmt: skip
-    keys = ("protocol", "port") if tuple(key_names) == ("port",) else ("protocol", "client", "server")
-    return _of_sums(Talkers(keys), columns, ["payload"], partial(_payload, DIRECTIONS))
-
-
-def _payload(names: Sequence[str], rows: Sequence[Cells]) -> Iterator[Cells]:
-    return ({"payload": sum(number(row, f"bytes_{name}") for name in names)} for row in rows)
-
-
-def of_connections() -> StatsReport:
-    """Single connections, the most payload first."""
-    conversations = Conversations()
-
-    def place(row: Cells) -> tuple[int, str, int]:
-        size_bytes = sum(number(row, f"bytes_{side}") for side in DIRECTIONS)
-        return -size_bytes, str(row["capture"]), number(row, CONNECTION_NUMBER)
-
-    def rows() -> list[Cells]:
-        return sorted(conversations.rows(), key=place)
-
-    arrows = (("c2s", "->"), ("s2c", "<-"))
-    sums = (("packets", "packets", True), ("bytes", "bytes", False), ("rate", "bytes/s", True),
-            ("retransmitted_bytes", "sent again", True), ("missing_bytes", "missing", True))  # fmt: skip
-    columns = (
+        *_by_side("messages", "messages", True), *_by_side("bytes", "bytes", False),
+    ), ("payload",)),
+    "connections": ReadyReport(lambda *_: Conversations(), (
         Column("capture", "file", "file"), Column("connection", "connection", "plain"),
         Column("client", "client", "plain"), Column("server", "server", "plain"), Column("protocol", "protocol"),
         Column("first_ts_ns", "from", "clock", is_spare=True), Column("duration_ns", "duration ms", "ms"),
-        *(Column(f"{name}_{side}", f"{title} {arrow}", "number", is_spare=is_spare)
-          for name, title, is_spare in sums for side, arrow in arrows),
+        *_by_side("packets", "packets", True), *_by_side("bytes", "bytes", False), *_by_side("rate", "bytes/s", True),
+        *_by_side("retransmitted_bytes", "sent again", True), *_by_side("missing_bytes", "missing", True),
         Column("end_state", "end", is_spare=True), Column("connection_id", "", "flag"),
-    )  # fmt: skip
-    return StatsReport(Counters(conversations), columns, rows, noted=conversations)
-
-
-def of_deliveries() -> StatsReport:
-    """How long messages take through the server, the topics with the most deliveries first."""
-    deliveries = DeliveriesByTopic()
-    columns = Column("delivered", "delivered", "number"), Column("again", "again", "number"), *LATENCY[2:]
-    return _of_sums(deliveries, columns, ["delivered"], lambda _: map(_latencies, deliveries.summaries()))
-
-
-def of_delivery_list() -> StatsReport:
-    """Single deliveries, in order of time."""
-    deliveries = DeliveryList()
-
-    def rows() -> list[Cells]:
-        return sorted(
-            ({**row, "topic": row["destination"]} for row in deliveries.rows()),
-            key=lambda row: (row["deliver_ts_ns"], row["capture"], row["deliver_connection_id"], row["deliver_offset"]),
-        )
-
-    columns = (
+    )),
+    "delivery_list": ReadyReport(lambda *_: DeliveryList(), (
         Column("deliver_ts_ns", "delivered at", "clock", is_spare=True), Column("latency_ns", "latency ms", "ms"),
         Column("protocol", "protocol"), Column("topic", "topic"),
         Column("publish_client", "publisher"), Column("publish_file", "file", "file"),
@@ -375,39 +301,11 @@ def of_delivery_list() -> StatsReport:
         Column("publish_ts_ns", "", "flag"), Column("publish_connection_id", "", "flag"),
         Column("publish_offset", "", "flag"), Column("deliver_connection_id", "", "flag"),
         Column("deliver_offset", "", "flag"), Column("capture", "", "flag"),
-    )  # fmt: skip
-    return StatsReport(Counters(deliveries), columns, rows, noted=deliveries)
-
-
-def of_delays() -> StatsReport:
-    """Delays by client and server, the slowest replies first.
-
-    The server's part is the median time from a request's last byte to its reply, without the round trip.
-    """
-    delays = Delays()
-
-    def more(rows: Sequence[Cells]) -> Iterator[Cells]:
-        summaries = delays.summaries()
-        for i in range(len(rows)):
-            medians = {kind: kind_summaries[i].percentiles[50] for kind, kind_summaries in summaries.items()}
-            server, trip = medians["server"], medians["to_server"]
-            yield {
-                "rtt_to_client_ns": medians["to_client"], "rtt_to_server_ns": trip, "reply_p50_ns": medians["reply"],
-                "answered": summaries["reply"][i].count, "reply_p95_ns": summaries["reply"][i].percentiles[95],
-                "sending_p50_ns": medians["sending"],
-                "server_p50_ns": None if server is None or trip is None else max(server - trip, 0),
-                "client_p50_ns": medians["client"],
-            }  # fmt: skip
-
-    columns = (
-        Column("connections", "handshakes", "number", is_spare=True),
-        Column("rtt_to_client_ns", "client rtt ms", "ms"), Column("rtt_to_server_ns", "server rtt ms", "ms"),
-        Column("answered", "answered", "number", is_spare=True), Column("reply_p50_ns", "reply ms", "ms"),
-        Column("reply_p95_ns", "p95 ms", "ms", is_spare=True),
-        Column("sending_p50_ns", "sending ms", "ms", is_spare=True),
-        Column("server_p50_ns", "server ms", "ms"),
-        Column("client_p50_ns", "client ms", "ms"),
-    )  # fmt: skip
-    likely = LikelyPairs()
-    report = _of_sums(delays, columns, ["reply_p50_ns", "connections"], more)
-    return replace(report, counters=report.counters + Counters(likely), noted=likely)
+    )),
+}  # fmt: skip
+HOSTS = ReadyReport(lambda *_: Hosts(), (
+    Column("connections", "connections", "number", is_spare=True),
+    *(Column(f"messages_{name}", f"messages {name}", "number", is_spare=True) for name in ("sent", "received")),
+    *(Column(f"bytes_{name}", f"bytes {name}", "number") for name in ("sent", "received")),
+), ("payload",))  # fmt: skip
+"""Talkers by host."""

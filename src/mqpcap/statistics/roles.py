@@ -18,8 +18,9 @@ from mqpcap.decode.columns import Records
 from mqpcap.decode.frames import Frames
 from mqpcap.protocols import protocols
 from mqpcap.schema.compiler import Program
-from mqpcap.statistics.groups import Sums
+from mqpcap.statistics.groups import SumCounter, Sums
 from mqpcap.statistics.keys import OF_EXCHANGES, OF_MESSAGES, Columns, columns_read
+from mqpcap.statistics.report_columns import Cells
 from mqpcap.tables.output import Output, end_rows, has_end, of_messages
 
 ASKS = ("poll", "lock", "subscribe")
@@ -43,7 +44,17 @@ class _Polls:
     topic: str | None = None
 
 
-class Producers:
+class _Role(SumCounter):
+    """What clients do; ``names`` are its sums."""
+
+    names: tuple[str, ...]
+
+    def rows(self) -> list[Cells]:
+        """The rows of those who do anything."""
+        return [row for row in super().rows() if any(row[name] for name in self.names)]
+
+
+class Producers(_Role):
     """Messages that clients publish."""
 
     names = ("messages", "body_bytes", "errors")
@@ -66,7 +77,7 @@ class Producers:
         self.sums.add("errors", self.sums.groups(OF_EXCHANGES, rows))
 
 
-class Consumers:
+class Consumers(_Role):
     """Messages that clients request and receive.
 
     A request that names no topic counts for the topic of its connection, if the connection has exactly one topic. A
