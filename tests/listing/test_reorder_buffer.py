@@ -13,7 +13,7 @@ from running import ROOT, Ended
 from table_rows import rows_of
 
 from mqpcap.listing import reorder_buffer
-from mqpcap.listing.filters import Filter
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.tables.output import Output
 
 TRUTH = ROOT / "tests" / "truth"
@@ -222,7 +222,7 @@ def test_an_exchange_is_looked_for_among_messages_of_its_time(monkeypatch: pytes
     """Not among all that wait: each output of many files would be compared with the messages of all."""
     noted = []
     monkeypatch.setattr(reorder_buffer._Run, "note", lambda part, exchanges: noted.append(part.ts_ns.tolist()))
-    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
+    rows = reorder_buffer.ReorderBuffer(0, ShownMessages(), 1)
     for k in range(40):
         messages = rows_of("messages", {"ts_ns": 100 * k}, {"ts_ns": 100 * k + 50, "stream_offset": 10})
         rows.add(Output("messages", messages, "flymq", messages.select(["op"])), 0)
@@ -239,7 +239,7 @@ def test_rows_that_are_too_many_are_not_looked_at_for_each_window(monkeypatch: p
     monkeypatch.setattr(reorder_buffer, "MAX_BUFFERED_ROWS", 160)
     partition, sizes = np.partition, []
     monkeypatch.setattr(np, "partition", lambda times, k: sizes.append(len(times)) or partition(times, k))
-    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
+    rows = reorder_buffer.ReorderBuffer(0, ShownMessages(), 1)
     written: list[int] = []
     for k in range(260):
         messages = rows_of("messages", {"ts_ns": k})
@@ -256,7 +256,7 @@ def test_rows_that_are_too_many_are_not_looked_at_for_each_window(monkeypatch: p
 
 def test_a_row_of_more_bytes_than_the_bound_is_buffered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reorder_buffer, "MAX_BUFFERED_BYTES", 1)
-    rows = reorder_buffer.ReorderBuffer(0, Filter(), 1)
+    rows = reorder_buffer.ReorderBuffer(0, ShownMessages(), 1)
     messages = rows_of("messages", {"ts_ns": 5})
     rows.add(Output("messages", messages, "flymq", messages.select(["op"])), 0)
 

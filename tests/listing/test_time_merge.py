@@ -12,8 +12,8 @@ from running import objects, run
 from mqpcap import pipeline
 from mqpcap.decode import columns
 from mqpcap.listing import reorder_buffer, time_merge
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.time_merge import merge
 from mqpcap.query import query
 from mqpcap.reading import Choices, Outcome
@@ -81,7 +81,7 @@ def test_what_the_writer_raises_ends_the_reading() -> None:
             raise EOFError("enough")
 
     with pytest.raises(EOFError, match="enough"):
-        merge(list(map(capture_of, names[:3])), Filter(), Outcome(Choices()), write, read_bytes.append)
+        merge(list(map(capture_of, names[:3])), ShownMessages(), Outcome(Choices()), write, read_bytes.append)
 
     assert 0 < sum(read_bytes) <= (PCAPS / f"{names[0]}.pcap").stat().st_size
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from mqpcap.capture import Capture, captures
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.time_merge import merge
 from mqpcap.query import EVERYTHING, Query
 from mqpcap.reading import Choices, Outcome
@@ -23,6 +23,13 @@ def merged(*names: Path | str, wanted: Query = EVERYTHING, with_bytes: bool = Fa
     """The rows of captures in the order in which commands write them."""
     rows: list[MessageRow] = []
     outcome = Outcome(Choices())
-    merge([capture_of(name) for name in names], Filter(wanted), outcome, rows.extend, lambda count: None, with_bytes)
+    merge(
+        [capture_of(name) for name in names],
+        ShownMessages(wanted),
+        outcome,
+        rows.extend,
+        lambda count: None,
+        with_bytes,
+    )
     assert not outcome.unreadable
     return rows

@@ -13,9 +13,9 @@ from mqpcap.errors import CaptureError, MisuseError
 from mqpcap.listing.connection_search import SelectedConnection, connection_query, find_connection, is_connection_name
 from mqpcap.listing.conversation import Conversation
 from mqpcap.listing.explained_messages import PacketName
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_lines import Style
 from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.side_bytes import side_bytes
 from mqpcap.listing.time_merge import merged_rows
 from mqpcap.listing.tracing import ONE_MESSAGE, Trace, trace_messages
@@ -65,7 +65,7 @@ def follow(
         raise CaptureError("there is no capture")
     capture, connection = match
     inputs.outcome.notes.clear()  # those of the second reading are the same
-    rows = merged_rows([capture], Filter(connection.query()), inputs.outcome, inputs.progress)
+    rows = merged_rows([capture], ShownMessages(connection.query()), inputs.outcome, inputs.progress)
     return FollowedConnection(
         capture, connection, to_end(inputs, rows), partial(_side_bytes, inputs, capture, connection)
     )

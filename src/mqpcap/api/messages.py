@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mqpcap.api.inputs import Source, selected
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.time_merge import Write, merge, merged_rows
 from mqpcap.protocols import protocols
 from mqpcap.query import EVERYTHING, MatchTally, Query
@@ -36,7 +36,7 @@ def write_messages(
     inputs: Inputs, write: Write, columns: Callable[[str], tuple[str, ...]] | None, left_out: Sequence[str],
     with_bytes: bool, is_over: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Give the messages to ``write`` as they come, with the columns that it needs; see `Filter` and `merge`."""
+    """Give the messages to ``write`` as they come, with the columns that it needs; see `ShownMessages` and `merge`."""
     wanted = _counted(inputs, columns, left_out)
     merge(inputs.captures, wanted, inputs.outcome, write, inputs.progress, with_bytes, is_over)
     inputs.outcome.is_whole = inputs.wanted is None
@@ -57,10 +57,10 @@ def to_end(inputs: Inputs, rows: Iterator[MessageRow], is_whole: bool = False) -
 
 def _counted(
     inputs: Inputs, columns: Callable[[str], tuple[str, ...]] | None = None, left_out: Sequence[str] = ()
-) -> Filter:
+) -> ShownMessages:
     """The filter of some inputs, whose matches the outcome counts."""
     tally = inputs.outcome.tally = None if inputs.wanted is None else MatchTally(inputs.wanted)
-    return Filter(inputs.wanted or EVERYTHING, columns, left_out, tally)
+    return ShownMessages(inputs.wanted or EVERYTHING, columns, left_out, tally)
 
 
 def messages(

@@ -17,7 +17,7 @@ from mqpcap.errors import MqpcapError
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
 from mqpcap.protocols import protocols
-from mqpcap.query import Comparison, FilterInput, MatchTally, MessageSelector, Query, of_tree
+from mqpcap.query import Comparison, FilterInput, MatchTally, MessageSelection, Query, of_tree
 from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.protocol import Evidence
 from mqpcap.tables.output import Output
@@ -108,7 +108,7 @@ class ConnectionSearch:
 
     def run(self, outcome: Outcome, meter: Meter) -> "list[SelectedConnection]":
         """Read the capture; the connections in order of their first packets."""
-        selected = MessageSelector(self.query, self._note)
+        selected = MessageSelection(self.query, self._note)
         tables = frozenset({"exchanges"}) if self.query.needs_exchanges else frozenset[str]()
         options = replace(outcome.choices.dissection(only=tables), connections=self.query.connections)
 

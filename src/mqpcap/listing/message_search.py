@@ -17,9 +17,9 @@ from mqpcap.capture import Capture
 from mqpcap.decode.foreign_protocols import TLS
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinder, PacketPayload
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.reorder_buffer import ReorderBuffer
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.query import Comparison, FilterInput, of_tree
 from mqpcap.query.selection import select_rows
 from mqpcap.reading import Meter, Outcome, steps, wired
@@ -36,7 +36,7 @@ class MessageSearch(ABC):
 
     def __init__(self, number: int) -> None:
         self.places: list[PacketPayload] = []
-        self._buffer = ReorderBuffer(number, Filter(), 1)
+        self._buffer = ReorderBuffer(number, ShownMessages(), 1)
         self._waiting: list[Output] = []
 
     def run(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:

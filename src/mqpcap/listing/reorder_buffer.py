@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array, codes_of, single_array, true_mask, unify_dictionaries
-from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
 from mqpcap.listing.message_row import Exchange, MessageRow
-from mqpcap.query import MessageSelector, exchanges_of
+from mqpcap.listing.shown_messages import MAX_ASKING_BYTES, ShownMessages
+from mqpcap.query import MessageSelection, exchanges_of
 from mqpcap.tables.output import Output
 from mqpcap.tables.schemas import KEYS
 
@@ -75,7 +75,7 @@ class _Run:
 class ReorderBuffer:
     """The buffered rows of one capture."""
 
-    def __init__(self, number: int, wanted: Filter, file_count: int) -> None:
+    def __init__(self, number: int, wanted: ShownMessages, file_count: int) -> None:
         self._number, self._wanted, self._file_count = number, wanted, file_count
         self._runs: list[_Run] = []
         self._times_ns: Int64Array = np.empty((2, 0), np.int64)
@@ -83,7 +83,7 @@ class ReorderBuffer:
         self._row_count = 0
         self.size_bytes = 0
         """Bytes of the buffered rows."""
-        self._selected = MessageSelector(wanted.query, self._keep, MAX_ASKING_BYTES)
+        self._selected = MessageSelection(wanted.query, self._keep, MAX_ASKING_BYTES)
         self._first_ns = 0
         self._begins: dict[str, int] = {}
         """By file, the time of its first message."""

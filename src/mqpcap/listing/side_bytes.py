@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import SelectedConnection
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.row_bytes import row_secrets
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.time_merge import merge
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome
@@ -100,7 +100,7 @@ def _shown(
             if row.message["direction"] == direction:
                 spans.extend(_shown_spans(row, outcome))
 
-    merge([capture], Filter(connection.query()), Outcome(outcome.choices), take, meter, with_bytes=True)
+    merge([capture], ShownMessages(connection.query()), Outcome(outcome.choices), take, meter, with_bytes=True)
     return np.array(sorted(spans), np.int64).reshape(-1, 2).T  # type: ignore[return-value]
 
 

@@ -20,9 +20,9 @@ from operator import attrgetter
 
 from mqpcap.capture import Capture, InputWait
 from mqpcap.listing.extra_columns import NUMBERED, WITH_BYTES
-from mqpcap.listing.filters import Filter
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.reorder_buffer import LIVE_WAIT_NS, ReorderBuffer
+from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.options import Options
 from mqpcap.pipeline import CapturePipeline
 from mqpcap.reading import Meter, Outcome, first_packet_ns, size_bytes, steps, wired
@@ -43,7 +43,7 @@ Write = Callable[[Iterator[MessageRow]], None]
 class Source:
     """A capture that is being read, and its buffered rows."""
 
-    def __init__(self, number: int, capture: Capture, wanted: Filter, begins_ns: int) -> None:
+    def __init__(self, number: int, capture: Capture, wanted: ShownMessages, begins_ns: int) -> None:
         self.capture = capture
         self.buffer = ReorderBuffer(number, wanted, len(capture.files))
         self.until_ns = begins_ns
@@ -106,7 +106,7 @@ class Source:
 
 def merge(
     captures: Sequence[Capture],
-    wanted: Filter,
+    wanted: ShownMessages,
     outcome: Outcome,
     write: Write,
     meter: Meter,
@@ -119,7 +119,7 @@ def merge(
 
 
 def merged_rows(
-    captures: Sequence[Capture], wanted: Filter, outcome: Outcome, meter: Meter, with_bytes: bool = False
+    captures: Sequence[Capture], wanted: ShownMessages, outcome: Outcome, meter: Meter, with_bytes: bool = False
 ) -> Iterator[MessageRow]:
     """The rows of captures in order of time, while they are read."""
     ready: deque[MessageRow] = deque()
@@ -130,7 +130,7 @@ def merged_rows(
 
 def _merge_steps(
     captures: Sequence[Capture],
-    wanted: Filter,
+    wanted: ShownMessages,
     outcome: Outcome,
     write: Write,
     meter: Meter,

@@ -12,11 +12,11 @@ from mqpcap.query.filter import EVERYTHING, Query, of_tree, query
 from mqpcap.query.filter_columns import names
 from mqpcap.query.grammar import Comparison
 from mqpcap.query.match_tally import MatchTally
-from mqpcap.query.selection import MessageSelector, Selection, exchanges_of
+from mqpcap.query.selection import MessageSelection, Selection, exchanges_of
 from mqpcap.query.shortcuts import WORDS, shortcut_queries
 from mqpcap.query.values import Moment
 
 __all__ = [
-    "EVERYTHING", "WORDS", "Comparison", "FilterInput", "MatchTally", "MessageSelector", "Moment", "Query", "Selection",
-    "exchanges_of", "names", "of_tree", "query", "shortcut_queries",
+    "EVERYTHING", "WORDS", "Comparison", "FilterInput", "MatchTally", "MessageSelection", "Moment", "Query",
+    "Selection", "exchanges_of", "names", "of_tree", "query", "shortcut_queries",
 ]  # fmt: skip

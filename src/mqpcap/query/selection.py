@@ -4,7 +4,7 @@ In: the outputs of a pipeline. Out: the selected rows, passed to ``emit`` as soo
 Called by: ``recording``, the commands.
 
 A message whose selection depends on its exchange is buffered until its exchange is known or its connection has ended.
-`MessageSelector` selects messages and their fields. `Selection` also selects rows of the other tables. These are
+`MessageSelection` selects messages and their fields. `Selection` also selects rows of the other tables. These are
 exchanges with a selected request or reply, deliveries with both messages selected, and the rows of ``connections`` and
 ``problems`` for connections with a selected message.
 """
@@ -29,7 +29,7 @@ MAX_BUFFERED_BATCHES = 64
 """Batches that wait for exchanges; beyond this number they are concatenated by protocol."""
 
 
-class MessageSelector:
+class MessageSelection:
     """Passes the selected messages of one capture to ``emit``.
 
     max_bytes: limit on messages that wait for their exchange; beyond it the oldest are dropped (``dropped_count``).
@@ -123,7 +123,7 @@ class Selection:
     """Passes the selected rows of one capture, of all tables, to ``emit``. It keeps eight bytes per selected message.
 
     - max_keys: limit on remembered messages, as in `_KeySet`; None: no limit
-    - max_bytes: as in `MessageSelector`
+    - max_bytes: as in `MessageSelection`
     - marks_ends: rows of ``exchanges`` get SELECTED of both of their messages, for `has_end`
     """
 
@@ -131,7 +131,7 @@ class Selection:
         self, query: Query, emit: Callable[[Output], None], max_keys: int | None = None, max_bytes: int | None = None,
         marks_ends: bool = False,
     ) -> None:  # fmt: skip
-        self._selected, self._emit = MessageSelector(query, self._emit_rows, max_bytes), emit
+        self._selected, self._emit = MessageSelection(query, self._emit_rows, max_bytes), emit
         self._marks_ends = marks_ends
         self._problems: list[Output] = []
         self._keys = _KeySet(max_keys)

@@ -67,7 +67,7 @@ SUMS = (
 )  # fmt: skip
 """Sums over the connections of supported protocols, ``foreign_``: of foreign protocols. Bytes are payload bytes."""
 COLUMNS = frozenset({"protocol", "client_name", "status", "flaw", "resynced", "frame_len"})
-"""The columns of ``messages`` that a report is made of."""
+"""The columns of ``messages`` that the numbers are made of."""
 UNOPENED = ("refused", "not answered")
 """TCP states of a connection that never was."""
 NO_EVIDENCE, NOT_SHOWN, ENDED_FIRST = "no evidence", "the protocol does not show it", "the capture ended first"
@@ -332,7 +332,7 @@ class CaptureQuality:
         yield len(self.notes), "see the notes"
 
     def lines(self, utc: bool = True, is_coloured: bool = False, width: int | None = None) -> Iterator[str]:
-        """The report for people: files with the verdict, numbers, comments and names, connections.
+        """The numbers for people: files with the verdict, numbers, comments and names, connections.
 
         >>> import mqpcap
         >>> [line for line in mqpcap.info("pcaps/blipmq/qos1.pcap")[0].lines() if "connections" in line]
@@ -503,12 +503,12 @@ def quality_of(
     counters: Counters | None = None,
 ) -> CaptureQuality | None:
     """The numbers of a capture, None if nothing of it can be read; counters count its rows on the way."""
-    report, counters = CaptureQuality(), counters or Counters()
+    quality, counters = CaptureQuality(), counters or Counters()
     count = counters.take if outcome.tally is None else selected_counts(outcome.tally, counters)
 
     def take(output: Output, first_ns: int) -> None:
         outcome.look(output)
-        report.take(output)
+        quality.take(output)
         count(output, first_ns)
 
     options = outcome.choices.dissection(only=counters.optional_tables | {"exchanges", "deliveries"})
@@ -521,8 +521,8 @@ def quality_of(
     counters.end_of_capture()
     if not any_read:
         return None
-    report.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
-    return report
+    quality.end(capture, pipeline.stages.counts, pipeline.stages.server_notes())
+    return quality
 
 
 def _percent(part: int, total: int) -> float:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from mqpcap.capture import Capture
 from mqpcap.hooks import StageHooks
 from mqpcap.listing.extra_columns import NUMBERED
-from mqpcap.listing.filters import MAX_ASKING_BYTES, Filter
+from mqpcap.listing.shown_messages import MAX_ASKING_BYTES, ShownMessages
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.query import MatchTally, Query, Selection
 from mqpcap.reading import READ_FOR_NOTES, Choices, Meter, Outcome, background, size_bytes, steps, wired
@@ -104,7 +104,7 @@ class Counters:
 
 def selected_counts(tally: MatchTally, counters: Counters) -> Callable[[Output, int], None]:
     """A receiver of rows of any table that counts selected rows: messages, and exchanges of selected messages."""
-    drop_unused_columns = Filter(tally.query, counters.field_columns).drop_unused_columns
+    drop_unused_columns = ShownMessages(tally.query, counters.field_columns).drop_unused_columns
     pairs = "exchanges" in counters.optional_tables
 
     def count(output: Output) -> None:

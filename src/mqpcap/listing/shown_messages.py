@@ -1,4 +1,4 @@
-"""Selects the messages to show or count, batch by batch, and their columns."""
+"""The messages to show or count, by a filter, and their columns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +11,12 @@ MAX_ASKING_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Selects the messages to show. ``columns`` gives those of a protocol that are kept, None for all, and
-    ``left_out`` those of ``messages`` that nobody looks at."""
+class ShownMessages:
+    """The messages to show: a filter, and their columns.
+
+    columns: gives the columns of a protocol that are kept, None for all.
+    left_out: columns of ``messages`` that nobody looks at.
+    """
 
     query: Query = EVERYTHING
     columns: Callable[[str], tuple[str, ...]] | None = None
