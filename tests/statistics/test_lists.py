@@ -61,7 +61,7 @@ def test_an_error_counts_for_its_request_with_its_first_place() -> None:
     made.end_of_capture()
 
     (row,) = made.rows()
-    assert [row[name] for name in made.by] == ["flymq", "PRODUCE", "orders", "10.0.0.1", 3, "no such topic"]
+    assert [row[name] for name in made.key_names] == ["flymq", "PRODUCE", "orders", "10.0.0.1", 3, "no such topic"]
     assert (row["errors"], row["first_ts_ns"], row["first_packet"]) == (2, 30, 21)
 
 
@@ -73,7 +73,7 @@ def test_an_error_without_a_request_is_its_own_once_the_capture_ends() -> None:
     made.end_of_capture()
 
     (row,) = made.rows()
-    assert [row[name] for name in made.by] == ["flymq", "ERROR", None, "10.0.0.1", 3, "no such topic"]
+    assert [row[name] for name in made.key_names] == ["flymq", "ERROR", None, "10.0.0.1", 3, "no such topic"]
 
 
 def test_an_error_that_is_not_counted_counts_with_a_request_that_is() -> None:

@@ -134,7 +134,7 @@ class SumCounter:
     sums: Sums
 
     @property
-    def by(self) -> tuple[str, ...]:
+    def key_names(self) -> tuple[str, ...]:
         """The names that rows are grouped by."""
         return self.sums.by
 
@@ -144,7 +144,9 @@ class SumCounter:
 
     def rows(self) -> list[Cells]:
         """A row for each group; that of OTHER has the first value of a key only."""
-        rows: list[Cells] = [{**dict(zip(self.by, key, strict=False)), **x} for key, x in self.sums.sums().items()]
+        rows: list[Cells] = [
+            {**dict(zip(self.key_names, key, strict=False)), **x} for key, x in self.sums.sums().items()
+        ]
         return [{**row, **cells} for row, cells in zip(rows, self.cells(rows), strict=True)]
 
 

@@ -100,13 +100,13 @@ class _FileNumbers(dict[str, int]):
 class Errors:
     """Errors by the operation that failed, the topic and client of its request, code and text."""
 
-    by = ("protocol", "op", "topic", "client", "error_code", "error_text")
+    key_names = ("protocol", "op", "topic", "client", "error_code", "error_text")
     carried = of_messages("error_text", "capture_file")
     reads = of_messages(*KEYS, "status", "op", "destination", *ENDPOINTS, "error_code", "first_packet") | carried
 
     def __init__(self) -> None:
-        self._sums = Sums(self.by, ("errors",), max_groups=MAX_ERRORS)
-        self._own = Sums(self.by, ())
+        self._sums = Sums(self.key_names, ("errors",), max_groups=MAX_ERRORS)
+        self._own = Sums(self.key_names, ())
         self._waiting: dict[int, tuple[int, ...]] = {}
         """By message, errors without an exchange: group by its own values, time, packet, number of the file."""
         self._files = _FileNumbers()
@@ -151,12 +151,12 @@ class Errors:
         self._first[group] = min(place, self._first.get(group, place))
 
     def rows(self) -> list[Cells]:
-        """Errors by ``by``, with the file, packet and time of the first."""
+        """Errors by ``key_names``, with the file, packet and time of the first."""
         files, sums = list(self._files), self._sums.sums().items()
         return [
             {
-                **dict(zip(self.by, key, strict=False)), **amounts, "capture_file": files[file], "first_packet": packet,
-                "first_ts_ns": ts_ns,
+                **dict(zip(self.key_names, key, strict=False)), **amounts, "capture_file": files[file],
+                "first_packet": packet, "first_ts_ns": ts_ns,
             } for (key, amounts), (_, (ts_ns, packet, file)) in zip(sums, sorted(self._first.items()), strict=True)
         ]  # fmt: skip
 

@@ -98,8 +98,8 @@ def stats_report(
     if name is not None:
         if name not in READY:
             raise QueryError(f"{name!r} is no report; there are {', '.join(READY)}, or by= and metric=")
-        by = tuple(key_names or ())
-        return (HOSTS if name == "talkers" and by == ("host",) else READY[name]).report(by, max_rows)
+        keys = tuple(key_names or ())
+        return (HOSTS if name == "talkers" and keys == ("host",) else READY[name]).report(keys, max_rows)
     default = DEFAULT_BY if interval_ns is None else ()
     return by_group(default if key_names is None else tuple(key_names), metrics or METRICS, interval_ns)
 
@@ -211,7 +211,7 @@ def _empty(rows: Sequence[Cells], interval_ns: int) -> list[Cells]:
 
 @dataclass(frozen=True, slots=True)
 class ReadyReport:
-    """A ready-made report: its counter, its columns besides the keys, and the columns by which the most stand first.
+    """A ready-made report: its counter, its columns besides the keys, and the columns that sort its rows.
 
     counter: of names to group by, and a number of rows; where ``order`` is empty its rows are in order. notes_likely:
     a note counts the latencies of likely pairs.
@@ -225,12 +225,12 @@ class ReadyReport:
     def report(self, key_names: Sequence[str] = (), max_rows: int = 0) -> StatsReport:
         """The report, before anything is counted."""
         counter = self.counter(key_names, max_rows)
-        by, noted = getattr(counter, "by", ()), counter if hasattr(counter, "notes") else None
+        keys, noted = getattr(counter, "key_names", ()), counter if hasattr(counter, "notes") else None
         noted = LikelyPairs() if self.notes_likely else noted
         counters = Counters(counter, *([noted] if self.notes_likely else []))
-        columns = list({column.name: column for column in (*key_columns(by), *self.columns)}.values())
+        columns = list({column.name: column for column in (*key_columns(keys), *self.columns)}.values())
         return StatsReport(
-            counters, columns, lambda: _sorted(counter.rows(), self.order, by), getattr(counter, "sums", None), noted
+            counters, columns, lambda: _sorted(counter.rows(), self.order, keys), getattr(counter, "sums", None), noted
         )
 
 
@@ -247,8 +247,8 @@ def _by_side(name: str, title: str, is_spare: bool) -> tuple[Column, ...]:
 
 
 READY: Mapping[str, ReadyReport] = {
-    "producers": ReadyReport(lambda by, _: Producers(by or WHO), _numbers(*Producers.names), Producers.names),
-    "consumers": ReadyReport(lambda by, _: Consumers(by or WHO), _numbers(*Consumers.names), Consumers.names),
+    "producers": ReadyReport(lambda keys, _: Producers(keys or WHO), _numbers(*Producers.names), Producers.names),
+    "consumers": ReadyReport(lambda keys, _: Consumers(keys or WHO), _numbers(*Consumers.names), Consumers.names),
     "slowest": ReadyReport(lambda _, max_rows: Slowest(max_rows), (
         Column("latency_ns", "latency ms", "ms"), Column("server_ns", "server ms", "ms"),
         Column("protocol", "protocol"), Column("op", "operation"),
@@ -276,7 +276,7 @@ READY: Mapping[str, ReadyReport] = {
         Column("sending_p50_ns", "sending ms", "ms", is_spare=True),
         Column("server_p50_ns", "server ms", "ms"), Column("client_p50_ns", "client ms", "ms"),
     ), ("reply_p50_ns", "connections"), notes_likely=True),
-    "talkers": ReadyReport(lambda by, _: Talkers(("protocol", *(by or ("client", "server")))), (
+    "talkers": ReadyReport(lambda keys, _: Talkers(("protocol", *(keys or ("client", "server")))), (
         Column("connections", "connections", "number", is_spare=True),
         *_by_side("messages", "messages", True), *_by_side("bytes", "bytes", False),
     ), ("payload",)),
