@@ -527,6 +527,66 @@ def test_what_a_client_was_sent_before_is_delivered_again(name: str, count: int)
     assert sum(bool(x.again) for x in traced) == count  # packet 23 has all publishes
 
 
+def sent(topic: str, body: str, qos: int = 0, subscription: int = 0, retain: int = 0, packet_id: int = 1) -> bytes:
+    """A PUBLISH of 5.0 (3.3)."""
+    properties = bytes([2, 11, subscription]) if subscription else b"\0"
+    head = len(topic).to_bytes(2, "big") + topic.encode() + (packet_id.to_bytes(2, "big") if qos else b"")
+    rest = head + properties + body.encode()
+    return bytes([0x30 | qos << 1 | retain, len(rest)]) + rest
+
+
+@pytest.mark.parametrize(
+    ("steps", "pairs"),
+    [
+        # Two subscriptions of client 1 match (3.3.4): both deliveries are of the publish.
+        (["0> t ab", "1< t ab s=1", "1< t ab s=2"], [(0, 1), (0, 2)]),
+        # A shared subscription gives each message to one of its clients (4.8.2).
+        (["0> t a", "0> t b", "0> t c", "2< t a", "1< t b", "3< t c"], [(0, 3), (1, 4), (2, 5)]),
+        # amqtt gives QoS 0 as QoS 1, and the granted QoS may be lower.
+        (["0> t a", "1< t a q=1", "0> t b q=2", "2< t b", "3< t b q=1"], [(0, 1), (2, 3), (2, 4)]),
+        # The message is kept for who subscribes later, with the flag (3.3.1.3).
+        (["0> t a r=1", "1< t a", "2< t a r=1"], [(0, 1), (0, 2)]),
+        # A bridge (client 1) gives it on under another topic: a publish of its own.
+        (["0> t a", "1< t a", "1> far/t a", "2< far/t a"], [(0, 1), (2, 3)]),
+        # The same topic and body twice: which it is of is not known.
+        (["0> t a", "0> t a", "1< t a"], []),
+        # A packet id is no evidence.
+        (["0> t a q=1", "1< t b q=1", "1< u a q=1"], []),
+    ],
+    ids=["overlapping", "shared", "raised QoS", "retained", "bridge", "equal", "packet id"],
+)
+def test_deliveries_are_told_by_topic_and_body(steps: list[str], pairs: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Clients (0 to 3) send to the server (>) and get from it (<); packets are a millisecond apart."""
+    ports = range(40000, 40004)
+    segments = [Segment(b"", 99, 0, SYN, client_port=port) for port in ports]
+    segments += [Segment(CONNECT, 100, 0, client_port=port) for port in ports]
+    places = {(port, False): 100 + len(CONNECT) for port in ports} | {(port, True): 500 for port in ports}
+    for step in steps:
+        end, topic, body, *flags = step.split()
+        side = ports[int(end[0])], end[1] == "<"
+        words = {"q": "qos", "s": "subscription", "r": "retain"}
+        packet = sent(topic, body, **{words[flag[0]]: int(flag[2:]) for flag in flags})
+        segments.append(Segment(packet, places[side], 0, from_server=side[1], client_port=side[0]))
+        places[side] += len(packet)
+    path = tmp_path / "made.pcap"
+    path.write_bytes(pcap(segments, 1883))
+
+    recording = mqpcap.open(path)
+    step_of = {
+        (x["connection_id"], x["direction"], x["stream_offset"]): x["first_packet"] - 2 * len(ports) - 1
+        for x in recording["messages"].to_pylist()
+    }
+    rows = [
+        (
+            step_of[x["publish_connection_id"], "c2s", x["publish_offset"]],
+            step_of[x["deliver_connection_id"], "s2c", x["deliver_offset"]],
+            x["latency_ns"],
+        )
+        for x in recording["deliveries"].to_pylist()
+    ]
+    assert sorted(rows) == [(publish, delivery, (delivery - publish) * 1_000_000) for publish, delivery in pairs]
+
+
 # -- topic aliases ----------------------------------------------------------------------------------------
 
 
