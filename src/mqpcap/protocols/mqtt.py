@@ -527,8 +527,12 @@ PROTOCOL = MessageQueue(
         held=True,  # 2.2.1
         again=_AGAIN,
         queues=(
-            CorrelationRule(asks={"CONNECT": RequestRule("always", frozenset({"CONNACK"}))}),
-            CorrelationRule(asks={"PINGREQ": RequestRule("always", frozenset({"PINGRESP"}))}),
+            CorrelationRule(  # the server answers nothing before the CONNECT (3.1.4)
+                asks={
+                    "CONNECT": RequestRule("always", frozenset({"CONNACK"})),
+                    "PINGREQ": RequestRule("always", frozenset({"PINGRESP"})),
+                }
+            ),
             CorrelationRule(
                 asks={name: _ASKS[name] for name in ("PUBLISH", "PUBREL")},
                 one_way=("qos", 0),
