@@ -30,7 +30,7 @@ from mqpcap.hooks import StageHooks
 from mqpcap.listing.anonymisation import Anonymisation, AnonymousPackets
 from mqpcap.listing.connection_search import ConnectionSearch, SelectedConnection
 from mqpcap.listing.extra_columns import NUMBERED
-from mqpcap.listing.message_words import content_words
+from mqpcap.listing.message_lines import Paint, content_words
 from mqpcap.query import Query, query
 from mqpcap.reading import Meter, Outcome
 from mqpcap.tables.connections import EndedConnections
@@ -545,4 +545,4 @@ class _Comments:
 def _comment(message: dict[str, object]) -> str:
     ends = [endpoint(message[f"{end}_ip"], message[f"{end}_port"]) for end in ("src", "dst")]
     protocol_words = f"{message['protocol']}/{message['dialect']}"
-    return "  ".join([protocol_words, *content_words(message, None), " -> ".join(ends)])
+    return "  ".join([protocol_words, *content_words(message, None, Paint()), " -> ".join(ends)])

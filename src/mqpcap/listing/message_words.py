@@ -156,8 +156,3 @@ def readable(value: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() or text.translate(_BLANKS).isprintable() else None
-
-
-def content_words(message: Mapping[str, object], body: object, exchange: Exchange | None = None) -> list[str]:
-    """The words of a message after its time and ends: the operation first."""
-    return list(filter(None, content_texts(message, body, exchange, False)))

@@ -64,12 +64,6 @@ def text(name: str, rows: pa.Table) -> Coded:
     return Coded(codes_of(array).astype(np.int64), [*array.dictionary.to_pylist(), None])
 
 
-def _number(name: str, rows: pa.Table) -> Coded:
-    """A column of numbers."""
-    both, codes = factorize(rows[name].to_numpy().astype(np.int64))
-    return Coded(codes, both.tolist())
-
-
 def _with_port(ip: Coded, port: NDArray[np.integer]) -> Coded:
     both, place = factorize(ip.code * 65536 + port)
     return Coded(place, [endpoint(ip.values[number // 65536], number % 65536) for number in both.tolist()])
@@ -122,7 +116,7 @@ OF_EXCHANGES: Columns = _ALIKE | {
 OF_CONNECTIONS: Columns = {
     **OF_EXCHANGES,
     "client": OF_EXCHANGES["client_ip"],
-    "port": partial(_number, "server_port"),
+    "port": lambda rows: coded(rows["server_port"]),
 }
 """The same, and ``port``; a client is an address, whatever its ports."""
 
