@@ -110,6 +110,17 @@ def test_nothing_is_a_note_that_says_what_there_is(arguments: tuple[str, ...], n
     assert run("show", "-q", *arguments, QOS1).stderr == ""
 
 
+def test_a_connection_that_is_not_there_is_a_line_with_those_that_are() -> None:
+    ended = run("explain", QOS1, "--connection", "c99", "--direction", "c2s", "--offset", "0")
+
+    assert ended.exit_code == 1
+    assert "connection c99 c2s holds offset 0: 0 of 242 messages match; connections here: c1, c2, c3" in ended.stderr
+    assert (
+        "connections here"
+        not in run("explain", QOS1, "--connection", "c1", "--direction", "c2s", "--offset", "9999").stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -20,7 +20,7 @@ from mqpcap.listing.extra_columns import OTHER_PROTOCOL, WITH_BYTES, PacketFinde
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.reorder_buffer import ReorderBuffer
 from mqpcap.listing.shown_messages import ShownMessages
-from mqpcap.query import Comparison, FilterInput, of_tree
+from mqpcap.query import Comparison, FilterInput, MatchTally, of_tree
 from mqpcap.query.selection import select_rows
 from mqpcap.reading import Meter, Outcome, steps, wired
 from mqpcap.schema.protocol import Direction
@@ -81,6 +81,7 @@ class PlaceSearch(MessageSearch):
     def __init__(self, number: int, connection: str | None, direction: Direction | None, offset: int) -> None:
         super().__init__(number)
         self._query = of_tree(Comparison("connection", "==", ((connection or "").strip(),)))
+        self._tally = MatchTally(self._query)
         self._connection, self._direction, self._offset = connection, direction, offset
 
     def _found(self, output: Output) -> NDArray[np.bool_]:
@@ -88,8 +89,10 @@ class PlaceSearch(MessageSearch):
         begin: NDArray[np.int64] = m["stream_offset"].to_numpy()
         is_wanted: NDArray[np.bool_] = (begin <= self._offset) & (begin + m["frame_len"].to_numpy() > self._offset)
         assert output.protocol is not None and output.fields is not None
-        is_wanted &= self._query.selects(FilterInput(output.protocol, m, output.fields))
-        return is_wanted & is_in(m["direction"], self._direction)
+        self._tally.look(output, 0)
+        is_there = self._query.selects(FilterInput(output.protocol, m, output.fields))
+        self._tally.match_count += int(np.count_nonzero(is_there))
+        return is_wanted & is_there & is_in(m["direction"], self._direction)
 
     def _is_over(self) -> bool:
         return len(self._buffer) > 0
@@ -97,7 +100,8 @@ class PlaceSearch(MessageSearch):
     @property
     def miss(self) -> str:
         """Why there may be no row."""
-        return f"no message of connection {self._connection} {self._direction} holds offset {self._offset}"
+        place = f"no message of connection {self._connection} {self._direction} holds offset {self._offset}"
+        return f"{place}: {note}" if (note := self._tally.note) is not None else place
 
 
 class PacketSearch(MessageSearch):
