@@ -40,6 +40,7 @@ def run(*words: str) -> Ended:
         ),
         (["explain", SESSION, "-Q"], "mqpcap explain --help lists all"),
         (["-r", SESSION, "-T", "fields", "-e", "time"], "there is no column 'time'; did you mean ts?"),
+        (["-r", SESSION, "-Y", "frame.time_delta_displayed > 1"], "--fields has it: it is of lines, which no filter"),
         (["-r", SESSION, "-Y", "kokaq.status == Fail"], "; names are in kokaq.status_name"),
     ],
 )

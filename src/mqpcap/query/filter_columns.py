@@ -177,6 +177,7 @@ def numbers_by_name(column: FilterColumn) -> Mapping[str, str]:
 
 _ELSEWHERE = {
     RELATIVE_TIME: "filters and --fields have it",
+    TIME_SINCE_LINE: "--fields has it: it is of lines, which no filter tests",
     "frame.time_delta": "it is of packets; frame.time_delta_displayed of --fields counts from the line before",
     "tcp.analysis": "stats --connections counts bytes that were sent again or are missing",
     "tcp.flags": "rows are messages; table connections has how a connection ended",
