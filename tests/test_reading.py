@@ -3,11 +3,13 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from message_rows import capture_of
 from running import ROOT
 
 from mqpcap.capture import Capture
-from mqpcap.reading import Choices, Outcome, limit_notes, size_bytes
+from mqpcap.errors import FailedCaptureError
+from mqpcap.reading import Choices, Outcome, blamed_on, limit_notes, size_bytes
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -38,3 +40,18 @@ def test_what_is_gone_has_no_size(tmp_path: Path) -> None:
     path.unlink()
 
     assert size_bytes(some) == (ROOT / QOS1).stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("can't start new thread"), "out of memory; --max-memory and --jobs bound what is held"),
+        (MemoryError(), "out of memory; --max-memory and --jobs bound what is held"),
+        (RuntimeError("else"), "a fault of mqpcap, RuntimeError: else"),
+    ],
+)
+def test_a_lack_of_memory_is_no_fault(error: Exception, reason: str) -> None:
+    with pytest.raises(FailedCaptureError) as failed, blamed_on(("a.pcap",)):
+        raise error
+
+    assert (str(failed.value), failed.value.files) == (reason, ("a.pcap",))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
-from mqpcap.wording import counted, error_line, extra_line, plural, size
+from mqpcap.wording import counted, error_line, extra_line, is_out_of_memory, plural, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -447,7 +447,7 @@ def blamed_on(files: Sequence[str]) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OutputError) and not isinstance(error, RowError):
             raise
-        is_fault = not isinstance(error, MqpcapError | OSError | MemoryError)
+        is_fault = not isinstance(error, MqpcapError | OSError) and not is_out_of_memory(error)
         reason = f"a fault of mqpcap, {type(error).__name__}: " * is_fault + error_line(error)
         raise FailedCaptureError(tuple(files), reason) from error
 
