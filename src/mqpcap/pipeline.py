@@ -407,6 +407,11 @@ class Pipeline:
             stage.forget(numbers)
         self._relatives.forget(numbers)
 
+    @property
+    def missing_relatives(self) -> int:
+        """Connections that name another connection that was not seen."""
+        return self._relatives.missing_count + self.framer.proxied.missing_count
+
     def server_notes(self) -> Iterator[str]:
         """Notes on other views of connections, and on recognised servers with many unrecognised connections."""
         yield from self._relatives.notes()

@@ -177,6 +177,29 @@ def test_login_at_many_servers_is_known_on_each_road(tmp_path: Path) -> None:
     assert of_export(tmp_path / "tables") == of_export(tmp_path / "local")
 
 
+KERNELS = Path(__file__).resolve().parents[1] / "tcp/captures"
+
+
+@pytest.mark.parametrize(("name", "column"), [("nat_both_sides_flymq", "same_as"), ("mptcp_two_blipmq", "subflow_of")])
+def test_connections_that_belong_together_are_together_or_noted(
+    name: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In two shares or three: both sides may be in different ones. One of them has both apart, else this says little."""
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
+    """In up to five shares: one number of them has both sides apart, else this would say little."""
+    for share_count in range(1, 6):
+        found = captures([str(KERNELS / f"{name}.pcap")]).captures
+        out = tmp_path / str(share_count)
+        notes = job.export(SPARK, found, str(out), Options(), share_count=share_count).notes
+        joined = pq.read_table(out / "connections")[column].drop_null().to_pylist()
+        together.append(bool(joined))
+
+        is_noted = any("1 connection may have another side" in note and "shares=1" in note for note in notes)
+        assert is_noted != bool(joined)
+    assert together[0]
+    assert not all(together)
+
+
 @pytest.mark.parametrize("share_count", [1, 3])
 def test_bodies_that_are_not_kept_change_no_delivery(tmp_path: Path, share_count: int) -> None:
     found = captures([str(PCAPS / "msgq/json_session.pcap")]).captures

@@ -263,6 +263,11 @@ class Proxied:
                 texts = ["{}:{} to {}:{}".format(*ends) for ends in (near_ends, self._far[near_ends[:2]])]
                 self._texts.append(" goes on behind a proxy as ".join(texts) + ": both count, deliveries once")
 
+    @property
+    def missing_count(self) -> int:
+        """Connections on the far side whose near side did not end yet, or is not there."""
+        return max(len(self._far) - self._count, 0)
+
     def notes(self) -> list[str]:
         """Sentences that name the near and the far side."""
         unnamed = self._count - len(self._texts)

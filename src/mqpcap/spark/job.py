@@ -23,6 +23,7 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -54,6 +55,7 @@ from mqpcap.tables.export import (
 )
 from mqpcap.tables.messages import fingerprint_seeds
 from mqpcap.tables.parquet import TableFile
+from mqpcap.wording import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -244,6 +246,8 @@ class _Job:
                 counts[number].update(result.messages)
         described = [Describe(number, self.captures[number], messages) for number, messages in sorted(counts.items())]
         results += zip(sorted(counts), self._results(described), strict=True)
+        for number in sorted(counts):
+            self.outcome.notes += _apart(self.captures[number], [x for of, x in results if of == number])
         # If one task of a capture failed, the results of all are dropped.
         lost |= {number for number, result in results if result.failed}
         for number, result in results:
@@ -349,6 +353,17 @@ class _ShareRows:
             for number, of_capture in self.packs.items() if number in needed for pack in of_capture
         ]  # fmt: skip
         return ShareWork(shares, packs, executors.slots(job.spark), job.options, job.staging)
+
+
+def _apart(capture: Capture, results: Sequence[Result]) -> Iterator[str]:
+    """A note if connections that the local export puts together may be in different shares of a capture."""
+    starts = np.concatenate([result.starts for result in results])
+    count = len(starts) - len(np.unique(starts)) + sum(result.missing_relatives for result in results)
+    if count:
+        yield (
+            f"{capture.files[0]}: {plural(count, 'connection')} may have another side (of NAT, of a proxy, a subflow) "
+            "in another share, and counted apart; shares=1 reads them together"
+        )
 
 
 def _again(shares: Sequence[Dissect], results: Mapping[int, Result]) -> Iterator[Dissect]:

@@ -17,9 +17,11 @@ from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqpcap.arrays import Int64Array
 from mqpcap.capture import Capture
 from mqpcap.correlate import Correlation
 from mqpcap.decode.detection import ServerProtocol
@@ -37,6 +39,7 @@ from mqpcap.spark.share import Share, SharedKnowledge, knowledge_of
 from mqpcap.spark.shuffle import Row, read_table, result_row, table_bytes
 from mqpcap.spark.storage import Storage
 from mqpcap.tables.captures import CaptureRows
+from mqpcap.tables.connections import EndedConnections
 from mqpcap.tables.messages import fingerprints
 from mqpcap.tables.output import Output, with_capture
 from mqpcap.tables.parquet import DATES, MAX_GROUP_ROW_COUNT, DayPart, RowFiles, TableFile, parquet_writer
@@ -116,6 +119,10 @@ class Result:
     missing_servers: list[ServerProtocol] = field(default_factory=list)
     lookup_keys: list[tuple[str, str]] = field(default_factory=list)
     """The keys that the share looked up; knowledge of other shares may change its rows."""
+    starts: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    """Both sequence numbers where the streams of each connection of a share begin, as one number."""
+    missing_relatives: int = 0
+    """Connections of a share that name another connection that it does not have."""
     delivering: list[str] = field(default_factory=list)
     """Protocols with keys of deliveries."""
     messages: dict[str, int] = field(default_factory=dict)
@@ -330,12 +337,18 @@ class _TaskShare:
         self._keys: dict[str, KeyBuffer] = {}
         if unit.plan.share_count > 1:
             options = replace(options, optional_tables=options.optional_tables - {"captures"})
-            hooks = StageHooks(correlation=self._buffer_keys)
+            hooks = StageHooks(correlation=self._buffer_keys, ended=self._note_starts)
         self._share = Share(
             capture, options, partial(_add_output, files, result), task.knowledge,
             share=unit.number, plan=unit.plan, hooks=hooks,
         )  # fmt: skip
         self._result = result
+
+    def _note_starts(self, ended: EndedConnections) -> None:
+        """Note where streams begin: views of a connection begin at the same numbers, maybe in another share."""
+        base = np.sort(ended.flows.anchors(ended.numbers)[1], axis=1)
+        base = base[(base >= 0).all(axis=1)]
+        self._result.starts = np.union1d(self._result.starts, base[:, 0] << 32 | base[:, 1])
 
     def _buffer_keys(self, protocol: str, correlation: Correlation) -> None:
         """A share gives the keys of deliveries instead of pairing them."""
@@ -368,6 +381,7 @@ class _TaskShare:
         else:
             result.knowledge = knowledge_of(stages)
             result.missing_servers, result.lookup_keys = share.missing_servers, share.lookup_keys
+            result.missing_relatives = stages.missing_relatives
         result.notes += limit_notes(capture.files[0], stages.counts)
 
 

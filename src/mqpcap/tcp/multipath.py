@@ -104,7 +104,8 @@ class Multipath:
         self._streams: dict[bytes, tuple[_Stream, int]] = {}
         """By token: its connection and side."""
         self.new: list[NewRelative] = []
-        self._lost = self._joined = 0
+        self._lost = self._joined = self.missing_count = 0
+        """``missing_count``: subflows whose connection is not known."""
 
     def joined(self, segments: Segments) -> Segments:
         """The segments, those of subflows with endpoints and numbers of the first."""
@@ -234,6 +235,7 @@ class Multipath:
         if subflow is not None or not (_CAPABLE in kinds or len(kinds.get(_JOIN, b"")) == _JOIN_SYN_BYTES):
             return
         token = b"" if _CAPABLE in kinds else kinds[_JOIN][2:6]
+        self.missing_count += bool(token) and token not in self._streams
         stream, owner = self._streams.get(token) or (_Stream(ends, int(segments.key[row])), 1)
         subflow = self._add(stream, segments, row, *ends)
         subflow.initial[0] = seq

@@ -47,6 +47,11 @@ class Relatives:
             for number in numbers.tolist():
                 origins.pop(number, None)
 
+    @property
+    def missing_count(self) -> int:
+        """Subflows whose connection is not known."""
+        return self._multipath.missing_count
+
     def notes(self) -> Iterator[str]:
         """Which connections are relatives of others."""
         yield from self._views.notes()
