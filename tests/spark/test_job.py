@@ -184,9 +184,9 @@ KERNELS = Path(__file__).resolve().parents[1] / "tcp/captures"
 def test_connections_that_belong_together_are_together_or_noted(
     name: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In two shares or three: both sides may be in different ones. One of them has both apart, else this says little."""
-    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
     """In up to five shares: one number of them has both sides apart, else this would say little."""
+    monkeypatch.setattr(partitions, "make_plan", lambda capture, n, rules: SharePlan(n))
+    together = []
     for share_count in range(1, 6):
         found = captures([str(KERNELS / f"{name}.pcap")]).captures
         out = tmp_path / str(share_count)
