@@ -247,7 +247,9 @@ class _Job:
         described = [Describe(number, self.captures[number], messages) for number, messages in sorted(counts.items())]
         results += zip(sorted(counts), self._results(described), strict=True)
         for number in sorted(counts):
-            self.outcome.notes += _apart(self.captures[number], [x for of, x in results if of == number])
+            self.outcome.notes += _apart(
+                self.captures[number], [x for capture_number, x in results if capture_number == number]
+            )
         # If one task of a capture failed, the results of all are dropped.
         lost |= {number for number, result in results if result.failed}
         for number, result in results:
