@@ -9,9 +9,7 @@ rotated  a recording in as many files, of 13 packets each, with one connection t
 
 import argparse
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +20,8 @@ sys.path.insert(0, str(HERE))
 
 import traffic  # noqa: E402
 
-MQPCAP = (sys.executable, "-c", "from mqpcap.cli import main; main()")
+import spark  # noqa: E402
+
 ROADS = {
     "info": ("info", "-q", "IN"),
     "export": ("export", "-q", "IN", "--jobs", "1", "--out", "OUT"),
@@ -62,15 +61,6 @@ def rotated(folder: Path, count: int) -> None:
 MAKERS = {"apart": apart, "rotated": rotated}
 
 
-def cpu_s(words: list[str]) -> float:
-    """CPU seconds of a command with all its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    subprocess.run([*MQPCAP, *words], check=True, env=environment, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", default="300,1500", help="the two numbers of files")
@@ -91,7 +81,8 @@ def main() -> None:
                 for count in counts:
                     out = folder / "out"
                     named = {"IN": str(folder / f"{kind}{count}"), "OUT": str(out)}
-                    spent.append(cpu_s([named.get(word, word) for word in ROADS[road]]))
+                    cpu_s, _, _ = spark.commanded([named.get(word, word) for word in ROADS[road]])
+                    spent.append(cpu_s)
                     shutil.rmtree(out, ignore_errors=True)
                 each_ms = (spent[-1] - spent[0]) / (counts[-1] - counts[0]) * 1000
                 print(

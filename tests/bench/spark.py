@@ -8,8 +8,9 @@ and told apart: ``startup`` says it.
 job     ``mqpcap spark export`` of one large capture with one slot and with two, against ``mqpcap export --jobs 1``
 scan    a full read of ``format("mqpcap")`` against the same rows read from Parquet plus the local dissection
 memory  the peak of a Python worker where one connection holds half of a capture
-batch   the commands, from their start to their end, on a sample, on publishes and on sessions of ``--sizes``: locally,
-        on ``local[2]``, and on a cluster of two workers on loopback, whose processes count as well
+batch   the commands, from their start to their end, on a sample, on 79 files of 48 MB in all, and on publishes and
+        sessions of ``--sizes``: locally, on ``local[2]``, and on a cluster of two workers on loopback, whose processes
+        count as well
 """
 
 import argparse
@@ -405,7 +406,9 @@ def commanded(words: list[str]) -> tuple[float, float, float]:
 
     thread = threading.Thread(target=sample)
     thread.start()
-    done = subprocess.run([*MQPCAP, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [*MQPCAP, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     wall_s = time.perf_counter() - began_s
     stop.set()
     thread.join()
@@ -421,13 +424,20 @@ def batch(folder: Path, sizes_mb: list[int]) -> None:
     with cluster(folder) as url:
         masters = {"local[2]": "local[2]", "cluster": url}
         starts_s: dict[str, float] = {}
-        for name, size_mb in [("sample", 0), *((name, mb) for mb in sizes_mb for name in ("publishes", "sessions"))]:
+        large = [(name, mb) for mb in sizes_mb for name in ("publishes", "sessions")]
+        for name, size_mb in [("sample", 0), ("79 files", 48), *large]:
             capture = sample if name == "sample" else folder / f"{name}.pcap"
+            size_bytes = size_mb << 20
             if name == "publishes":
                 traffic.publishes(capture, size_mb * 7_270, 16)
                 spread(capture, 4)
             elif name == "sessions":
-                traffic.sessions(capture, sample, size_mb << 20)
+                traffic.sessions(capture, sample, size_bytes)
+            elif name == "79 files":
+                capture.mkdir()
+                for number in range(79):
+                    letters = f"{chr(97 + number // 26)}{chr(97 + number % 26)}"  # no counter: a recording each
+                    traffic.sessions(capture / f"{letters}.pcap", sample, size_bytes // 79)
             for road in ("local", *masters):
                 words = ["export", "--jobs", "1"] if road == "local" else ["spark", "export", "--master", masters[road]]
                 cpu_s, wall_s, mb = commanded([*words, "-q", str(capture), "--out", str(folder / "tables")])
@@ -435,9 +445,9 @@ def batch(folder: Path, sizes_mb: list[int]) -> None:
                 if road == "local":
                     local_s = cpu_s
                 ratio = f"{(cpu_s - start_s) / (local_s - starts_s['local']):.2f}" if cpu_s > start_s else ""
-                shown = f"{name}, {capture.stat().st_size / 1e6:,.1f} MB"
+                shown = f"{name}, {(size_bytes or capture.stat().st_size) / 1e6:,.1f} MB"
                 print(f"{shown:<24} {road:<10} {cpu_s:8.2f} {wall_s:8.1f} {mb:6.0f}  {ratio}", flush=True)
-            if name != "sample":
+            if name in ("publishes", "sessions"):
                 capture.unlink()
 
 
@@ -470,7 +480,7 @@ def main() -> None:
         if "memory" in wanted:
             memory(folder, chosen.megabytes, chosen.body)
         if "batch" in wanted:
-            batch(folder, [*map(int, chosen.sizes.split(","))])
+            batch(folder, [int(size) for size in chosen.sizes.split(",") if size])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
