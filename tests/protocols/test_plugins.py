@@ -107,17 +107,21 @@ class Relay:
         return self.run("-m", "mqpcap", *words)
 
 
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Relay:
-    folder = tmp_path_factory.mktemp("relay")
+def environment_in(folder: Path) -> Relay:
+    """A virtual environment that sees the packages of this one."""
     EnvBuilder(symlinks=True, with_pip=False).create(folder / "venv")
     (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
     seen = (f"import site; site.addsitedir({path!r})\n" for path in getsitepackages())
     (site / "outer.pth").write_text("".join(seen))
-    made = Relay(folder, str(folder / "venv" / "bin" / "python"))
-    _pip("install", wheel_of(folder, ("mq_relay", module_text())), python=made.python)
+    return Relay(folder, str(folder / "venv" / "bin" / "python"))
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Relay:
+    made = environment_in(tmp_path_factory.mktemp("relay"))
+    _pip("install", wheel_of(made.folder, ("mq_relay", module_text())), python=made.python)
     (cell,) = (cell for cell in CELLS if "SESSION = " in cell)
-    made.run("-c", cell.partition('SESSION = """')[2].partition('"""')[0], cwd=folder)
+    made.run("-c", cell.partition('SESSION = """')[2].partition('"""')[0], cwd=made.folder)
     return made
 
 
@@ -159,6 +163,23 @@ def test_the_generic_tests_hold_for_it(relay: Relay) -> None:
 
     relay.run(*options, *files)
     assert relay.run(*options, "--collect-only", *files).count("[relay") >= 5
+
+
+def test_the_steps_of_the_page_make_a_protocol(tmp_path: Path) -> None:
+    """A folder with two files, installed by pip, and the commands that the page names."""
+    pytest.importorskip("setuptools")
+    page = (ROOT / "src/mqpcap/protocols/README.md").read_text(encoding="utf-8")
+    package = tmp_path / "package"
+    package.mkdir()
+    for name, language in (("pyproject.toml", "toml"), ("mq_lines.py", "python")):
+        (package / name).write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
+    made = environment_in(tmp_path)
+    _pip("install", "--no-build-isolation", package, python=made.python)
+    data = page.partition("explain --hex ")[2].split()[0]
+
+    assert made.command("protocols", "lines").startswith("lines: Lines\n")
+    assert 'body = "LINE a\\n"' in made.command("explain", "--hex", data, "--protocol", "lines")
+    assert made.run("-c", r"from mqpcap.scapy import Line; print(bytes(Line(body=b'LINE a\n')).hex())").strip() == data
 
 
 def changed(text: str, **words: str) -> str:
