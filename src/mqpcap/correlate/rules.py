@@ -52,9 +52,9 @@ def _declared(rule: CorrelationRule, accepts_others: bool) -> RequestGroup:
     asks: list[RequestRule | None] = [rule.asks.get(name) or rule.otherwise for name in names] + [rule.otherwise]
     kind = [RequestKind.NOT_A_REQUEST if ask is None else _KINDS[ask.answer] for ask in asks]
     accepted = [_accepted(rule, ask, names) for ask in asks]
-    one_way = [
-        RequestKind.OPTIONAL_REPLY if k in (RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY) else k for k in kind
-    ]
+    # Without an id that a reply could repeat it gets none.
+    unanswered = RequestKind.ONE_WAY if rule.held else RequestKind.OPTIONAL_REPLY
+    one_way = [unanswered if k in (RequestKind.ONE_REPLY, RequestKind.OPTIONAL_REPLY) else k for k in kind]
     if rule.side == "s2c":  # a message of the server that needs no answer is not a request
         one_way = [RequestKind.NOT_A_REQUEST] * count
     bits = [0 if name in rule.unasked else 1 << i for i, name in enumerate(names)] + [accepts_others << count]
