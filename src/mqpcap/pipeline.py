@@ -410,7 +410,7 @@ class Pipeline:
     @property
     def missing_relatives(self) -> int:
         """Connections that name another connection that was not seen."""
-        return self._relatives.missing_count + self.framer.proxied.missing_count
+        return self._relatives.multipath.missing_count + self.framer.proxied.missing_count
 
     def server_notes(self) -> Iterator[str]:
         """Notes on other views of connections, and on recognised servers with many unrecognised connections."""

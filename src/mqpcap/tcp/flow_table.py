@@ -508,13 +508,6 @@ class FlowTable:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def is_unproven(self, q: cython.longlong, checksum: cython.longlong) -> cython.bint:
-        """Whether only an acknowledgement can confirm a segment: its checksum is wrong, its receiver was captured."""
-        return checksum < 0 and self._sides[q ^ 1].ack >= 0
-
-    @cython.ccall
-    @cython.nogil
-    @cython.exceptval(-1)
     def note_checksum(self, q: cython.longlong, checksum: cython.longlong) -> cython.longlong:
         """Count a right (1) or wrong (-1) checksum of a side."""
         balance: cython.longlong = self._sides[q].checksum_balance + checksum
@@ -639,10 +632,7 @@ class FlowTable:
             self._sides[a].fin_offset == _NO_OFFSET
             or self._sides[b].fin_offset == _NO_OFFSET
             or self._flows[flow].is_closed
-        ):
-            return 0
-        if (
-            self._sides[a].ack < 0
+            or self._sides[a].ack < 0
             or self._sides[b].ack < 0
             or self._sides[a].base_seq < 0
             or self._sides[b].base_seq < 0
@@ -753,16 +743,12 @@ class FastPath:
         self._src_hi, self._src_lo = memoryview(segments.src_hi), memoryview(segments.src_lo)
         self._dst_hi, self._dst_lo = memoryview(segments.dst_hi), memoryview(segments.dst_lo)
         self._sport, self._dport = memoryview(segments.sport), memoryview(segments.dport)
-        self._seq, self._ack, self._flags = (
-            memoryview(segments.seq),
-            memoryview(segments.ack),
-            memoryview(segments.flags),
-        )
+        self._seq, self._ack = memoryview(segments.seq), memoryview(segments.ack)
+        self._flags, self._window = memoryview(segments.flags), memoryview(segments.window)
         self._start, self._length = memoryview(segments.start), memoryview(segments.length)
         self._wire_length, self._ts_ns = memoryview(segments.wire_length), memoryview(segments.ts_ns)
         self._packet_number, self._file = memoryview(segments.packet_number), memoryview(segments.file)
         self._ident, self._checksum = memoryview(segments.ident), memoryview(segments.checksum)
-        self._window = memoryview(segments.window)
         self._rows = len(segments.key)
         self._table.reserve(self._rows)
 

@@ -165,13 +165,8 @@ class Handshakes:
             expected.add(acked)
         if offset in expected:
             return 1
-        return (
-            2
-            if min(acked, side_record.next_offset)
-            <= offset
-            <= max(side_record.next_offset, side_record.known_end, acked) + NEAR_BYTES
-            else 0
-        )
+        low, high = min(acked, side_record.next_offset), max(side_record.next_offset, side_record.known_end, acked)
+        return 2 if low <= offset <= high + NEAR_BYTES else 0
 
     # SYNs
 

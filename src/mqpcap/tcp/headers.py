@@ -54,18 +54,9 @@ ADDRESSES = 1 << 16
 """Addresses whose text is cached."""
 
 COUNTS = (
-    "tcp",
-    "fragment",
-    "not_tcp",
-    "not_ip",
-    "unknown_link_type",
-    "truncated_header",
-    "bad_header",
-    "too_deep",
-    "fragment_malformed",
-    "datagram",
-    "datagram_dropped",
-)
+    "tcp", "fragment", "not_tcp", "not_ip", "unknown_link_type",
+    "truncated_header", "bad_header", "too_deep", "fragment_malformed", "datagram", "datagram_dropped",
+)  # fmt: skip
 """Words of Segments.counts. Each packet counts under a word of the first eight. A completed datagram counts again, by
 its content."""
 
@@ -1000,14 +991,9 @@ def connections_of(
     """
     index = wrappings.rule_index(tuple(rules))
     rows = _Rows(
-        window.buffer,
-        window.offset,
-        window.caplen,
-        window.wirelen,
-        window.link_type,
-        _Tally(np.zeros(1, np.int64)),
+        window.buffer, window.offset, window.caplen, window.wirelen, window.link_type, _Tally(np.zeros(1, np.int64)),
         index,
-    )
+    )  # fmt: skip
     return rows.packet, _endpoint_pairs(rows.columns), np.array([fragment[0] for fragment in rows.fragments], np.int64)
 
 

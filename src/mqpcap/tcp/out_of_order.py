@@ -84,29 +84,17 @@ class ReorderQueue:
     """
 
     __slots__ = (
-        "acks",
-        "buffered",
-        "bytes",
-        "conflicts",
-        "last_ack",
-        "lowest",
-        "opened_at",
-        "rivals",
-        "settled",
-        "since_ns",
-        "snaps",
-        "start_unknown",
-    )
+        "acks", "buffered", "bytes", "conflicts", "last_ack", "lowest", "opened_at",
+        "rivals", "settled", "since_ns", "snaps", "start_unknown",
+    )  # fmt: skip
 
     def __init__(self, opened_at: int, since_ns: int, start_unknown: bool) -> None:
         self.buffered: list[BufferedSegment] = []
-        self.bytes = 0
+        self.bytes = self.lowest = 0
         self.snaps: list[tuple[int, int]] = []
         self.acks: deque[tuple[int, int, int, int]] = deque()
-        self.last_ack = NO_OFFSET
-        self.settled = NO_OFFSET
+        self.last_ack = self.settled = NO_OFFSET
         self.start_unknown = start_unknown
-        self.lowest = 0
         self.conflicts: list[StreamRange] = []
         self.rivals: list[BufferedSegment] = []
         self.opened_at, self.since_ns = opened_at, since_ns

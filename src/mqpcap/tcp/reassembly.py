@@ -297,7 +297,8 @@ class Reassembler:
                 self._history.add_late(side, offset, len(body), packet.ts_ns, packet.packet_number)
                 self._table.advance(side, offset + len(body) - side_record.next_offset)
             return
-        packet.is_unproven = not packet.is_damaged and self._table.is_unproven(side, packet.checksum)
+        # Only an acknowledgement can confirm a segment with a wrong checksum, if its receiver was captured.
+        packet.is_unproven = packet.checksum < 0 <= self._table.sides[side ^ 1].ack and not packet.is_damaged
         if body and queue is None and offset == expected and not (packet.is_damaged or packet.is_unproven):
             side_record.bytes += len(body)
             start = packet.start + packet.length - len(body)

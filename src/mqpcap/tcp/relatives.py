@@ -19,16 +19,16 @@ class Relatives:
     """``origins``: by connection, the id of the other one: for ``same_as``, and for ``subflow_of``."""
 
     def __init__(self) -> None:
-        self._views, self._multipath = Views(), Multipath()
+        self._views, self.multipath = Views(), Multipath()
         self.origins: tuple[dict[int, int], dict[int, int]] = {}, {}
 
     def moved(self, segments: Segments) -> Segments:
         """The segments, those of relatives as packets of the other connection."""
-        return self._multipath.joined(self._views.translated(segments))
+        return self.multipath.joined(self._views.translated(segments))
 
     def resolve(self, assembler: Reassembler) -> None:
         """Find the connections of the relatives that the last segments showed."""
-        new_relatives = self._views.new, self._multipath.new
+        new_relatives = self._views.new, self.multipath.new
         if not any(new_relatives):
             return
         numbers = assembler.live
@@ -47,12 +47,6 @@ class Relatives:
             for number in numbers.tolist():
                 origins.pop(number, None)
 
-    @property
-    def missing_count(self) -> int:
-        """Subflows whose connection is not known."""
-        return self._multipath.missing_count
-
     def notes(self) -> Iterator[str]:
         """Which connections are relatives of others."""
-        yield from self._views.notes()
-        yield from self._multipath.notes()
+        yield from (*self._views.notes(), *self.multipath.notes())
