@@ -96,6 +96,18 @@ def test_small_captures_that_are_read_together_go_on(tmp_path: Path, monkeypatch
     assert of_lake(tmp_path / "lake") == export_of(folder, out=tmp_path / "whole")
 
 
+def test_small_captures_with_bytes_missing_at_their_end_go_on(tmp_path: Path) -> None:
+    """What waits for missing bytes holds rows back: they were written twice, by the run that ended the recordings."""
+    for sample in PCAPS.glob("faults/*.pcap"):
+        (tmp_path / "captures").mkdir(exist_ok=True)
+        age(Path(shutil.copy(sample, tmp_path / "captures")), 7200)
+
+    add(tmp_path / "lake", tmp_path / "captures")
+    add(tmp_path / "lake", finish=True)
+
+    assert of_lake(tmp_path / "lake") == export_of(tmp_path / "captures", out=tmp_path / "whole")
+
+
 def test_small_captures_of_an_archive_leave_no_state(tmp_path: Path) -> None:
     """More captures than are read together, with --finish: the rows of an export in one run."""
     head, packets = records(PCAPS / "blipmq" / "qos1.pcap")
