@@ -80,3 +80,19 @@ def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
     assert not out.exists()
     assert run("export", "-q", QOS1, "--out", out).exit_code == 0
     assert not list(tmp_path.glob(".tables*"))
+
+
+def test_files_without_a_time_have_rows_beside_files_that_are_no_capture(tmp_path: Path) -> None:
+    """Both kinds are of the day 1970-01-01: the file of the second replaced the file of the first."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    sample = (ROOT / "pcaps/blipmq/errors.pcap").read_bytes()
+    for name, content in (("a", sample), ("begun", sample[:10]), ("empty", sample[:24]), ("foreign", b"hello, a text")):
+        (folder / f"{name}.pcap").write_bytes(content)
+
+    assert run("export", "-q", folder, "--out", tmp_path / "out").exit_code == 0
+
+    rows = ds.dataset(tmp_path / "out" / "captures", format="parquet").to_table(["path", "status"]).to_pylist()
+    assert {Path(row["path"]).stem: row["status"] for row in rows} == {
+        "a": "read", "begun": "cut short", "empty": "read", "foreign": "no capture"
+    }  # fmt: skip

@@ -321,7 +321,9 @@ class Export(RowFiles):
         return self._building
 
     def _new_name(self, part: DayPart) -> str:
-        return f"{part.table}/date={part.date}/part-{part.number:05d}.parquet"
+        while (self._building / (name := f"{part.table}/date={part.date}/part-{part.number:05d}.parquet")).exists():
+            part.number += 1  # adopted
+        return name
 
 
 def _resolved(path: Path) -> Path:
