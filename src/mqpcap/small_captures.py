@@ -167,7 +167,7 @@ def _odd_flows(stages: Pipeline) -> list[int]:
     ranges = (*assembler.gaps(), *assembler.conflicts(), *assembler.late())
     derived = (stage.connections for stage in stages.derivations)
     odd = {x.flow for x in ranges}.union(stages.opener.facts(assembler.live), *derived)
-    odd.update(flow for flow, _ in assembler.stalled_sides())  # a capture that goes on may fill what is missing
+    odd.update(flow for flow, _ in stages.progress.stalled_sides())  # their rows are held back while it may go on
     for number, state in states.items():
         if state.identified_by == "peer" or (state.protocol is not None and _shares_facts(state.protocol)):
             odd.add(number)
