@@ -299,9 +299,7 @@ class _Walk:
     @cython.exceptval(-1, check=True)
     def _s64(self, p: cython.Py_ssize_t) -> cython.longlong:
         high: cython.longlong = self._u32(p)
-        if high >= _HALF_RANGE:
-            high -= _RANGE
-        return high * _RANGE + self._u32(p + 4)
+        return (high - _RANGE if high >= _HALF_RANGE else high) * _RANGE + self._u32(p + 4)
 
     @cython.cfunc
     @cython.nogil
@@ -310,9 +308,7 @@ class _Walk:
         """0 if need bytes are there; else what is wrong: cut by the capture, or sent too short."""
         if self.end - self.position >= need:
             return 0
-        if self.wire_end - self.position >= need:
-            return _TRUNCATED
-        return _BAD
+        return _TRUNCATED if self.wire_end - self.position >= need else _BAD
 
     @cython.cfunc
     @cython.nogil
@@ -321,8 +317,7 @@ class _Walk:
         """Walk from `position` to the TCP payload; the index of a word in COUNTS."""
         _header: cython.int
         result: cython.int = 0
-        self.rule = 0
-        self.rest = 0
+        self.rule = self.rest = 0
         self.kind = _LINK_TYPE + (link_type & 0xFFFF)
         for _header in range(_HEADER_LIMIT):
             if self.kind == _IPV4 or self.kind == _IPV6 or self.kind == _IP:
@@ -494,9 +489,8 @@ class _Walk:
         size: cython.longlong = 0
         part: cython.Py_ssize_t
         for part in range(13, 19, 2):
-            if self.rules[rule, part] != 0:
-                if self._u32(self.position) & self.rules[rule, part] == self.rules[rule, part]:
-                    size += self.rules[rule, part + 1]
+            if self.rules[rule, part] and self._u32(self.position) & self.rules[rule, part] == self.rules[rule, part]:
+                size += self.rules[rule, part + 1]
         return size
 
     @cython.cfunc
