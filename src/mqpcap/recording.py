@@ -362,6 +362,8 @@ class Recording(NamedTables):
 
         def __getattr__(self, name: str) -> pa.Table:
             """The table of a protocol: ``capture.fq``."""
+            if hasattr(type(self), name):  # the property is there, and failed: its own error says why
+                return object.__getattribute__(self, name)
             if name not in protocols():
                 raise AttributeError(_no_attribute(name))
             return self.protocol(name)

@@ -11,6 +11,7 @@ import pytest
 from degraded_captures import OTHER_WAYS, WAYS, measured, packets, pairs, pairs_of_truth, write
 from examples import multiplied
 
+import mqpcap
 from mqpcap.protocols import protocols
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
@@ -93,3 +94,36 @@ def test_the_first_message_of_fq_opens_a_connection_without_a_handshake(lost_rep
     }
     assert found == expected
     assert len(expected) >= 5
+
+
+OPENINGS = {"blipmq": ("HELLO", "1"), "mqtt": ("CONNECT", None)}
+"""Operation and id of a message that only opens a connection; a client of BlipMQ counts its ids from 1."""
+
+
+@pytest.mark.parametrize("protocol", OPENINGS)
+def test_packets_with_payload_are_enough_where_the_first_message_opens_the_connection(
+    protocol: str, tmp_path: Path
+) -> None:
+    """What Wireshark saves after a display filter: no handshake, no pure acknowledgement, no end."""
+    pair_count = 0
+    for path in sorted((PCAPS / protocol).glob("*.pcap")):
+        content = path.read_bytes()
+        if content[:4] != b"\xd4\xc3\xb2\xa1":
+            continue
+        kept = [p for p in packets(content) if p.payload_bytes]
+        write(tmp_path / path.name, content[:24], kept)
+        opened: set[int] = set()
+        columns = ["connection_id", "direction", "stream_offset", "flaw", "op", "correlation_id"]
+        for row in mqpcap.open(path).messages.select(columns).to_pylist():
+            if (row["direction"], row["stream_offset"], row["flaw"]) == ("c2s", 0, None):
+                opened |= {row["connection_id"]} if (row["op"], row["correlation_id"]) == OPENINGS[protocol] else set()
+
+        expected = {
+            (row["request_ts_ns"], row["reply_ts_ns"])
+            for row in pairs(path)
+            if row["state"] == "answered" and row["connection_id"] in opened
+        }
+        found = {(row["request_ts_ns"], row["reply_ts_ns"]) for row in pairs(tmp_path / path.name)}
+        assert expected - found == set(), path.name
+        pair_count += len(expected)
+    assert pair_count > 300

@@ -322,6 +322,8 @@ def conversation(rule: CorrelationRule, dice: random.Random) -> Talk:
             say("s2c", dice.choice(sorted(rule.unasked)), clock, 12, tie=0, way=0)
             continue
         name, ask = dice.choice(asks)
+        if name in rule.habits.opening and talk.rows:
+            continue  # only the first message of a connection
         number += 1
         tie = {"count": number, "same": 7, "pool": dice.randrange(4), "cycle": number % 12}[ids]
         way = 3 if rule.one_way is not None and rule.side == "c2s" and dice.random() < 0.2 else 0

@@ -43,13 +43,17 @@ ENDPOINT = {"c2s": "src_port", "s2c": "dst_port"}
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet record: its number in the whole capture, time, bytes, ports of sender and receiver, and flags."""
+    """A packet record: its number in the whole capture, time, bytes, ports of sender and receiver, and flags.
+
+    ``payload_bytes``: captured bytes of TCP's payload.
+    """
 
     number: int
     ts_ns: int
     record: bytes
     ports: tuple[int, int]
     flags: int
+    payload_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,15 @@ def packets(content: bytes) -> list[Packet]:
     while at + 16 <= len(content):
         seconds, micros, size, _ = struct.unpack_from("<IIII", content, at)
         data = content[at + 16 : at + 16 + size]
-        ports, flags = (0, 0), 0
+        ports, flags, payload = (0, 0), 0, 0
         ip = LINK_HEADERS.get(link, 14)
         if len(data) > ip and data[ip] >> 4 in (4, 6):
             tcp = ip + (40 if data[ip] >> 4 == 6 else 4 * (data[ip] & 15))
             if len(data) >= tcp + 14:
                 ports, flags = struct.unpack_from(">HH", data, tcp), data[tcp + 13]
-        found.append(Packet(len(found) + 1, seconds * 10**9 + micros * 1000, data, ports, flags))
+                length = struct.unpack_from(">H", data, ip + (4 if data[ip] >> 4 == 6 else 2))[0]
+                payload = ip + 40 * (data[ip] >> 4 == 6) + length - tcp - 4 * (data[tcp + 12] >> 4)
+        found.append(Packet(len(found) + 1, seconds * 10**9 + micros * 1000, data, ports, flags, payload))
         at += 16 + size
     return found
 

@@ -117,9 +117,10 @@ class Exchanges:
             payload_keys = np.zeros(len(batch), np.int64)
             if group.payload_keys is not None:
                 payload_keys = group.payload_keys(batch.table, self.prints)
+            echo_keys = group.echo_keys(batch.table, self.prints)
             messages = Messages(
-                batch, order, index, codes, group.echo_keys(batch.table, self.prints), payload_keys,
-                group.has_id(batch.table), from_client, _opens(batch, group.tables.habits), block.first_row,
+                batch, order, index, codes, echo_keys, payload_keys, group.has_id(batch.table), from_client,
+                _opens(batch, group.tables.habits, echo_keys), block.first_row,
             )  # fmt: skip
             matcher_type = NamedMatcher if group.tables.by_name else RequestMatcher
             match_messages(matchers, matcher_type, group.tables, self.results, messages)
@@ -348,11 +349,14 @@ def _relevant_rows(group: RequestGroup, codes: Int64Array, from_client: NDArray[
     return np.flatnonzero(np.where(from_client, request.take(codes), reply.take(codes)))
 
 
-def _opens(batch: Batch, habits: ServerHabits) -> NDArray[np.bool_]:
+def _opens(batch: Batch, habits: ServerHabits, echo_keys: Int64Array) -> NDArray[np.bool_]:
     """Whether a message is the first of its connection, whatever was captured before it."""
     if not habits.opening or batch.start_seen.all():
         return batch.start_seen
-    return batch.start_seen | batch.from_client & is_in(batch.table["op"], *habits.opening)
+    opens = batch.from_client & is_in(batch.table["op"], *habits.opening)
+    if habits.opening_id is not None:
+        opens &= echo_keys == habits.opening_id
+    return batch.start_seen | opens
 
 
 def _causal_order(batch: Batch) -> NDArray[np.intp]:

@@ -78,6 +78,10 @@ class Detection(NamedTuple):
     proxied: ProxyHeader | None = None
     """The header, or the request to a proxy, in front of the client's stream."""
 
+    def after_gap(self) -> "Detection":
+        """The detection, if the bytes that it read are not the first of the connection."""
+        return self._replace(claim=self.claim._replace(opens=False))
+
 
 _NOT_CACHED = Detection(None, Claim(Verdict.NO), 0, None)
 
@@ -434,6 +438,8 @@ class Detector:
         if detection is None and not waits and pending is not None and any(x.later_run for x in pending.sides):
             # The first bytes prove nothing; bytes after a gap count like a mid-stream start.
             detection, waits = self._best_claim(conditional, origin, pending.later_openings(final), final)
+            conditional[:] = map(Detection.after_gap, conditional)
+            detection = detection and detection.after_gap()
         if detection is not None:
             return detection
         if conditional or (not final and (waits or not any(x.data for x in openings))):
@@ -490,7 +496,8 @@ class Detector:
         """
         protocol, client, on_port, forced = candidate
         sides = (openings[client], claim.c2s), (openings[1 - client], claim.s2c)
-        if forced or any(side.start for side, _ in sides) or (on_port and claim.verdict is YES):
+        is_start = claim.opens or any(side.start for side, _ in sides)
+        if forced or is_start or (on_port and claim.verdict is YES):
             return False
         trials = [
             read_on_trial(side.data, protocol, layout, self._scanners, side.start, side.ended)

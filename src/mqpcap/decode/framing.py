@@ -289,7 +289,8 @@ class Framer:
         for number, side in enumerate(connection.sides):
             layout = began[number != connection.client]
             if layout:
-                is_after_header = proxied is not None and (number == connection.client or proxied.consent_length > 0)
-                side.begin(layouts[layout].layout_index, is_after_header)
+                is_client = number == connection.client
+                is_after_header = proxied is not None and (is_client or proxied.consent_length > 0)
+                side.begin(layouts[layout].layout_index, is_after_header or (is_client and detection.claim.opens))
             else:
                 side.give_up("bad_framing")

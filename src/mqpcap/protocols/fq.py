@@ -250,7 +250,7 @@ def claims(opening: Opening) -> Claim:
     word = int.from_bytes(client[:4], "big")
     if len(client) >= 4 and word in KINDS:
         answers = "command_s2c" if word == Word.COMMAND else "full"
-        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers)
+        return Claim(Verdict.YES, f"connect_{KINDS[word]}", answers, opens=True)
     if opening.c2s_start and client:
         begun = len(client) < 4 and any(w.to_bytes(4, "big").startswith(client) for w in Word)
         return Claim(Verdict.WAIT if begun and not opening.c2s_ended else Verdict.NO)

@@ -56,7 +56,16 @@ from mqpcap.schema.protocol import (
     Remembered,
     Verdict,
 )
-from mqpcap.schema.requests import CorrelationRule, DeliveryRule, Fingerprints, Keys, RequestRule, Roles, body_hash
+from mqpcap.schema.requests import (
+    CorrelationRule,
+    DeliveryRule,
+    Fingerprints,
+    Keys,
+    RequestRule,
+    Roles,
+    ServerHabits,
+    body_hash,
+)
 from mqpcap.schema.secrets import MASK
 
 NAMES = dict(enumerate((
@@ -307,23 +316,23 @@ MIN_RUN = 4
 def claims(opening: Opening) -> Claim:
     """A CONNECT as the first packet decides, elsewhere packets in a row on both sides."""
     ended = opening.c2s_ended and opening.s2c_ended
+    opens = _opens(opening.c2s)
+    if opens:
+        return Claim(Verdict.YES, "c2s", "s2c", opens=True)
     if opening.c2s_start:
-        opens = _opens(opening.c2s)
-        if opens:
-            return Claim(Verdict.YES, "c2s", "s2c")
         if opens is None and not opening.c2s_ended:
             return Claim(Verdict.WAIT)
         if not opening.on_port:
             # A server that is known may refuse it.
             fits_alone = opening.find_run("c2s", "c2s", 1) == 0
             return Claim(Verdict.NO if not fits_alone else Verdict.LIKELY if ended else Verdict.WAIT, "c2s", "s2c")
-    run = 2 if opening.on_port else MIN_RUN
-    fits = [d for d in DIRECTIONS if opening.find_run(d, d, run) is not None]
-    if opening.on_port and fits:
-        return Claim(Verdict.LIKELY, "c2s", "s2c")
-    if len(fits) == len(DIRECTIONS):
+    if all(opening.find_run(d, d, MIN_RUN) is not None for d in DIRECTIONS):
         # Most packets go both ways: then either side is claimed as the client, and the server or the ports decide.
         return Claim(Verdict.YES, "c2s", "s2c")
+    run = 2 if opening.on_port else MIN_RUN
+    fits = any(opening.find_run(d, d, run) is not None for d in DIRECTIONS)
+    if opening.on_port and fits:
+        return Claim(Verdict.LIKELY, "c2s", "s2c")
     return Claim(Verdict.LIKELY if fits else Verdict.NO if ended else Verdict.WAIT, "c2s", "s2c")
 
 
@@ -488,6 +497,8 @@ MEANINGS = {
     "properties": "properties of 5.0; a user property has its key in front of its value",
 }
 """The content of each column of the table."""
+_HABITS = ServerHabits(opening=frozenset({"CONNECT"}))
+"""A second CONNECT ends the connection (3.1.0-2)."""
 
 _REPLIES_TO = {
     "PUBLISH": ("PUBACK", "PUBREC"), "PUBREL": ("PUBCOMP",), "SUBSCRIBE": ("SUBACK",), "UNSUBSCRIBE": ("UNSUBACK",)
@@ -526,12 +537,14 @@ PROTOCOL = MessageQueue(
         by_name=True,
         held=True,  # 2.2.1
         again=_AGAIN,
+        habits=_HABITS,
         queues=(
             CorrelationRule(  # the server answers nothing before the CONNECT (3.1.4)
                 asks={
                     "CONNECT": RequestRule("always", frozenset({"CONNACK"})),
                     "PINGREQ": RequestRule("always", frozenset({"PINGRESP"})),
-                }
+                },
+                habits=_HABITS,
             ),
             CorrelationRule(
                 asks={name: _ASKS[name] for name in ("PUBLISH", "PUBREL")},
@@ -541,6 +554,7 @@ PROTOCOL = MessageQueue(
                 held=True,
                 again=_AGAIN,
                 unasked=frozenset({"PUBLISH", "PUBREL"}),
+                habits=_HABITS,
                 side="s2c",
             ),
         ),

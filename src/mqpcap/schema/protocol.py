@@ -156,6 +156,8 @@ class Claim(NamedTuple):
     verdict: Verdict
     c2s: str | None = None
     s2c: str | None = None
+    opens: bool = False
+    """The client's first byte starts a message that only opens a connection: no search, whether a SYN was captured."""
 
 
 class Splitter(Shape):

@@ -105,6 +105,7 @@ class ServerHabits:
     ``once``: a client sends the operation once a connection.
     ``early``: operations that may be answered before their last byte arrived.
     ``opening``: operations that only open a connection: no request came before them.
+    ``opening_id``: the id that they have then; None: any.
     """
 
     shortest_bytes: int = 1
@@ -116,6 +117,7 @@ class ServerHabits:
     once: bool = False
     early: frozenset[str] = frozenset()
     opening: frozenset[str] = frozenset()
+    opening_id: int | None = None
 
 
 class RequestTables(NamedTuple):

@@ -323,6 +323,7 @@ class OutOfOrder:
             if peer_queue is not None and peer_queue.start_unknown:
                 # What one side acknowledges is counted from offset 0 of the other.
                 self.release_start(side ^ 1, peer_queue)
+                self._release_starts({side: queue, side ^ 1: peer_queue})
                 self._resolve_holes(side ^ 1, peer_queue)
         self._release_in_order(side, queue)
         while queue.buffered:
@@ -365,12 +366,26 @@ class OutOfOrder:
         first_ack = self._table.sides[side ^ 1].first_ack
         side_record.acked_from = NO_OFFSET if first_ack < 0 else ahead(first_ack, side_record.base_seq)
 
-    def _release_in_order(self, side: int, queue: ReorderQueue) -> None:
+    def _release_starts(self, queues: dict[int, ReorderQueue]) -> None:
+        """Accept the segments of both sides in order of capture: detection reads the first of a connection first."""
+        while heads := [
+            (x.buffered[0].file, x.buffered[0].packet_number, side)
+            for side, x in queues.items()
+            if x.buffered and self._is_next(side, x.buffered[0])
+        ]:
+            side = min(heads)[-1]
+            self._release_in_order(side, queues[side], 1)
+
+    def _is_next(self, side: int, segment: BufferedSegment) -> bool:
+        side_record: SideRecord = self._table.sides[side]
+        return segment.offset == side_record.next_offset and not segment.is_damaged and not side_record.ended
+
+    def _release_in_order(self, side: int, queue: ReorderQueue, max_count: int = MAX_BUFFERED_SEGMENTS) -> None:
         """Accept buffered segments that are in order now."""
         side_record: SideRecord = self._table.sides[side]
         count = 0
         for segment in queue.buffered:
-            if segment.offset != side_record.next_offset or segment.is_damaged or side_record.ended:
+            if count == max_count or not self._is_next(side, segment):
                 break
             if segment.is_unproven and segment.end > queue.last_ack:
                 break

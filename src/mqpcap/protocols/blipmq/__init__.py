@@ -317,7 +317,7 @@ def _side_evidence(opening: Opening, direction: Direction) -> _SideEvidence:
     return chain if is_near or not ended else _SideEvidence(misfits=chain.frames + 1)
 
 
-_HELLO = Claim(Verdict.YES, "c2s", "s2c")
+_HELLO = Claim(Verdict.YES, "c2s", "s2c", opens=True)
 _OPENINGS = (
     FirstBytes(b"\0\0\0\x0b\x01"),
     # Any other first frame is refused (frame.rs limits its length to 16 MiB).
@@ -334,10 +334,11 @@ def claims(opening: Opening) -> Claim:
     client, server = opening.c2s, opening.s2c
     both = opening.c2s_start and opening.s2c_start
     hello = client[:5] == b"\0\0\0\x0b\x01" and len(client) >= 15
-    if opening.c2s_start and hello and client[13:15] in (b"\0\1", b"\0\2"):
-        return _HELLO
     # Only a HELLO is accepted as the first frame.
     accepted = hello and server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8)
+    is_first = opening.c2s_start or opening.on_port or (accepted and server[5:13] == client[5:13])
+    if is_first and hello and client[13:15] in (b"\0\1", b"\0\2"):
+        return _HELLO
     refused = server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0"
     may_answer = server[4:5] in (b"\x05"[:hello], b"\x06") and server[5:13] == client[5:13]
     if both and len(client) >= HEADER_BYTES and may_answer and (accepted or refused):

@@ -171,7 +171,13 @@ REQUEST_TABLES = RequestTables(
     id_replies=~_bits(*_OF_ACKS),
     # It never holds a POLL, and TCP holds a segment for 40 ms: net/src sets no TCP_NODELAY.
     habits=ServerHabits(
-        shortest_bytes=13, quiet_ns=50_000_000, pause_ns=200_000_000, holds_replies=True, answers_all="likely"
+        shortest_bytes=13,
+        quiet_ns=50_000_000,
+        pause_ns=200_000_000,
+        holds_replies=True,
+        answers_all="likely",
+        opening=frozenset({"HELLO"}),
+        opening_id=1,  # the shipped clients count up from 1
     ),
 )
 
