@@ -427,11 +427,11 @@ for _name, _protocol in sorted(protocols().items()):
         for _rule in [*_own, *_protocol.rule.queues]:
             if all(ask.answer == "maybe" for ask in _rule.asks.values()) and _rule.otherwise is None:
                 continue
-            _key = _name if not _rule.asks or len(_rule.asks) > 1 else f"{_name} {next(iter(_rule.asks))}"
+            _key = _name if _rule is _protocol.rule else f"{_name} {next(iter(_rule.asks), '')}".strip()
             _key += " of the server" * (_rule.side == "s2c")
             RULES[_key] = replace(_rule, deliveries=None, columns=(), queues=())
 TRIES = multiplied(60)
-FEW_FOUND = {"kokaq": 0.7, "mqtt": 0.3, "mqtt of the server": 0.3}
+FEW_FOUND = {"kokaq": 0.7, "mqtt": 0.3, "mqtt PUBLISH of the server": 0.3}
 """Share of the whole pairs of damaged conversations that is found at least; 0.5 where nothing else is said."""
 Said = list[tuple[int | None, int | None, State]]
 
