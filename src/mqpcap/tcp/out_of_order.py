@@ -371,23 +371,22 @@ class OutOfOrder:
         while heads := [
             (x.buffered[0].file, x.buffered[0].packet_number, side)
             for side, x in queues.items()
-            if x.buffered and self._is_next(side, x.buffered[0])
+            if x.buffered and self._is_next(side, x, x.buffered[0])
         ]:
             side = min(heads)[-1]
             self._release_in_order(side, queues[side], 1)
 
-    def _is_next(self, side: int, segment: BufferedSegment) -> bool:
+    def _is_next(self, side: int, queue: ReorderQueue, segment: BufferedSegment) -> bool:
         side_record: SideRecord = self._table.sides[side]
-        return segment.offset == side_record.next_offset and not segment.is_damaged and not side_record.ended
+        is_doubtful = segment.is_damaged or (segment.is_unproven and segment.end > queue.last_ack)
+        return segment.offset == side_record.next_offset and not is_doubtful and not side_record.ended
 
-    def _release_in_order(self, side: int, queue: ReorderQueue, max_count: int = MAX_BUFFERED_SEGMENTS) -> None:
-        """Accept buffered segments that are in order now."""
+    def _release_in_order(self, side: int, queue: ReorderQueue, max_count: int = -1) -> None:
+        """Accept buffered segments that are in order now, ``max_count`` at most; -1: all."""
         side_record: SideRecord = self._table.sides[side]
         count = 0
         for segment in queue.buffered:
-            if count == max_count or not self._is_next(side, segment):
-                break
-            if segment.is_unproven and segment.end > queue.last_ack:
+            if count == max_count or not self._is_next(side, queue, segment):
                 break
             count += 1
             start = -1 - len(self._history.reordered_bytes)
