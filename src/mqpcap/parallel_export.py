@@ -103,12 +103,10 @@ def written(captures: "Sequence[Capture]", outcome: Outcome, tables: "Export", m
     """Write all tables of the captures. Raises FailedCaptureError if one ends the work."""
     from mqpcap.small_captures import read_together, small_groups
 
-    write = row_writer(outcome, tables)
-
-    note = partial(note_small, outcome, meter)
+    write, note = row_writer(outcome, tables), partial(note_small, outcome, meter)
+    is_joined = outcome.choices.wanted is None
     with background(outcome.choices, None) as worker:
         for group in small_groups(captures):
-            is_joined = outcome.choices.wanted is None
             alone = read_together(group, outcome.choices.dissection(), write, note) if is_joined else group
             for capture in alone:
                 _written_alone(capture, outcome, tables, write, worker, meter)

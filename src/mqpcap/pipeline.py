@@ -529,9 +529,7 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
                 yield one_window(small)
                 small, size_bytes = [], 0
             if is_small:
-                # Its buffer has room for a large window; only the used bytes are kept.
-                used = window.buffer[: int((window.offset + window.caplen).max())].copy()
-                small.append((replace(window, buffer=used), replace(segments, buffer=used)))
+                small.append(without_room(window, segments))
                 size_bytes += window.size_bytes
             else:
                 yield window, segments
@@ -541,6 +539,12 @@ def _with_small_files_joined(windows: Iterator[tuple[Window, Segments]]) -> Iter
         yield one_window(small)
     if failure is not None:
         raise failure
+
+
+def without_room(window: Window, segments: Segments) -> tuple[Window, Segments]:
+    """The same with the used bytes of their buffer, which has room for a large window."""
+    used = window.buffer[: int((window.offset + window.caplen).max())].copy()
+    return replace(window, buffer=used), replace(segments, buffer=used)
 
 
 def one_window(parts: Sequence[tuple[Window, Segments]]) -> tuple[Window, Segments]:

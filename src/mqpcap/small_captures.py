@@ -26,7 +26,7 @@ from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
 from mqpcap.hooks import StageHooks
 from mqpcap.options import Options
-from mqpcap.pipeline import MAX_JOINED_BYTES, Pipeline, one_window
+from mqpcap.pipeline import MAX_JOINED_BYTES, Pipeline, one_window, without_room
 from mqpcap.reading import limit_notes, size_bytes
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import MessageQueue
@@ -96,11 +96,8 @@ def packets_of(capture: Capture, options: Options) -> SmallCapture | None:
     rows.take(window, segments.counts)
     lost = dissector.finish()
     rows.count_lost(lost)
-    used = window.buffer[
-        : int((window.offset + window.caplen).max())
-    ].copy()  # without the room that is for a large window
-    window, segments = replace(window, buffer=used), replace(segments, buffer=used)
-    return SmallCapture(capture, rows, window, segments, Counter(segments.counts) + Counter(lost))
+    counts = Counter(segments.counts) + Counter(lost)
+    return SmallCapture(capture, rows, *without_room(window, segments), counts)
 
 
 def _may_have_both_sides_of_nat(segments: Segments) -> bool:

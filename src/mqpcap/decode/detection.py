@@ -113,12 +113,14 @@ class FlowOrigin(NamedTuple):
     def server(self, detection: Detection) -> ServerProtocol:
         """The server of a detection."""
         assert detection.protocol is not None
-        return detection.protocol.name, *self.ends(detection.client)[2:]
+        return detection.protocol.name, *self._end(1 - detection.client)
 
     def ends(self, client: int) -> tuple[str, int, str, int]:
         """Address and port of the client and of the server."""
-        ips = [address_text(self.version, hi, lo) for hi, lo in zip(self.hi, self.lo, strict=True)]
-        return ips[client], self.ports[client], ips[1 - client], self.ports[1 - client]
+        return *self._end(client), *self._end(1 - client)
+
+    def _end(self, side: int) -> tuple[str, int]:
+        return address_text(self.version, self.hi[side], self.lo[side]), self.ports[side]
 
 
 def origins(flows: Flows, numbers: list[int]) -> dict[int, FlowOrigin]:
