@@ -1,7 +1,9 @@
 """The torture table of reassembly: everything recoverable is found, nothing is invented, nothing comes twice."""
 
+from functools import cache
+
 import pytest
-from torture import MAKERS, Case, broken_laws, cases, pcap, places, read_bytes, toy_layer
+from torture import MAKERS, Case, Result, broken_laws, cases, pcap, places, read_together, toy_layer
 
 MANY = 300
 NAMES = [case.name for case in cases("toy", MANY)]
@@ -11,25 +13,29 @@ def case_of(protocol: str, name: str) -> Case:
     return next(case for case in cases(protocol, MANY) if case.name == name)
 
 
+@cache
+def results(protocol: str) -> dict[str, Result]:
+    """The rows of each case."""
+    with toy_layer():
+        return read_together({case.name: pcap(case.segments, MAKERS[protocol][0]) for case in cases(protocol, MANY)})
+
+
 @pytest.mark.parametrize("protocol", MAKERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_recovers_all_and_invents_nothing(protocol: str, name: str) -> None:
-    case = case_of(protocol, name)
+    result = results(protocol)[name]
 
     with toy_layer():
-        result = read_bytes(pcap(case.segments, MAKERS[protocol][0]))
         broken = broken_laws(result)
 
-    assert result.whole() == case.recoverable
+    assert result.whole() == case_of(protocol, name).recoverable
     assert {m["protocol"] for m in result.messages} == {protocol}
     assert broken == []
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "swapped" not in n])
 def test_messages_come_in_order_of_the_stream(name: str) -> None:
-    case = case_of("blipmq", name)
-
-    result = read_bytes(pcap(case.segments, 5555))
+    result = results("blipmq")[name]
 
     keys = [(c["first_ts_ns"], m["stream_offset"]) for m in result.messages for c in result.connections
             if c["connection_id"] == m["connection_id"]]  # fmt: skip
@@ -46,10 +52,7 @@ def test_the_table_says_what_was_measured() -> None:
 
 def test_the_message_with_the_hole_is_a_truncated_row() -> None:
     """Bytes 34 to 51 are lost: message 1 (24 to 48) keeps its first 10, message 2 its last 21."""
-    case = case_of("toy", "one segment lost")
-
-    with toy_layer():
-        result = read_bytes(pcap(case.segments, 5000))
+    result = results("toy")["one segment lost"]
 
     names = ("stream_offset", "frame_len", "flaw", "gap_before_bytes", "resynced")
     assert [tuple(m[name] for name in names) for m in result.messages] == [

@@ -3,10 +3,11 @@
 import struct
 from functools import cache
 from ipaddress import ip_address
+from itertools import product
 from pathlib import Path
 
 import pytest
-from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, read_bytes
+from torture import ACK, MAKERS, SYN, Result, Segment, broken_laws, pcap, read, read_bytes, read_together
 
 import mqpcap
 from mqpcap.capture import windows
@@ -86,16 +87,29 @@ def rows(result: Result, shift: int = 0) -> list[tuple[object, ...]]:
     return [(m["direction"], m["stream_offset"] - shift, m["frame_len"], m["op"], m["flaw"]) for m in result.messages]
 
 
+SIZES = ((7, True), (1400, False))
+EARLIER = b"PROXY TCP4 192.0.2.1 198.51.100.20 40000 5555\r\n"
+TWO_HEADERS = (EARLIER + v2(0x21, 0x11, TCP4), v2(0x21, 0x11, TCP4) + V1)
+
+
 @cache
-def plain(protocol: str, port: int) -> Result:
-    """The same connection without a header."""
-    return read_bytes(pcap(connection(protocol, b"", 1400), port))
+def results(protocol: str) -> dict[tuple[object, ...], Result]:
+    """Connections with a header, by (port, header or its name, size, with its SYN); and without, by port alone."""
+    own, parts = MAKERS[protocol][0], {}
+    for port in (own, 31337):
+        parts[port,] = pcap(connection(protocol, b"", 1400), port)
+        for (name, (header, _)), (size, with_syn) in product(HEADERS.items(), SIZES):
+            segments = connection(protocol, header, max(size, len(header) // 100), with_syn)
+            parts[port, name, size, with_syn] = pcap(segments, port)
+    for headers, size in product(TWO_HEADERS, (1, 7, 1400)):
+        parts[own, headers, size] = pcap(connection(protocol, headers, size), own)
+    return read_together(parts)
 
 
 PROTOCOLS = [name for name in MAKERS if name != "toy"]
 
 
-@pytest.mark.parametrize(("size", "with_syn"), [(7, True), (1400, False)])
+@pytest.mark.parametrize(("size", "with_syn"), SIZES)
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_after_a_proxy_header_are_read_as_without_it(
@@ -103,15 +117,14 @@ def test_messages_after_a_proxy_header_are_read_as_without_it(
 ) -> None:
     """On the protocol's port, and on another one; a header is the first of its stream, with a SYN and without."""
     header, client = HEADERS[name]
-    size = max(size, len(header) // 100)
     for port in (MAKERS[protocol][0], 31337):
-        result = read_bytes(pcap(connection(protocol, header, size, with_syn), port))
+        result = results(protocol)[port, name, size, with_syn]
 
         (row,) = result.connections
         assert broken_laws(result) == []
         assert (row["proxied_ip"], row["proxied_port"]) == client
         assert (row["protocol"], row["client_port"]) == (protocol, 40000)
-        assert rows(result, len(header)) == rows(plain(protocol, port))
+        assert rows(result, len(header)) == rows(results(protocol)[port,])
         assert not any(m["resynced"] for m in result.messages)
         problems = [(p["kind"], p["reason"], p["direction"], p["stream_offset"], p["length"]) for p in result.problems]
         assert problems == [("undecoded", "proxy protocol", "c2s", 0, len(header))]
@@ -185,20 +198,18 @@ def test_requests_after_a_proxy_header_are_paired_by_order(tmp_path: Path, heade
     ]
 
 
-EARLIER = b"PROXY TCP4 192.0.2.1 198.51.100.20 40000 5555\r\n"
-
-
 @pytest.mark.parametrize("size", [1, 7, 1400])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_last_of_two_headers_names_the_original_client(protocol: str, size: int) -> None:
     """The second balancer did not read the first one's header: its own names the first balancer."""
-    for header in (EARLIER + v2(0x21, 0x11, TCP4), v2(0x21, 0x11, TCP4) + V1):
-        result = read_bytes(pcap(connection(protocol, header, size), MAKERS[protocol][0]))
+    port = MAKERS[protocol][0]
+    for header in TWO_HEADERS:
+        result = results(protocol)[port, header, size]
 
         (row,) = result.connections
         assert broken_laws(result) == []
         assert (row["proxied_ip"], row["proxied_port"], row["protocol"]) == ("203.0.113.9", 51234, protocol)
-        assert rows(result, len(header)) == rows(plain(protocol, MAKERS[protocol][0]))
+        assert rows(result, len(header)) == rows(results(protocol)[port,])
         assert [p["length"] for p in result.problems] == [len(header)]
 
 
@@ -239,15 +250,24 @@ def through_proxy(asked: list[bytes], answered: list[bytes], messages: bytes, re
     return segments
 
 
+@cache
+def proxied(protocol: str) -> dict[tuple[object, ...], Result]:
+    """Connections through a proxy by (port, name of the request); without one, by port alone."""
+    messages, parts = b"".join(MAKERS[protocol][1](i) for i in range(4)), {}
+    for port in (MAKERS[protocol][0], 1080):
+        parts[port,] = pcap(through_proxy([], [], messages, b""), port)
+        for name, (asked, answered, _) in REQUESTS.items():
+            parts[port, name] = pcap(through_proxy(asked, answered, messages, b""), port)
+    return read_together(parts)
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_after_a_request_to_a_proxy_are_read_as_without_it(protocol: str, name: str) -> None:
     asked, answered, server = REQUESTS[name]
-    messages = b"".join(MAKERS[protocol][1](i) for i in range(4))
     shift = sum(map(len, asked))
     for port in (MAKERS[protocol][0], 1080):
-        plain = read_bytes(pcap(through_proxy([], [], messages, b""), port))
-        result = read_bytes(pcap(through_proxy(asked, answered, messages, b""), port))
+        plain, result = proxied(protocol)[port,], proxied(protocol)[port, name]
 
         (row,) = result.connections
         assert broken_laws(result) == []

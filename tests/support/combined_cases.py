@@ -6,7 +6,7 @@ header that carries only IP) leaves the packets as they are.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -44,7 +44,7 @@ def ipv4(source: str, destination: str, protocol: int, payload: bytes, ip_id: in
 
 @dataclass(frozen=True)
 class Packet:
-    """A TCP segment; wraps: names of what is around its IP packet, the innermost first."""
+    """A TCP segment; wraps: names of what is around its IP packet, the innermost first; network: of both hosts."""
 
     from_client: bool
     seq: int
@@ -55,9 +55,11 @@ class Packet:
     is_damaged: bool = False
     wraps: tuple[str, ...] = ()
     client_port: int = CLIENT_PORT
+    network: int = 0
 
     def ip(self, server_port: int) -> bytes:
-        source, destination = (CLIENT, SERVER) if self.from_client else (SERVER, CLIENT)
+        client, server = (str(ip_address(host) + (self.network << 8)) for host in (CLIENT, SERVER))
+        source, destination = (client, server) if self.from_client else (server, client)
         ports = (self.client_port, server_port) if self.from_client else (server_port, self.client_port)
         tcp = struct.pack(">HHIIBBHHH", *ports, self.seq % 2**32, self.ack % 2**32, 0x50, self.flags, 64000, 0, 0)
         pseudo = ip_address(source).packed + ip_address(destination).packed + struct.pack(">HH", 6, 20 + len(self.body))
@@ -177,6 +179,15 @@ def write(path: Path, packets: Sequence[Packet], server_port: int) -> None:
         for frame in packet.frames(server_port)
     ]
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1) + b"".join(records))
+
+
+def together(conversations: Iterable[list[Packet]]) -> list[Packet]:
+    """One capture of conversations, one after the other, each in the network of its number."""
+    return [
+        replace(packet, network=number, ts_ns=packet.ts_ns + 3 * SECOND_NS * number)
+        for number, packets in enumerate(conversations)
+        for packet in packets
+    ]
 
 
 # -- losses ------------------------------------------------------------------------------------------------

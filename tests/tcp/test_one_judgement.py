@@ -4,9 +4,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from combined_cases import CHANGES, LOSSES, conversation, write
+from combined_cases import CHANGES, LOSSES, conversation, together, write
 from dissection import dissect
 from mutated_captures import PCAPS, tables
+from rows import merged, records
 from torture import MAKERS
 
 from mqpcap.capture import captures
@@ -34,22 +35,32 @@ def differences(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object
     return {name: (fast[name] - slow[name], slow[name] - fast[name]) for name in fast if fast[name] != slow[name]}
 
 
-@pytest.mark.parametrize("path", sorted(PCAPS.glob("*/*.pcap")), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_all_packets_of_a_capture_through_the_slow_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert differences(path, monkeypatch) == {}
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("change", CHANGES)
-def test_changed_captures_through_the_slow_path(
-    change: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in PCAPS.glob("*/*.pcap")}))
+def test_all_packets_of_all_captures_through_the_slow_path(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dice = Random(f"{change} {loss}")
-    for second in (*dice.sample([*LOSSES], 1), "nothing lost"):
-        packets = CHANGES[change](LOSSES[loss](conversation(SENT), dice), dice)
-        write(tmp_path / "changed.pcap", LOSSES[second](packets, dice), PORT)
+    """As one capture of each link type and clock."""
+    alike: dict[tuple[bytes, bytes], list[Path]] = {}
+    for path in sorted(PCAPS.glob(f"{folder}/*.pcap")):
+        head, _ = records(path)
+        alike.setdefault((head[:4], head[20:24]), []).append(path)
 
-        assert differences(tmp_path / "changed.pcap", monkeypatch) == {}, second
+    for paths in alike.values():
+        assert differences(merged(paths, tmp_path / "merged.pcap"), monkeypatch) == {}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_captures_through_the_slow_path(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each loss, a change, and two losses more."""
+    changed = []
+    for loss in LOSSES:
+        dice = Random(f"{change} {loss}")
+        for second in (*dice.sample([*LOSSES], 1), "nothing lost"):
+            packets = CHANGES[change](LOSSES[loss](conversation(SENT), dice), dice)
+            changed.append(LOSSES[second](packets, dice))
+    write(tmp_path / "changed.pcap", together(changed), PORT)
+
+    assert differences(tmp_path / "changed.pcap", monkeypatch) == {}
 
 
 @pytest.mark.parametrize("lost_index", [None, 0])
