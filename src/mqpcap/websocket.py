@@ -264,14 +264,15 @@ class WebSockets(DerivedStreams[WebSocketConnection]):
 
     def find(self, chunks: StreamChunks) -> Iterable[WebSocketConnection]:
         """The connections with a side that begins as an upgrade does."""
-        starts = np.flatnonzero((chunks.offset == 0) & (chunks.length > 0))
-        is_letter = np.isin(chunks.buffer[chunks.start[starts]], [begin[0] for begin in _BEGINS])
-        for row in starts[is_letter].tolist():
-            size = min(int(chunks.length[row]), MAX_HEAD_BYTES)
-            data, number = bytes(chunks.buffer[chunks.start[row] :][:size]), int(chunks.flow[row])
-            end = data.find(b"\r\n\r\n") + 4
-            is_other_request = end > 3 and not UPGRADE.match(data, 0, end)
-            if number in self.connections or is_other_request:
+        rows = np.flatnonzero((chunks.offset == 0) & (chunks.length > 0))
+        rows = rows[np.isin(chunks.buffer[chunks.start[rows]], [begin[0] for begin in _BEGINS])]
+        buffer, sizes = memoryview(chunks.buffer), np.minimum(chunks.length[rows], MAX_HEAD_BYTES)
+        columns = chunks.flow[rows], chunks.start[rows], sizes
+        for number, start, size in zip(*(x.tolist() for x in columns), strict=True):
+            head = buffer[start : start + size]
+            if number in self.connections or not any(head[: len(x)] == x[:size] for x in _BEGINS):
                 continue
-            if any(data[: len(x)] == x[: len(data)] for x in _BEGINS):
+            data = bytes(head)
+            end = data.find(b"\r\n\r\n") + 4
+            if end <= 3 or UPGRADE.match(data, 0, end):
                 yield WebSocketConnection(number)

@@ -6,9 +6,18 @@ import struct
 from mqpcap.websocket import UPGRADE, frames_begin
 
 TLS, HTTP_1, HTTP_2, GRPC, KAFKA, WEBSOCKET = "TLS", "HTTP/1", "HTTP/2", "gRPC", "Kafka", "WebSocket"
-_REQUEST = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH) [!-~]{1,8192} HTTP/1\.[01]\r\n")
-_RESPONSE = re.compile(rb"HTTP/1\.[01] [1-5]\d\d")
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
+_BEGINS = (
+    (TLS, rb"[\x16\x17]\x03[\0-\4]"),  # handshake and application data, version 3.x (RFC 8446, 5.1)
+    (HTTP_2, rb"PRI \* HTTP/2\.0\r\n\r\nSM\r\n\r\n"),  # RFC 9113, 3.4
+    (WEBSOCKET, rb"(?i:" + UPGRADE.pattern + rb")"),
+    (
+        HTTP_1,
+        rb"(?:GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH) [!-~]{1,8192} HTTP/1\.[01]\r\n"
+        rb"|HTTP/1\.[01] [1-5]\d\d",
+    ),
+)
+"""Names of protocols, and how a side of each begins, the name that wins first."""
+_NAMED = re.compile(b"|".join(b"(%s)" % begin for _, begin in _BEGINS))
 _GRPC = b"application/grpc", bytes.fromhex("1d75d0620d263d4c4d6564")  # as it is, and in HPACK's Huffman code
 MAX_KAFKA_BYTES = 100 << 20  # socket.request.max.bytes
 MAX_KAFKA_KEY, MAX_KAFKA_VERSION = 100, 20
@@ -21,27 +30,19 @@ def foreign_protocol(side_a: bytes, side_b: bytes) -> str | None:
     'HTTP/1'
     """
     sides = side_a, side_b
-    if any(_is_tls(data) for data in sides):
-        return TLS
-    if any(data.startswith(_PREFACE) for data in sides):
-        return GRPC if any(map(is_grpc, sides)) else HTTP_2
-    if any(map(UPGRADE.match, sides)):
-        return WEBSOCKET
-    if any(_REQUEST.match(data) or _RESPONSE.match(data) for data in sides):
-        return HTTP_1
+    ranks = [match.lastindex or 0 for data in sides if (match := _NAMED.match(data))]
+    if ranks:
+        name, _ = _BEGINS[min(ranks) - 1]
+        return GRPC if name == HTTP_2 and any(map(is_grpc, sides)) else name
     if _is_kafka(side_a, side_b) or _is_kafka(side_b, side_a):
         return KAFKA
-    return WEBSOCKET if any(sides) and all(not data or frames_begin(memoryview(data), 0) for data in sides) else None
+    is_framed = [data[0] > 0x80 and frames_begin(memoryview(data), 0) for data in sides if data]  # the bit FIN
+    return WEBSOCKET if is_framed and all(is_framed) else None
 
 
 def is_grpc(data: bytes) -> bool:
     """Whether bytes of an HTTP/2 connection say that it carries gRPC."""
     return any(word in data for word in _GRPC)
-
-
-def _is_tls(data: bytes) -> bool:
-    """Record types handshake (0x16) and application data (0x17), version 3.x (RFC 8446, 5.1)."""
-    return len(data) >= 3 and data[0] in (0x16, 0x17) and data[1] == 3 and data[2] <= 4
 
 
 def _is_kafka(request: bytes, response: bytes) -> bool:

@@ -107,7 +107,7 @@ class Views:
 
     def __init__(self) -> None:
         self._answers: dict[bytes, tuple[Segments, int]] = {}
-        """By both sequence numbers: the first SYN-ACK that has them, as `_headers` and row."""
+        """By both sequence numbers: the first SYN-ACK with TCP options that has them, as `_headers` and row."""
         self._views: dict[tuple[Endpoint, Endpoint], _View] = {}
         self._since: dict[tuple[Endpoint, Endpoint], int] = {}
         """By the ends of a view that these segments show: the row that shows it."""
@@ -149,15 +149,15 @@ class Views:
 
     def _find(self, segments: Segments, rows: list[int]) -> None:
         """Whether SYN-ACKs are those of earlier ones, on the other side of NAT; ``rows``: where they stand."""
-        segments, may_have_timestamps = _headers(segments)
+        segments, places = _headers(segments)
         numbers = np.column_stack([segments.seq, segments.ack]).astype(">u4").tobytes()
-        for k, row in enumerate(rows):
+        for k in places:
             answer = segments, k
             origin = self._answers.setdefault(numbers[8 * k : 8 * k + 8], answer)
             if len(self._answers) > MAX_VIEWS:
                 del self._answers[next(iter(self._answers))]
-            if origin is not answer and may_have_timestamps[k]:
-                self._compare(_answer(*answer), _answer(*origin), row)
+            if origin is not answer:
+                self._compare(_answer(*answer), _answer(*origin), rows[k])
 
     def _compare(self, answer: _Answer, origin: _Answer, row: int) -> None:
         if answer.ends in self._views or not answer.is_view_of(origin):
@@ -205,8 +205,8 @@ def tcp_header(segments: Segments, row: int) -> bytes:
     return header[_tcp_start(header, struct.pack(">HHI", *ports_and_number)) :]
 
 
-def _headers(segments: Segments) -> tuple[Segments, list[bool]]:
-    """SYN-ACKs over a buffer that holds only their last HEADER_BYTES of headers, and which may have TCP timestamps."""
+def _headers(segments: Segments) -> tuple[Segments, list[int]]:
+    """SYN-ACKs over a buffer that holds only their last HEADER_BYTES of headers; which of them may have timestamps."""
     places = segments.start[:, None] + np.arange(-HEADER_BYTES, 0)
     is_there = (places >= 0) & (segments.start[:, None] <= len(segments.buffer))
     headers = np.where(is_there, segments.buffer[np.where(is_there, places, 0)], 0).astype(np.uint8)
@@ -214,7 +214,7 @@ def _headers(segments: Segments) -> tuple[Segments, list[bool]]:
     begin = np.hstack([ports, segments.seq[:, None].astype(">u4").view(np.uint8)])
     has_no_options = (headers[:, -20:-12] == begin).all(axis=1) & (headers[:, -8] >> 4 == 5)
     starts = np.arange(1, len(headers) + 1) * HEADER_BYTES
-    return replace(segments, buffer=headers.reshape(-1), start=starts), (~has_no_options).tolist()
+    return replace(segments, buffer=headers.reshape(-1), start=starts), np.flatnonzero(~has_no_options).tolist()
 
 
 def _answer(segments: Segments, row: int) -> _Answer:

@@ -6,8 +6,8 @@ nothing.
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from mqpcap.records import dataclass
 from mqpcap.tls.record_ciphers import TLS_1_3
 
 CLIENT_HELLO, SERVER_HELLO, NEW_TICKET, END_OF_EARLY_DATA, ENCRYPTED_EXTENSIONS = 1, 2, 4, 5, 8
@@ -22,8 +22,7 @@ MAX_SHORT_BYTES = 256
 """A longer message whose content is not read is passed over, too: Finished and KeyUpdate are short."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """A ClientHello or ServerHello. ``version``: as negotiated by a server, TLS 1.3 included.
 
     ``cipher``: the server's choice. ``ticket``: hash of the ticket that a client offers.

@@ -119,21 +119,22 @@ class Opener(DerivedStreams[TlsConnection]):
     def find(self, chunks: StreamChunks) -> Iterable[TlsConnection]:
         """The connections that begin with a hello, or whose hello begins a packet and has secrets in the key log."""
         has_keys = self.keys is not None
-        is_long = chunks.piece_length > HEADER_BYTES
+        # Without keys only hellos that begin a side matter.
+        is_long = (chunks.piece_length > HEADER_BYTES) & (has_keys | (chunks.piece_offset == 0))
         rows = np.repeat(np.arange(len(chunks)), np.diff(chunks.piece_first))[is_long]
         offsets = chunks.piece_offset[is_long]
         places = offsets + (chunks.start - chunks.offset)[rows]
         first_byte = chunks.buffer[places]
-        may_begin = ((first_byte == HANDSHAKE_RECORD) & (has_keys | (offsets == 0))) | (
-            (offsets == 0) & np.isin(first_byte, [*PROXY_BYTES])
-        )
+        may_begin = (first_byte == HANDSHAKE_RECORD) | ((offsets == 0) & np.isin(first_byte, [*PROXY_BYTES]))
         is_late = ~chunks.start_known & (chunks.offset == 0) & (self.keys is not None and self.keys.has_traffic)
         lateness = dict.fromkeys(chunks.flow[is_late].tolist(), True)
-        for row, place, offset in zip(*(x[may_begin].tolist() for x in (rows, places, offsets)), strict=True):
-            data = memoryview(chunks.buffer)[place : int(chunks.start[row] + chunks.length[row])]
+        rows, buffer = rows[may_begin], memoryview(chunks.buffer)
+        columns = chunks.flow[rows], places[may_begin], (chunks.start + chunks.length)[rows], offsets[may_begin]
+        for number, place, end, offset in zip(*(x.tolist() for x in columns), strict=True):
+            data = buffer[place:end]
             begin = hello_at(data)
             if begin >= 0 and (offset == 0 or self._has_secrets(bytes(data[begin + 11 : begin + 43]))):
-                lateness[int(chunks.flow[row])] = False
+                lateness[number] = False
         if self.keys is not None and self.keys.forgotten_count:
             self.counts["tls_forgotten"] = self.keys.forgotten_count
         new = lateness.keys() - self.connections.keys() - self._facts.keys()
@@ -156,13 +157,15 @@ class Opener(DerivedStreams[TlsConnection]):
 
 def _facts_together(chunks: StreamChunks, numbers: Collection[int]) -> dict[int, TlsFacts]:
     """The facts of those connections whose sides begin, in these chunks, with their hellos."""
-    facts, places = {}, np.searchsorted(chunks.flow, np.array([*numbers], np.int64))
-    buffer = memoryview(chunks.buffer)
-    for number, place in zip(numbers, places.tolist(), strict=True):
-        rows = [row for row in range(place, min(place + 2, len(chunks))) if chunks.flow[row] == number]
-        if [(chunks.side[row], chunks.offset[row]) for row in rows] == [(0, 0), (1, 0)]:
-            starts = chunks.start[rows].tolist()
-            sides = [buffer[start : start + int(chunks.length[row])] for start, row in zip(starts, rows, strict=True)]
-            if (of_hellos := facts_of_hellos(sides)) is not None:
-                facts[number] = of_hellos
+    facts, wanted = dict[int, TlsFacts](), np.array([*numbers], np.int64)
+    rows = np.searchsorted(chunks.flow, wanted)
+    others = np.minimum(rows + 1, len(chunks) - 1)
+    begins = (chunks.flow[others] == wanted) & (chunks.offset[rows] == 0) & (chunks.offset[others] == 0)
+    begins &= (chunks.side[rows] == 0) & (chunks.side[others] == 1)
+    buffer, ends = memoryview(chunks.buffer), chunks.start + chunks.length
+    places = (x[y[begins]].tolist() for y in (rows, others) for x in (chunks.start, ends))
+    for number, a_start, a_end, b_start, b_end in zip(wanted[begins].tolist(), *places, strict=True):
+        of_hellos = facts_of_hellos((buffer[a_start:a_end], buffer[b_start:b_end]))
+        if of_hellos is not None:
+            facts[number] = of_hellos
     return facts

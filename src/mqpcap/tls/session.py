@@ -40,6 +40,11 @@ class TlsFacts:
     """The protocol that the server chose; its choice is encrypted in TLS 1.3."""
     overhead_bytes: tuple[int, int] = (0, 0)
 
+    def add_choices(self, hello: Hello) -> None:
+        """Add what the server chose in its hello."""
+        self.version = VERSION_NAMES.get(hello.version, f"0x{hello.version:04X}")
+        self.cipher, self.alpn = suite_name(hello.cipher), hello.alpn
+
 
 class Session:
     """The keys of a connection up to its end.
@@ -90,8 +95,7 @@ class Session:
             self.offers_early |= hello.has_early_data
         elif hello.random not in (b"", handshake.RETRY_RANDOM) and not self.server_hello.random:
             self.client, self.server_hello = 1 - side, hello
-            facts.version = VERSION_NAMES.get(hello.version, f"0x{hello.version:04X}")
-            facts.cipher, facts.alpn = suite_name(hello.cipher), hello.alpn
+            facts.add_choices(hello)
         self.find_keys()
 
     @property

@@ -316,18 +316,21 @@ def hello_at(data: memoryview) -> int:
 def facts_of_hellos(sides: Sequence[memoryview]) -> TlsFacts | None:
     """The facts of a connection whose sides begin with these bytes.
 
-    None unless both begin with a hello that is whole, or if the server asked for another one.
+    None unless each side begins with a record that has a whole hello, or if the server asked for another one.
     """
-    session = Session(None)
-    for index, data in enumerate(sides):
-        reader, start = handshake.HandshakeReader(), 0
-        while (head := _HEADER.match(data, start)) and head[0][0] not in (CHANGE_CIPHER_SPEC, APPLICATION_DATA):
-            end = start + record_size(head[0])
-            content = data[start + HEADER_BYTES : end] if head[0][0] == HANDSHAKE_RECORD and end <= len(data) else b""
-            for kind, body in reader.messages(content):
-                session.note(index, kind, body)
-            start = end
-    return session.facts if session.has_hellos and not session.has_retry else None
+    hellos: dict[int, handshake.Hello] = {}
+    for data in sides:
+        body = HEADER_BYTES + 4
+        end = body + int.from_bytes(data[body - 3 : body])
+        if hello_at(data) != 0 or not end <= record_size(data) <= len(data):
+            return None
+        hellos[data[HEADER_BYTES]] = handshake.hello(data[HEADER_BYTES], bytes(data[body:end]))
+    client, server = (hellos.get(kind) for kind in (handshake.CLIENT_HELLO, handshake.SERVER_HELLO))
+    if client is None or server is None or not client.random or server.random in (b"", handshake.RETRY_RANDOM):
+        return None
+    facts = TlsFacts(server_name=client.server_name)
+    facts.add_choices(server)
+    return facts
 
 
 def record_size(head: memoryview | bytes) -> int:
