@@ -25,7 +25,10 @@ PRINTS = fingerprints(RowPolicy().seeds)
 
 @dataclass(frozen=True)
 class End:
-    """How a connection ended, and the offsets after which bytes of each side hold no message (-1: none)."""
+    """How a connection ended, and the offsets after which bytes of each side hold no message (-1: none).
+
+    ``ended``: the ends of both sides were captured.
+    """
 
     ended: bool = True
     all_acknowledged: bool = True
@@ -91,7 +94,8 @@ def closing(ends: Mapping[int, End]) -> ConnectionEnds:
         )
         for x in fields(End)
     }
-    return ConnectionEnds(np.array(list(ends), np.int64), **columns)
+    ended = columns.pop("ended")
+    return ConnectionEnds(np.array(list(ends), np.int64), ended, ended, **columns)
 
 
 def watermarks_after(part: Sequence[Row], fed: Sequence[Row], lost: Sequence[tuple[int, int]]) -> Watermarks:

@@ -149,8 +149,9 @@ class ConnectionEnds:
     """How connections ended, an entry each."""
 
     flow: Int64Array
-    ended: NDArray[np.bool_]
-    """Whether the end was captured: an RST, or a FIN of the server."""
+    client_ended: NDArray[np.bool_]
+    """Whether the end of the client's bytes was captured; ``server_ended``: of the server's. See `FlowColumns`."""
+    server_ended: NDArray[np.bool_]
     all_acknowledged: NDArray[np.bool_]
     """Whether the server closed after it acknowledged all bytes of the client."""
     requests_missing_at: Int64Array

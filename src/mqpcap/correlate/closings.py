@@ -72,7 +72,8 @@ class Closings:
             missing[i] = self._missing_at[int(flows[i])]
         return ConnectionEnds(
             flow=flows,
-            ended=is_reset | has_server_fin,
+            client_ended=columns.ended[row, client],
+            server_ended=columns.ended[row, server],
             all_acknowledged=has_server_fin & (acked != NO_OFFSET) & (acked >= end),
             requests_missing_at=missing[:, 0],
             replies_missing_at=missing[:, 1],

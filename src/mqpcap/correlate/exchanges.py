@@ -181,18 +181,19 @@ class Exchanges:
         columns = (
             x.tolist()
             for x in (
-                ends.flow, ends.ended, ends.orderly, whole_requests, whole_replies, ends.requests_extent,
-                ends.replies_extent,
+                ends.flow, ends.client_ended, ends.server_ended, ends.orderly, whole_requests, whole_replies,
+                ends.requests_extent, ends.replies_extent,
             )
         )  # fmt: skip
         for i, (flow, *end) in enumerate(zip(*columns, strict=True)):
             contradicted = False
-            ended, _, requests, replies, requests_end, replies_end = end
-            end_of_client = ended, False, replies, requests, replies_end, requests_end
+            client_ended, server_ended, is_orderly, requests, replies, requests_end, replies_end = end
+            end_of_server = server_ended, is_orderly, requests, replies, requests_end, replies_end
+            end_of_client = client_ended, False, replies, requests, replies_end, requests_end
             for group, matchers in zip(self.groups, self._matchers, strict=True):
                 if (matcher := matchers.pop(flow, None)) is not None:
                     self.results.open_bytes -= matcher.held_bytes
-                    contradicted |= matcher.close(*(end if group.side == "c2s" else end_of_client))
+                    contradicted |= matcher.close(*(end_of_server if group.side == "c2s" else end_of_client))
             if flow in self._unconfirmed:
                 # All requests were handled, and nothing contradicted the assumed state.
                 all_acknowledged[i] &= whole_replies[i] and not contradicted

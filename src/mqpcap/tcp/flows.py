@@ -35,6 +35,8 @@ class FlowColumns:
     ``start_known``: the initial sequence number of the side is known, from its SYN or an acknowledgement of it.
     ``started``: that of both sides was known before the first byte of the connection was emitted.
     ``acked_from``: 0 if start_known. If not, the first offset that the other side acknowledged.
+    ``rst``: the side sent a RST that the other side accepted. ``ended``: the end of its bytes was captured: a FIN, or
+    such a RST right after its known bytes; the peer's RST says nothing of bytes that were on their way.
     ``fin_offset``: stream offset after the last byte, if a FIN was captured.
     ``fin_acked``: offset of the other side that the packet with the FIN acknowledges.
     ``acked``: highest offset of this side that the OTHER side acknowledged (fin_offset + 1 with the FIN).
@@ -62,6 +64,7 @@ class FlowColumns:
     started: NDArray[np.bool_]
     acked_from: Int64Array
     rst: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
     fin_offset: Int64Array
     fin_acked: Int64Array
     acked: Int64Array
@@ -153,7 +156,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     names = "fin_offset", "rst_seen", "base_seq", "next_offset", "known_end", "fin_ack", "base_known"
     fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name][indexes] for name in names)
     acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
-    is_reset = rst != 0
+    is_reset, is_last = rst != 0, rst != 2
     rst = is_reset & ~((rst == 3) & (acked > fin_offset))
     fin_by, reset_by, last_ts_ns = (
         flows[name][indexes].astype(np.int64) for name in ("fin_by", "reset_by", "last_ts_ns")
@@ -184,6 +187,7 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         started=(start_known == 1).all(axis=1),
         acked_from=np.where(start_known != 0, 0, sides["acked_from"][indexes]),
         rst=rst,
+        ended=rst & is_last | (fin_offset != NO_OFFSET),
         fin_offset=fin_offset,
         fin_acked=_offsets(fin_ack, base_seq[:, ::-1], reached[:, ::-1]),
         acked=acked,

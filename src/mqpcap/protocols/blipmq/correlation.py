@@ -103,7 +103,10 @@ def _ready(is_version_2: bool) -> tuple[list[int], list[int]]:
         kind[code], accepted[code] = RequestKind.ONE_REPLY, accepted[code] | _bits(*_FAULTS_TWO[code])
     for code, bits in _OPTIONAL.items():
         kind[code], accepted[code] = RequestKind.OPTIONAL_REPLY, bits
-    for code in (PUBLISH, POLL) if is_version_2 else (PUBLISH, Code.ODD_PUBLISH):
+    if not is_version_2:  # the version of a connection that began earlier is not known
+        kind[Code.ODD_PUBLISH] = RequestKind.OPTIONAL_REPLY
+        accepted[Code.ODD_PUBLISH] = _bits(*_FAULTS_TWO[Code.ODD_PUBLISH])
+    for code in (PUBLISH, POLL) if is_version_2 else (PUBLISH,):
         kind[code], accepted[code] = RequestKind.SILENT_SUCCESS, 0
     for code in (NACK, PONG, Code.BAD + NACK, Code.BAD + PONG):
         kind[code] = RequestKind.ONE_WAY
