@@ -13,7 +13,17 @@ from dissection import dissect
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from mutated_captures import ALL_CHANGES, PCAPS, Record, capture_bytes, differences, mutant, one_packet_windows, records
+from mutated_captures import (
+    ALL_CHANGES,
+    PCAPS,
+    Record,
+    capture_bytes,
+    differences,
+    mutant,
+    one_packet_windows,
+    records,
+    side_by_side,
+)
 from torture import ACK, SYN, Segment, pcap, read
 
 from mqpcap.capture import captures, windows
@@ -371,3 +381,19 @@ def test_a_frame_of_another_layout_renames_no_frame_before_it_in_any_windows(tmp
     assert differences(capture) == {}
     rows = read(capture).messages
     assert [(row["dialect"], row["op"]) for row in rows] == [("lean", "NoOp"), ("doc", None)]
+
+
+def test_captures_side_by_side_have_the_rows_of_each(tmp_path: Path) -> None:
+    """``tests/bench/captures.py`` reads many as one: a packet of each in turn, at other addresses."""
+    paths = sorted((PCAPS / "mqtt").glob("*.pcap"))[:4]
+    mutants = [mutant(path.read_bytes(), random.Random(k)) for k, path in enumerate(paths)]
+    capture = tmp_path / "capture.pcap"
+
+    def messages(data: bytes) -> list[tuple[str, ...]]:
+        capture.write_bytes(data)
+        names = "direction", "op", "destination", "frame_len", "stream_offset", "flaw", "dialect"
+        return sorted(tuple(str(row[name]) for name in names) for row in read(capture).messages)
+
+    apart = sorted(row for data in mutants for row in messages(data))
+    assert len(apart) > 20
+    assert messages(side_by_side(mutants)) == apart

@@ -9,6 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from mqpcap.capture import captures, windows
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 STRETCH = 60
 """Packets of a capture that is changed."""
+START_US = 1_795_238_649 * 1_000_000
+"""The time at which captures side by side begin."""
 Record = tuple[bytes, int, bytes]
 """Time as the file has it, length on the wire, bytes."""
 
@@ -94,6 +97,49 @@ def mutant(data: bytes, rnd: random.Random, loss: float = 0.0, changes: Sequence
             if packets[k][2]:
                 rnd.choice(changes)(packets, k, rnd)
     return capture_bytes(data[:24], packets)
+
+
+def side_by_side(mutants: Sequence[bytes]) -> bytes:
+    """One capture of several, which begin at one time: of each a packet in turn, at addresses of its own.
+
+    Each sequence of as many packets as there are captures has at most one packet of each.
+    """
+    lanes = [_moved(records(data), lane) for lane, data in enumerate(mutants)]
+    times = [packet[0] for lane in lanes for packet in lane[:1]] or [bytes(8)]
+    rounds = zip_longest(*lanes, fillvalue=(times[0], 0, b""))
+    return capture_bytes(mutants[0][:24], [packet for packets in rounds for packet in packets])
+
+
+def _moved(packets: list[Record], lane: int) -> list[Record]:
+    """The packets with other addresses, from START_US on; a TCP checksum is right if it was right."""
+    first_us = _time_us(packets[0]) if packets else 0
+    moved = []
+    for packet in packets:
+        seconds, microseconds = divmod(START_US + _time_us(packet) - first_us, 1_000_000)
+        _, wire, body = packet
+        moved.append((struct.pack("<II", seconds, microseconds), wire, _readdressed(body, lane)))
+    return moved
+
+
+def _time_us(packet: Record) -> int:
+    seconds, microseconds = struct.unpack("<II", packet[0])
+    return int(seconds * 1_000_000 + microseconds)
+
+
+def _readdressed(body: bytes, lane: int) -> bytes:
+    """A packet of Ethernet and IPv4 with the second byte of both addresses changed; packets without them stay."""
+    if len(body) < 34 or body[12:15] != b"\x08\0\x45":
+        return body
+    changed = bytearray(body)
+    changed[27] ^= lane
+    changed[31] ^= lane
+    if len(body) >= 52:
+        (checksum,) = struct.unpack_from(">H", body, 50)
+        total = (checksum ^ 0xFFFF) + sum(changed[at] + 255 - body[at] for at in (27, 31)) + 2 * 0xFF00
+        while total > 0xFFFF:
+            total = (total & 0xFFFF) + (total >> 16)
+        struct.pack_into(">H", changed, 50, total ^ 0xFFFF)
+    return bytes(changed)
 
 
 @contextmanager
