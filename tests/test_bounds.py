@@ -233,7 +233,7 @@ def _waiting_bytes(stages: Pipeline) -> int:
 
 
 def _problem_count(stages: Pipeline) -> int:
-    return stages.assembler.unreported_count + len(stages.framer.output.problems)
+    return stages.assembler.unreported_count + stages.framer.output.problem_count
 
 
 def _server_count(stages: Pipeline) -> int:

@@ -320,7 +320,7 @@ class Pipeline:
     def evict(self, max_closed: int, max_open: int) -> None:
         """End connections that closed or timed out, if there are more than fit; emit problems that are too many."""
         ended = self.assembler.eviction_candidates(max_closed, max_open)
-        if len(ended) or self.assembler.unreported_count + len(self.framer.output.problems) >= MAX_PROBLEMS:
+        if len(ended) or self.assembler.unreported_count + self.framer.output.problem_count >= MAX_PROBLEMS:
             self.end(ended)
 
     def end(self, flows: Int64Array) -> None:
@@ -380,8 +380,8 @@ class Pipeline:
     def _close(self, numbers: Int64Array, gaps: Sequence[StreamRange]) -> None:
         """Emit the rows of ended connections and of problems, and end their requests."""
         flows, states = self.assembler.flows, self.framer.connections
-        new_problems = [*self.framer.output.problems, *undelivered_ranges(self.assembler, self.derivations, gaps)]
-        self.framer.output.problems = []
+        new_problems, foreign = self.framer.output.take_problems()
+        new_problems += undelivered_ranges(self.assembler, self.derivations, gaps)
         self._closings.add_problems(new_problems)
         ended = EndedConnections(
             numbers,
@@ -398,7 +398,7 @@ class Pipeline:
         if self.options.pairs_requests:
             self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows.columns(numbers))))
         self._emit_in_background(Output("connections", block) for block in blocks)
-        for table in problems(self.capture, new_problems, flows, states):
+        for table in problems(self.capture, new_problems, foreign, flows, states):
             self._emit_in_background([Output("problems", table)])
         self.progress.forget(numbers)
         self._closings.forget(numbers)

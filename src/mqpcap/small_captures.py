@@ -210,6 +210,7 @@ def rows_of(group: FramedGroup, options: Options, ends: bool) -> list[Output] | 
     stages.assembler.flows = flows
     stages.framer.connections.update(group.framer.connections)
     stages.framer.output.problems += group.framer.output.problems
+    stages.framer.output.foreign += group.framer.output.foreign
     by_protocol: dict[str, list[Frames]] = {}
     for frames in group.frames:
         by_protocol.setdefault(frames.protocol, []).append(frames)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segments import Packet, segments
 
-from mqpcap.decode.frames import Frames
+from mqpcap.decode.frames import Frames, Problem
 from mqpcap.decode.framing import Framer
 from mqpcap.protocols import protocols
 from mqpcap.tcp.chunks import StreamChunks
@@ -46,7 +46,12 @@ class Framed:
             packet_count += len(window)
         self._feed(self._reassembler.finish())
         self._add(self._framer.finish(self._reassembler.flows))
-        self.problems = sorted(self._framer.output.problems)
+        found, foreign = self._framer.output.take_problems()
+        in_foreign = (
+            Problem(*place, "undecoded", ("foreign", "tls")[is_tls], ts_ns, packet)
+            for *place, ts_ns, packet, is_tls in foreign.tolist()
+        )
+        self.problems = sorted([*found, *in_foreign])
 
     def _feed(self, chunks: StreamChunks) -> None:
         frames, consumed, wanted = self._framer.feed(chunks, self._reassembler.flows)

@@ -32,5 +32,11 @@ def test_messages_in_copies_lie_in_the_joined_copies() -> None:
 def test_problems_survive_pickling() -> None:
     found = FoundMessages()
     found.problems.append(Problem(0, 1, 2, 3, "undecoded", "search", 4, 5))
+    found.foreign.append(np.array([[6, 0, 2, 3, 4, 5, 1]]))
 
-    assert pickle.loads(pickle.dumps(found)).problems == found.problems
+    copy = pickle.loads(pickle.dumps(found))
+
+    assert copy.problem_count == 2
+    problems, foreign = copy.take_problems()
+    assert (problems, foreign.tolist()) == (found.problems, [[6, 0, 2, 3, 4, 5, 1]])
+    assert copy.problem_count == 0

@@ -1,58 +1,56 @@
 """Bytes of connections that `OpeningTable` found foreign: they become ranges without a message.
 
 In: chunks of a window. Out: rows of ``problems``, when a range ends at a gap or with its side. Called by: `Framer`.
+Ranges are rows of numbers (see ``frames.FOREIGN_COLUMNS``), those of all connections of a window together.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.decode.frames import FoundMessages, Problem
+from mqpcap.decode.frames import FOREIGN_COLUMNS, FoundMessages
 from mqpcap.tcp.chunks import StreamChunks
+
+_FLOW, _SIDE, _OFFSET, _LENGTH = range(4)
 
 
 class ForeignStreams:
-    """The ranges of foreign connections while they grow: a tuple for a side, and no object."""
+    """The ranges of foreign connections while they grow."""
 
     def __init__(self) -> None:
-        self._ranges: dict[int, tuple[int, int, str, int, int]] = {}
-        """By connection * 2 + side: stream offsets of begin and end, reason, time and number of the first packet."""
+        self._growing = np.zeros((0, len(FOREIGN_COLUMNS)), np.int64)
 
-    def add(self, chunks: StreamChunks, rows: Int64Array, reasons: Iterable[str], output: FoundMessages) -> None:
-        """Add the bytes of chunks, each with its reason."""
-        ranges = self._ranges
+    def add(self, chunks: StreamChunks, rows: Int64Array, is_tls: NDArray[np.bool_], output: FoundMessages) -> None:
+        """Add the bytes of chunks; ``is_tls``: whether the connection of each is TLS."""
         if not len(rows):
             return
-        first_piece = np.minimum(chunks.piece_first[rows], max(len(chunks.piece_ts_ns) - 1, 0))
-        has_pieces = len(chunks.piece_ts_ns) > 0
-        ts_ns, numbers = (
-            x[first_piece] if has_pieces else first_piece for x in (chunks.piece_ts_ns, chunks.piece_packet_number)
+        flow, side, ended = chunks.flow[rows], chunks.side[rows], chunks.ended[rows]
+        last_piece = len(chunks.piece_ts_ns) - 1  # below 0 if all sides only end
+        piece = np.minimum(chunks.piece_first[rows], last_piece)
+        ts_ns, number = (
+            x[piece] if last_piece >= 0 else piece for x in (chunks.piece_ts_ns, chunks.piece_packet_number)
         )
-        keys, offsets = chunks.flow[rows] * 2 + chunks.side[rows], chunks.offset[rows]
-        columns = keys, offsets, offsets + chunks.length[rows], chunks.ended[rows], ts_ns, numbers
-        for reason, (key, offset, end, ended, time_ns, number) in zip(
-            reasons, zip(*(x.tolist() for x in columns), strict=True), strict=True
-        ):
-            growing = ranges.get(key)
-            if growing is not None and growing[1] < offset:
-                self._end(key, output)
-                growing = None
-            if end > offset:
-                ranges[key] = (
-                    (offset, end, reason, time_ns, number)
-                    if growing is None
-                    else (growing[0], end, reason, growing[3], growing[4])
-                )
-            if ended and key in ranges:
-                self._end(key, output)
+        new = np.column_stack([flow, side, chunks.offset[rows], chunks.length[rows], ts_ns, number, is_tls])
+        ranges = np.concatenate([self._growing, new[new[:, _LENGTH] > 0]])
+        sides = ranges[:, _FLOW] * 2 + ranges[:, _SIDE]
+        order = np.argsort(sides, kind="stable")
+        ranges, sides = ranges[order], sides[order]
+        ends = ranges[:, _OFFSET] + ranges[:, _LENGTH]
+        is_new_side = sides[1:] != sides[:-1]
+        firsts = np.flatnonzero(np.append(True, is_new_side | (ends[:-1] < ranges[1:, _OFFSET]))[: len(ranges)])
+        lasts = np.append(firsts[1:], len(ranges))[: len(firsts)] - 1
+        joined = ranges[firsts]
+        joined[:, _LENGTH] = ends[lasts] - joined[:, _OFFSET]
+        # Only the last range of a side can grow.
+        grows = np.append(is_new_side, True)[lasts] & ~np.isin(sides[lasts], (flow * 2 + side)[ended])
+        self._growing = joined[grows]
+        output.foreign.append(joined[~grows])
 
-    def end(self, numbers: Iterable[int] | None, output: FoundMessages) -> None:
+    def end(self, numbers: Collection[int] | None, output: FoundMessages) -> None:
         """End the ranges of connections, None for all."""
-        for key in [*self._ranges] if numbers is None else [2 * n + side for n in numbers for side in (0, 1)]:
-            if key in self._ranges:
-                self._end(key, output)
-
-    def _end(self, key: int, output: FoundMessages) -> None:
-        offset, end, reason, ts_ns, number = self._ranges.pop(key)
-        output.problems.append(Problem(key >> 1, key & 1, offset, end - offset, "undecoded", reason, ts_ns, number))
+        flows = self._growing[:, _FLOW]
+        ends = np.isin(flows, [*numbers]) if numbers is not None else np.ones(len(flows), np.bool_)
+        output.foreign.append(self._growing[ends])
+        self._growing = self._growing[~ends]

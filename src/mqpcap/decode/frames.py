@@ -19,7 +19,7 @@ from mqpcap.records import dataclass
 class Problem(NamedTuple):
     """A range of a stream that did not become a message; ``ts_ns`` is when its first byte was captured.
 
-    A tuple, as each side of a foreign connection makes a problem, and a frozen dataclass takes five times as long.
+    A tuple, as a damaged capture has many, and a frozen dataclass takes five times as long.
     """
 
     flow: int
@@ -33,6 +33,8 @@ class Problem(NamedTuple):
     """The packet at or before its first byte."""
 
 
+FOREIGN_COLUMNS = ("flow", "side", "offset", "length", "ts_ns", "first_packet", "is_tls")
+"""The numbers of a problem of a foreign connection: its kind is undecoded, its reason foreign or tls."""
 ARRAY_BYTES = 128
 """Memory of an array beside its values."""
 
@@ -100,13 +102,16 @@ class Frames(ColumnBatch):
 
 
 class FoundMessages:
-    """Collects messages and problems until they are taken.
+    """Collects messages and problems until they are taken; ``foreign``: those of foreign connections, in blocks.
 
     Messages lie in the buffer of the window or in copies of earlier bytes, which are joined by ``take_all``.
     """
 
-    def __init__(self, problems: list[Problem] | None = None, partial_bytes: int = 0) -> None:
+    def __init__(
+        self, problems: list[Problem] | None = None, foreign: list[Int64Array] | None = None, partial_bytes: int = 0
+    ) -> None:
         self.problems: list[Problem] = problems or []
+        self.foreign: list[Int64Array] = foreign or []
         self.partial_bytes = partial_bytes
         """Bytes of the partial messages of all sides."""
         self._in_window: dict[str, MessageBuffer] = {}
@@ -116,7 +121,18 @@ class FoundMessages:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled between two windows, when all messages were taken."""
-        return FoundMessages, (self.problems, self.partial_bytes)
+        return FoundMessages, (self.problems, self.foreign, self.partial_bytes)
+
+    @property
+    def problem_count(self) -> int:
+        """Problems that were not taken."""
+        return len(self.problems) + sum(map(len, self.foreign))
+
+    def take_problems(self) -> tuple[list[Problem], Int64Array]:
+        """All problems; those of foreign connections as rows of FOREIGN_COLUMNS."""
+        taken = self.problems, np.concatenate([np.zeros((0, len(FOREIGN_COLUMNS)), np.int64), *self.foreign])
+        self.problems, self.foreign = [], []
+        return taken
 
     def buffer_for(self, protocol: str, buffer: bytes | memoryview) -> tuple[MessageBuffer, int]:
         """The `MessageBuffer` for messages in ``buffer``, and the offset of ``buffer`` in the buffer of its rows."""

@@ -154,8 +154,10 @@ class Framer:
             return np.arange(len(chunks))
         of_row = is_foreign[np.cumsum(is_first) - 1]
         rows = np.flatnonzero(of_row)
-        names = (connections[number].foreign_protocol for number in chunks.flow[rows].tolist())
-        self._foreign.add(chunks, rows, ("tls" if name == TLS else "foreign" for name in names), self.output)
+        is_tls = [
+            is_own and connections[x].foreign_protocol == TLS for x, is_own in zip(numbers, is_foreign, strict=True)
+        ]
+        self._foreign.add(chunks, rows, np.array(is_tls)[np.cumsum(is_first) - 1][rows], self.output)
         return np.flatnonzero(~of_row)
 
     def finish(self, flows: Flows, only: Collection[int] | None = None) -> list[Frames]:

@@ -88,8 +88,8 @@ class OpeningTable:
         )  # fmt: skip
         columns = (x[kept].tolist() for x in (chunks.flow[rows], *places))
         for number, start, size, server_start, server_size in zip(*columns, strict=True):
-            data, answer_data = buffer[start : start + size], buffer[server_start : server_start + server_size]
-            yield number, foreign_protocol(bytes(data), bytes(answer_data))
+            answer_data = bytes(buffer[server_start : server_start + server_size]) if server_size else b""
+            yield number, foreign_protocol(bytes(buffer[start : start + size]), answer_data)
 
     def _decidable(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The chunks of clients that the table can decide, and those of their servers, -1 for none."""
@@ -107,9 +107,9 @@ class OpeningTable:
         order, last_piece = chunks.piece_order, len(chunks.piece_order) - 1
         server_order = order[np.minimum(chunks.piece_first[following], last_piece)]
         is_first = ~has_server | (order[chunks.piece_first[rows]] < server_order)
-        columns = flows.columns(chunks.flow[rows])
-        is_known = columns.a_is_client & columns.start_known[:, 0] & ~np.isin(columns.port, self._asked_ports).any(1)
-        has_server &= columns.start_known[:, 1]
+        a_is_client, start_known, port = flows.beginnings(chunks.flow[rows])
+        is_known = a_is_client & start_known[:, 0] & ~np.isin(port, self._asked_ports).any(1)
+        has_server &= start_known[:, 1]
         kept = is_known & is_first
         return rows[kept], np.where(has_server, following, -1)[kept]
 

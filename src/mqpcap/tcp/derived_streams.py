@@ -400,6 +400,8 @@ class DerivedStreams(ABC, Generic[Connection]):
         self._keep()
         for connection in self.find(chunks):
             self.connections[connection.number] = self.watched[connection.number] = connection
+        if not self.watched:
+            return chunks
         starts = np.flatnonzero(np.append(True, np.diff(chunks.flow) != 0)[: len(chunks)]).tolist()
         rows = dict(zip(chunks.flow[starts].tolist(), map(range, starts, [*starts[1:], len(chunks)]), strict=True))
         final = {*self.watched} if ending is None else {*ending}
@@ -482,9 +484,8 @@ class DerivedStreams(ABC, Generic[Connection]):
 
     def forget(self, numbers: Int64Array) -> None:
         """Drop connections that ended."""
-        for number in numbers.tolist():
-            connection = self.connections.pop(number, None)
+        for number in filter(self.connections.__contains__, numbers.tolist()):
+            self._kept_bytes -= self.connections.pop(number).kept_bytes
             self.watched.pop(number, None)
-            self._kept_bytes -= 0 if connection is None else connection.kept_bytes
             for side in (0, 1):
                 self.waiting_since.pop((number, side), None)

@@ -248,6 +248,12 @@ class Flows:
         self._table.flow_array["connection_id"][indexes] = flow_columns.connection_ids()
         return flow_columns
 
+    def beginnings(self, numbers: Int64Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int32]]:
+        """``a_is_client``, ``start_known`` and ``port`` of `FlowColumns`, without the other columns."""
+        indexes, sides = self._live_indexes(numbers), self._table.both_sides()
+        a_is_client = self._table.flow_array["a_is_client"][indexes] != 0
+        return a_is_client, sides["base_known"][indexes] != 0, sides["port"][indexes]
+
     def anchors(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
         """`Segments.key` of connections, and the sequence numbers of stream offset 0 (n by 2, -1 unknown)."""
         indexes = self._live_indexes(numbers)

@@ -569,7 +569,7 @@ def _sorted(parts: list[NDArray[np.void]], order: Int64Array) -> NDArray[np.void
     stop = len(order)
     while parts:
         part = parts.pop()
-        rows[index[stop - len(part) : stop]] = part
+        rows.put(index[stop - len(part) : stop], part)  # NumPy would copy rows[...] = part field by field
         stop -= len(part)
     return rows
 
