@@ -9,7 +9,7 @@ from dataclasses import field
 from mqpcap.decode.detection import DecodeAs, ProvenServer
 from mqpcap.records import dataclass
 from mqpcap.tables.messages import RowPolicy
-from mqpcap.tables.output import Carried
+from mqpcap.tables.output import Carried, CarriedByDeliveries
 from mqpcap.tcp.exclusion import ConnectionTest
 from mqpcap.tcp.reassembly import MAX_BYTES
 from mqpcap.tls import KeyLog
@@ -40,6 +40,13 @@ class Options:
     """The protocols whose messages are decoded, None for all."""
     carried: frozenset[Carried] = frozenset()
     """Columns of messages that rows of ``exchanges`` have of both of their messages: see `output.end_rows`."""
+    carried_by_deliveries: frozenset[CarriedByDeliveries] = frozenset()
+    """Columns of messages that rows of ``deliveries`` have."""
+
+    @property
+    def carried_by_pairs(self) -> frozenset[Carried]:
+        """Columns of messages that rows of either table have."""
+        return self.carried.union((table, name) for _, table, name in self.carried_by_deliveries)
 
     @property
     def row_policy(self) -> RowPolicy:

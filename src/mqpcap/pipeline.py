@@ -115,8 +115,9 @@ class Pipeline:
         fields = {name: fields_read(protocol, policy, pairs) for name, protocol in self.protocols.items()}
         self.decoder = MessageDecoder(self.protocols, fields, policy.bodies, self.evidence)
         self.pairing = Pairing(
-            capture, self.protocols, policy, options.optional_tables, self.framer.proxied, self.hooks.correlation
-        )
+            capture, self.protocols, policy, options.optional_tables, self.framer.proxied, self.hooks.correlation,
+            options.carried_by_deliveries,
+        )  # fmt: skip
         self.counts: dict[str, int] = {}
         """Packets that are not TCP, and limits that were reached."""
         self.span_ns = 0, 0
@@ -259,7 +260,7 @@ class Pipeline:
         output = Output("messages", rows, protocol.name, tables.fields)
         self.emit(output)
         if batch is not None:
-            carried = carried_columns(output, protocol, self.options.carried)
+            carried = carried_columns(output, protocol, self.options.carried_by_pairs)
             batch = replace(batch, table=append_columns(batch.table, carried)) if carried else batch
             batches.setdefault(protocol.name, []).append(batch)
 

@@ -11,6 +11,7 @@ from mqpcap.correlate import Watermarks
 from mqpcap.correlate import deliveries as module
 from mqpcap.correlate.deliveries import MAX_DELAY_NS
 from mqpcap.correlate.ends import Ends
+from mqpcap.correlate.exchanges import Pairs
 from mqpcap.schema.requests import DeliveryRule, Fingerprints, Keys
 
 
@@ -300,3 +301,39 @@ def test_a_delivery_of_many_records_does_not_carry_all_of_them() -> None:
 
     assert "f.key" in columns
     assert "f.offsets" not in columns
+
+
+def test_deliveries_carry_columns_of_both_messages() -> None:
+    made = Deliveries("test", rule(), PRINTS)
+    made.carried = ("deliver.messages.first_packet", "publish.messages.first_packet", "publish.other.first_packet")
+    sent = [message("c2s", 1, 10), message("c2s", 2, 11), message("s2c", 2, 20), message("s2c", 1, 21)]
+    fed = batch(placed(sent), {"key": pa.int64()}, {1: True})
+    packets = pa.array([5, 6, 7, 8])
+    made.feed(dataclasses.replace(fed, table=fed.table.append_column("messages.first_packet", packets)), None)
+
+    table = made.ready(WHOLE)
+
+    assert table is not None
+    names = "publish.messages.first_packet", "deliver.messages.first_packet"
+    assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [(6, 7), (5, 8)]
+    assert "publish.other.first_packet" not in table.column_names
+
+
+def test_a_delivery_carries_columns_of_the_request_that_it_answers() -> None:
+    """Row 3 answers the request of row 1; row 2 answers none that is known."""
+    made = Deliveries("test", rule(), PRINTS)
+    made.carried = ("request.test.scope",)
+    sent = [message("c2s", 1, 10), message("c2s", 9, 11), message("s2c", 1, 20), message("s2c", 1, 21)]
+    fed = batch(placed(sent), {"key": pa.int64()}, {1: True})
+    table = fed.table.append_column("test.scope", pa.array(["p", "q", None, None]).dictionary_encode())
+    fed = dataclasses.replace(fed, table=table)
+    columns = {"offset": fed.offset, "ts_ns": fed.ts_ns, "end_ns": fed.end_ns}
+    for name, column in columns.items():
+        table = table.append_column(name, pa.array(column))
+    answered = Pairs(table.slice(1, 1), table.slice(3, 1), np.zeros(1, np.int8), np.zeros(1, np.bool_))
+    made.feed(fed, answered)
+
+    ready = made.ready(WHOLE)
+
+    assert ready is not None
+    assert ready["request.test.scope"].to_pylist() == [None, "q"]

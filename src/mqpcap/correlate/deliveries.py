@@ -1,7 +1,8 @@
 """Finds the publish of each delivery, as deliveries complete.
 
-In: publishes and deliveries, as messages or as pairs, and missing ranges of clients. Out: rows of ``deliveries``.
-Called by: `Correlation`; ``spark.delivery_keys``.
+In: publishes and deliveries, as messages or as pairs, and missing ranges of clients. Out: rows of ``deliveries``, with
+the ``carried`` columns of both messages and of the request that a delivery answers. Called by: `Correlation`;
+``spark.delivery_keys``.
 
 `Deliveries` keeps the keys of the newest MAX_PUBLISHES publishes, by server. If exactly one publish has the key of a
 delivery and was complete before the delivery began, the delivery came from it. With several publishes it is ambiguous
@@ -19,13 +20,14 @@ Clocks of two hosts, or a clock that is set back, may stamp a delivery before it
 deliveries without an earlier publish are looked up once more at the end of the input, among all publishes.
 """
 
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ColumnBatch, Int64Array, constant, factorize, single_array
+from mqpcap.arrays import ColumnBatch, Int64Array, append_columns, constant, factorize, group_ids, is_in, single_array
 from mqpcap.correlate.batch import END_NS, Batch, Watermarks
 from mqpcap.correlate.exchanges import Pairs, microseconds
 from mqpcap.decode.proxy_header import Proxied
@@ -65,7 +67,8 @@ MISSING_RANGE = -1
 class Published(ColumnBatch):
     """Publishes that deliveries may come from; none is delivered before its ``end_ns``.
 
-    note    a number of the protocol's.
+    note       a number of the protocol's.
+    carried    columns that rows of ``deliveries`` carry of the publish, by END.TABLE.COLUMN.
     """
 
     key: Int64Array
@@ -74,6 +77,7 @@ class Published(ColumnBatch):
     connection_id: Int64Array
     offset: Int64Array
     note: Int64Array
+    carried: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.key)
@@ -85,7 +89,7 @@ class Published(ColumnBatch):
 
 @dataclass(frozen=True)
 class Delivered(ColumnBatch):
-    """Deliveries whose publishes are looked up; ``text`` is the key as text."""
+    """Deliveries whose publishes are looked up; ``text`` is the key as text, ``carried`` as in `Published`."""
 
     key: Int64Array
     ts_ns: Int64Array
@@ -94,6 +98,7 @@ class Delivered(ColumnBatch):
     server: Int64Array
     destination: pa.Array
     text: pa.Array
+    carried: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.key)
@@ -116,6 +121,9 @@ class Deliveries:
     """If a list, it gets the connection_id of each ambiguous delivery."""
     proxied: Proxied = field(default_factory=Proxied)
     """Connections whose messages are published and delivered on another connection, behind a proxy."""
+    carried: tuple[str, ...] = ()
+    """The columns that rows carry: END.TABLE.COLUMN of the ends ``publish``, ``deliver`` and ``request``, the request
+    that a delivery answers."""
     _unsorted: list[Published] = field(default_factory=list)
     _runs: list[Published] = field(default_factory=list)
     _count: int = 0
@@ -139,6 +147,8 @@ class Deliveries:
             self._publish(published)
             if len(delivered):
                 self._waiting.append(delivered)
+        if pairs is not None and self._waiting and self._names("request"):
+            self._carry_requests(pairs)
 
     def _of_rows(self, batch: Batch | None, pairs: Pairs | None) -> tuple[Published, Delivered] | None:
         """The publishes and the deliveries of some rows."""
@@ -160,7 +170,8 @@ class Deliveries:
             requests = replies = _MessageRows(batch.table, batch.offset, batch.ts_ns, batch.end_ns)
             publishes, delivers = rule.keys(batch.table, self.prints)
         publishes, delivers = self._once(publishes, requests.table), self._once(delivers, replies.table)
-        requests = replace(requests, table=requests.table.select(_PLACE)).taken(publishes.rows)
+        names = [name.removeprefix("publish.") for name in self._names("publish")]
+        requests = replace(requests, table=requests.table.select([*_PLACE, *names])).taken(publishes.rows)
         # Without lists: each delivery of a message would get all lists of the message.
         flat = [field.name for field in replies.table.schema if not pa.types.is_list(field.type)]
         replies = replace(replies, table=replies.table.select(flat)).taken(delivers.rows)
@@ -178,14 +189,43 @@ class Deliveries:
         # One number for all rows takes no memory until something is delivered.
         note = np.broadcast_to(np.int64(0), len(keys.rows)) if keys.note is None else keys.note
         key, ids = self._with_server(keys.key, self._servers(rows.table)), rows.table["connection_id"].to_numpy()
-        return Published(key, rows.ts_ns, rows.end_ns, ids, rows.offset, note)
+        return Published(key, rows.ts_ns, rows.end_ns, ids, rows.offset, note, self._carried("publish", rows.table))
 
     def _delivered(self, keys: Keys, rows: "_MessageRows") -> Delivered:
         note = np.zeros(len(keys.rows), np.int64) if keys.note is None else keys.note
         server, destination = self._servers(rows.table), single_array(rows.table["destination"]).cast(pa.string())
         ids, text = rows.table["connection_id"].to_numpy(), self.rule.text(rows.table, note)
         key = self._with_server(keys.key, server)
-        return Delivered(key, rows.ts_ns, ids, rows.offset, server, destination, single_array(text))
+        carried = self._carried("deliver", rows.table)
+        return Delivered(key, rows.ts_ns, ids, rows.offset, server, destination, single_array(text), carried)
+
+    def _names(self, end: str) -> list[str]:
+        """The carried columns of an end, those of this protocol."""
+        tables = "messages", self.protocol
+        return [x for x in self.carried if x.startswith(tuple(f"{end}.{table}." for table in tables))]
+
+    def _carried(self, end: str, rows: pa.Table) -> pa.Table | None:
+        """The carried columns of publishes, or of deliveries, whose requests are not known yet."""
+        columns = {name: rows[name.removeprefix(f"{end}.")] for name in self._names(end)}
+        for name in self._names("request") if end == "deliver" else ():
+            columns[name] = pa.nulls(rows.num_rows, _plain(rows[name.removeprefix("request.")]).type)
+        return pa.table(columns) if columns else None
+
+    def _carry_requests(self, pairs: Pairs) -> None:
+        """Give the deliveries that wait the columns of their requests."""
+        waiting = Delivered.joined(self._waiting)
+        rows = np.flatnonzero(is_in(pairs.replies["direction"], "s2c"))
+        replies, n = pairs.replies.take(pa.array(rows)), len(waiting)
+        ids = np.append(waiting.connection_id, replies["connection_id"].to_numpy())
+        offsets = np.append(waiting.offset, replies["offset"].to_numpy())
+        keys = pa.array(group_ids([pa.array(ids), pa.array(offsets)], len(ids)))
+        index, table = pc.index_in(keys[:n], keys[n:]), waiting.carried
+        assert table is not None
+        for name in self._names("request"):
+            column = _plain(pairs.requests[name.removeprefix("request.")]).take(pa.array(rows)).take(index)
+            filled = pc.coalesce(column, single_array(table[name]))
+            table = table.set_column(table.column_names.index(name), name, filled)
+        self._waiting = [replace(waiting, carried=table)]
 
     def _servers(self, rows: pa.Table) -> Int64Array:
         """A number for the server of each row, one for all where publishes to any count."""
@@ -307,7 +347,7 @@ class Deliveries:
     def _decided_early(self, waiting: Delivered, ready: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The older half of the deliveries that wait, if they are too many."""
         waits = np.flatnonzero(~ready)
-        size = sum(x.nbytes for x in (waiting.destination, waiting.text))
+        size = sum(x.nbytes for x in (waiting.destination, waiting.text, waiting.carried) if x is not None)
         is_early = np.zeros(len(waiting), np.bool_)
         if len(waits) > MAX_WAITING_DELIVERIES or (size > MAX_WAITING_BYTES and len(waits)):
             is_early[waits[: -(-len(waits) // 2)]] = True
@@ -322,7 +362,7 @@ class Deliveries:
     def _matched(self, delivered: Delivered) -> pa.Table | None:
         if not len(delivered):
             return None
-        count, publishes = self._looked_up(delivered.key, delivered.ts_ns)
+        count, place, publishes = self._looked_up(delivered.key, delivered.ts_ns)
         count[self._may_be_missing(delivered) & (count > 0)] += 1
         self.ambiguous_count += int((count > 1).sum())
         if self.ambiguous_ids is not None:
@@ -334,19 +374,21 @@ class Deliveries:
             while sum(map(len, self._unmatched[1:])) > MAX_WAITING_DELIVERIES:
                 del self._unmatched[0]
         certain = np.flatnonzero((count == 1) & ~is_gone)
-        return self._rows(publishes.taken(certain), delivered.taken(certain)) if len(certain) else None
+        if not len(certain):
+            return None
+        return self._rows(Published.joined(publishes).taken(place[certain]), delivered.taken(certain))
 
-    def _looked_up(self, key: Int64Array, until_ns: Int64Array) -> tuple[Int64Array, Published]:
-        """By key the number of publishes that were complete at a time, and one of them."""
-        count = np.zeros(len(key), np.int64)
-        columns = {x.name: np.zeros(len(key), np.int64) for x in fields(Published)}
+    def _looked_up(self, key: Int64Array, until_ns: Int64Array) -> tuple[Int64Array, Int64Array, list[Published]]:
+        """By key the number of publishes that were complete at a time, and the place of the last in a list."""
+        count, place = np.zeros((2, len(key)), np.int64)
+        publishes: list[Published] = []
         for run in self._sorted():
             first_indexes, counts = _earlier(run, key, until_ns)
             count += counts
             rows = np.flatnonzero(counts > 0)
-            for name, column in columns.items():
-                column[rows] = getattr(run, name)[first_indexes[rows]]
-        return count, Published(**columns)
+            place[rows] = np.arange(len(rows)) + sum(map(len, publishes))
+            publishes += [run.taken(first_indexes[rows])] if len(rows) else []
+        return count, place, publishes
 
     def _is_evicted(self, key: Int64Array) -> NDArray[np.bool_]:
         """Whether a publish of each key was evicted."""
@@ -360,19 +402,22 @@ class Deliveries:
         if not self._unmatched:
             return None
         delivered, self._unmatched = Delivered.joined(self._unmatched), []
-        count, publishes = self._looked_up(delivered.key, np.full(len(delivered), END_NS))
-        difference_ns = publishes.ts_ns - delivered.ts_ns
-        is_early = (difference_ns > 0) & (difference_ns < MAX_CLOCK_DIFFERENCE_NS)
-        certain = np.flatnonzero((count == 1) & is_early & ~self._is_evicted(delivered.key))
+        count, place, found = self._looked_up(delivered.key, np.full(len(delivered), END_NS))
+        certain = np.flatnonzero((count == 1) & ~self._is_evicted(delivered.key))
         if not len(certain):
             return None
-        self.contradiction_count += len(certain)
-        self.clock_difference_ns = max(self.clock_difference_ns, int(difference_ns[certain].max()))
-        return self._rows(publishes.taken(certain), delivered.taken(certain))
+        publishes, delivered = Published.joined(found).taken(place[certain]), delivered.taken(certain)
+        difference_ns = publishes.ts_ns - delivered.ts_ns
+        early = np.flatnonzero((difference_ns > 0) & (difference_ns < MAX_CLOCK_DIFFERENCE_NS))
+        if not len(early):
+            return None
+        self.contradiction_count += len(early)
+        self.clock_difference_ns = max(self.clock_difference_ns, int(difference_ns[early].max()))
+        return self._rows(publishes.taken(early), delivered.taken(early))
 
     def _rows(self, publish: Published, delivered: Delivered) -> pa.Table:
         n, latency_ns = len(publish), delivered.ts_ns - publish.ts_ns
-        return pa.table(
+        rows = pa.table(
             {
                 "protocol": constant(self.protocol, n).cast(pa.string()),
                 "destination": delivered.destination,
@@ -389,6 +434,8 @@ class Deliveries:
                 "how": constant(self.rule.how, n).cast(pa.string()),
             }
         )
+        carried = [table for table in (publish.carried, delivered.carried) if table is not None]
+        return append_columns(rows, {name: table[name] for table in carried for name in table.column_names})
 
 
 @dataclass(frozen=True)
@@ -404,6 +451,12 @@ class _MessageRows(ColumnBatch):
     def of(table: pa.Table) -> "_MessageRows":
         """Rows whose places and times are columns."""
         return _MessageRows(table, *(table[name].to_numpy() for name in ("offset", "ts_ns", "end_ns")))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """A column without a dictionary."""
+    array = single_array(column)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _earlier(run: Published, key: Int64Array, deliver_ns: Int64Array) -> tuple[Int64Array, Int64Array]:

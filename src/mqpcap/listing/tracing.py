@@ -8,7 +8,7 @@ files. The second pass reads the rows of the messages that are traced, and finds
 deliveries. A packet is searched for in a pass of its own, which ends there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, is_in, true_mask
+from mqpcap.arrays import Int64Array, append_columns, is_in, true_mask
 from mqpcap.capture import Capture
 from mqpcap.listing.connection_search import read_again
 from mqpcap.listing.explained_messages import PacketName
@@ -27,13 +27,14 @@ from mqpcap.listing.message_lines import ROOMY_WIDTH, Style, body_of, line
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.listing.message_search import MessageSearch, PacketSearch
 from mqpcap.listing.message_words import latency
+from mqpcap.listing.redeliveries import RECEIPT, Redeliveries, receipt_columns, receipts
 from mqpcap.protocols import protocols
 from mqpcap.reading import Meter, Outcome, read, wired
 from mqpcap.schema.requests import Acknowledgement
 from mqpcap.tables.json_lines import Json
-from mqpcap.tables.message_keys import NO_KEY, message_key, message_keys, reply_keys, request_keys, stream_keys
+from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import Output
-from mqpcap.tables.schemas import DELIVERIES, EXCHANGES, plain
+from mqpcap.tables.schemas import DELIVERIES, plain
 from mqpcap.tables.spilled_rows import SpilledRows
 from mqpcap.wording import endpoint, plural
 
@@ -44,12 +45,7 @@ MAX_DELIVERIES = 10_000
 STEP_WIDTH = 30
 """Columns of the words before a line: the step, and the time since the step before."""
 INDENT = "    "
-_PAIRS = pa.schema(
-    [
-        plain(EXCHANGES).field(name)
-        for name in ("connection_id", "request_direction", "request_offset", "reply_offset", "status")
-    ]
-)
+_DELIVERIES = pa.schema([*plain(DELIVERIES), *RECEIPT])
 Key = tuple[int, str, int]
 """Connection, direction and stream offset of a message."""
 ONE_MESSAGE = "--message or --at follows one message; it goes with --json, and with no selection"
@@ -172,7 +168,7 @@ def trace_messages(captures: Sequence[Capture], name: str | PacketName, outcome:
         publishes, deliveries, miss = links.traced()
         if publishes:
             outcome.notes.clear()  # those of the second reading are the same
-            search = _TraceSearch(number, publishes, deliveries, links.pairs.table())
+            search = _TraceSearch(number, publishes, deliveries, links.refused)
             search.run(capture, outcome, meter)
             traces += search.traces()
         misses.append(miss)
@@ -239,8 +235,9 @@ class _Links:
         """Named messages that are publishes, by the number of their key."""
         self._deliveries: set[int] = set()
         """Named messages that are deliveries."""
-        self._rows = SpilledRows(plain(DELIVERIES))
-        self.pairs = SpilledRows(_PAIRS)
+        self._rows = SpilledRows(_DELIVERIES)
+        self.refused: set[int] = set()
+        """Acknowledgements that the server refused."""
         self._named = {message_key(*key) for key in names.keys}
         self._acknowledged: dict[Key, int] = {}
         """By named acknowledgement the last delivery that it may acknowledge."""
@@ -248,25 +245,28 @@ class _Links:
     def read(self, capture: Capture, outcome: Outcome, meter: Meter) -> None:
         """Read the capture to its end."""
         options = outcome.choices.dissection(only=frozenset({"exchanges", "deliveries"}))
+        options = replace(options, carried_by_deliveries=receipt_columns())
         read(wired(capture, options, lambda output, _: self._take(output)), outcome, meter)
 
     def _take(self, output: Output) -> None:
         if output.table == "deliveries":
-            self._rows.append(output.rows.select(DELIVERIES.names).cast(plain(DELIVERIES)))
+            rows = append_columns(output.rows.select(DELIVERIES.names), receipts(output.rows))
+            self._rows.append(rows.cast(_DELIVERIES))
         elif output.table == "exchanges":
             self._take_pairs(output.rows)
         elif output.fields is not None and output.protocol is not None:
             self._take_messages(output.protocol, output.rows, output.fields)
 
     def _take_pairs(self, rows: pa.Table) -> None:
-        """Record pairs; a named reply names its request, too."""
-        rows = rows.filter(pc.and_(rows["request_offset"].is_valid(), rows["reply_offset"].is_valid()))
-        pairs = rows.select(_PAIRS.names).cast(_PAIRS)
-        self.pairs.append(pairs)
-        for pair in pairs.filter(pa.array(np.isin(reply_keys(rows), list(self._named)))).to_pylist():
-            if pair["request_direction"] == "c2s":
-                key = pair["connection_id"], "c2s", pair["request_offset"]
-                self._publishes[message_key(*key)] = key  # if it is none, it has no delivery
+        """Record requests: refused acknowledgements, and those that named replies name, too."""
+        is_paired = rows["request_offset"].is_valid()
+        acks = protocols()[rows["protocol"][0].as_py()].roles.ack if rows.num_rows else ()
+        refused = true_mask(is_paired) & is_in(rows["status"], "error") & is_in(rows["op"], *acks)
+        self.refused.update(request_keys(rows)[refused].tolist())
+        named = pc.and_(is_paired, pa.array(np.isin(reply_keys(rows), list(self._named))))
+        for pair in rows.filter(pc.and_(named, pc.equal(rows["request_direction"], "c2s"))).to_pylist():
+            key = pair["connection_id"], "c2s", pair["request_offset"]
+            self._publishes[message_key(*key)] = key  # if it is none, it has no delivery
 
     def _take_messages(self, protocol: str, rows: pa.Table, fields: pa.Table) -> None:
         roles = protocols()[protocol].roles
@@ -314,8 +314,9 @@ class _Links:
             key = row["publish_connection_id"], "c2s", row["publish_offset"]
             self._publishes[message_key(*key)] = key
         kept = {number: self._publishes[number] for number in list(self._publishes)[:MAX_TRACES]}
-        traced = rows.filter(pa.array(np.isin(published, list(kept)))).sort_by("deliver_ts_ns")
-        return kept, traced.slice(0, MAX_DELIVERIES), self._miss(bool(named_deliveries))
+        traced = rows.filter(pa.array(np.isin(published, list(kept)))).sort_by("deliver_ts_ns").slice(0, MAX_DELIVERIES)
+        again = Redeliveries().counts(traced)
+        return kept, traced.append_column("again", pa.array(again)), self._miss(bool(named_deliveries))
 
     def _miss(self, is_delivery: bool) -> str:
         if is_delivery:
@@ -330,7 +331,9 @@ class _TraceSearch(MessageSearch):
 
     columns = NUMBERED
 
-    def __init__(self, number: int, publishes: Mapping[int, Key], deliveries: pa.Table, pairs: pa.Table) -> None:
+    def __init__(
+        self, number: int, publishes: Mapping[int, Key], deliveries: pa.Table, refused: Collection[int]
+    ) -> None:
         super().__init__(number)
         self._publishes, self._deliveries = publishes, deliveries.to_pylist()
         self._delivered: dict[int, list[dict[str, Any]]] = {}
@@ -340,13 +343,8 @@ class _TraceSearch(MessageSearch):
             self._delivered.setdefault(number, []).append(row)
         self._positions: dict[int, list[tuple[object, int]]] = {}
         """By delivery the topic, partition and offset of each traced message in it."""
-        polls = pairs.filter(pa.array(np.isin(reply_keys(pairs), list(self._delivered))))
-        self._polls = dict(zip(reply_keys(polls).tolist(), request_keys(polls).tolist(), strict=True))
-        """By delivery the request that it answers."""
-        self._refused = request_keys(pairs.filter(pc.equal(pairs["status"], "error")))
-        self._scopes: dict[int, object] = {}
-        """By request its scope."""
-        self._wanted = np.array([*publishes, *self._delivered, *self._polls.values()], np.int64)
+        self._refused = np.array(list(refused), np.int64)
+        self._wanted = np.array([*publishes, *self._delivered], np.int64)
         self._connections = pa.array({row["deliver_connection_id"] for row in self._deliveries}, pa.int64())
         self._due: dict[int, object] = {}
         """Deliveries that are to be acknowledged, with their tags."""
@@ -381,13 +379,11 @@ class _TraceSearch(MessageSearch):
                     self._open.setdefault(connection_id, []).append(number)
             elif acks[i]:
                 value, place = fields[rule.column][i].as_py(), _partition(rows, i)
-                scope = None if rule.scope is None else fields[rule.scope][i].as_py()
+                scope = None if rule.scope is None else fields[rule.scope].cast(pa.string())[i].as_py()
                 for delivery in self._handled(rule, self._open.get(connection_id, []), value, place, scope):
                     self._acknowledged[delivery] = connection_id, "c2s", rows["stream_offset"][i].as_py()
                     self._open[connection_id].remove(delivery)
                     wanted[i] = True
-            elif rule.scope is not None:
-                self._scopes[number] = fields[rule.scope][i].as_py()
         return wanted
 
     def _handled(
@@ -399,11 +395,8 @@ class _TraceSearch(MessageSearch):
                 number for number in open_deliveries
                 if any(x == place and offset < int(str(value)) for x, offset in self._positions[number])
             ]  # fmt: skip
-        tagged = [x for x in open_deliveries if self._due[x] == str(value) and self._scope(x) in (None, scope)]
-        return tagged[-1:]
-
-    def _scope(self, delivery: int) -> object:
-        return self._scopes.get(self._polls.get(delivery, NO_KEY))
+        tagged = [x for x in open_deliveries if self._due[x] == str(value)]
+        return [x for x in tagged if self._delivered[x][0]["scope"] in (None, scope)][-1:]
 
     def _offsets_in(self, delivery: int) -> list[tuple[object, int]]:
         keys = [(row["destination"], *row["key"].rpartition(":")[::2]) for row in self._delivered[delivery]]
@@ -416,23 +409,14 @@ class _TraceSearch(MessageSearch):
         """The traces in order of time."""
         rows = {_key(row): row for row in self.rows()}
         by_publish: dict[Key, list[TracedDelivery]] = {key: [] for key in self._publishes.values()}
-        repeats: dict[object, int] = {}
         for row in self._deliveries:
             publish = row["publish_connection_id"], "c2s", row["publish_offset"]
             key = row["deliver_connection_id"], "s2c", row["deliver_offset"]
             number = message_key(*key)
-            scope = self._scope(number)
-            consumer: object = key[0] if scope is None else (scope, self._due.get(number))
-            mark, is_repeat = protocols()[row["protocol"]].redelivered, True
-            if mark is not None and key in rows:
-                message = rows[key].message
-                consumer = message["client_name"] or key[0], message["correlation_id"]
-                is_repeat = rows[key].fields[mark[0]] == mark[1]
             acknowledgement = self._acknowledged.get(number)
-            repeat_count = repeats[publish, consumer] = repeats.get((publish, consumer), -1) + 1 if is_repeat else 0
             if key in rows:
                 by_publish[publish].append(TracedDelivery(
-                    rows[key], row["key"], row["how"], row["latency_ns"], repeat_count,
+                    rows[key], row["key"], row["how"], row["latency_ns"], row["again"],
                     self._due.get(number) is not None, None if acknowledgement is None else rows.get(acknowledgement),
                 ))  # fmt: skip
         traces = [

@@ -54,8 +54,9 @@ class KeyBuffer(Deliveries):
             is_common = keys.offset == MISSING_RANGE if isinstance(keys, Published) else np.zeros(len(keys), np.bool_)
             for target in range(target_count):
                 rows = keys.taken(np.flatnonzero(is_common | (keys.key % target_count == target)))
+                columns = {x.name: getattr(rows, x.name) for x in fields(rows) if x.name != "carried"}
                 if len(rows):
-                    yield target, int(rows.ts_ns.min()), pa.table({x.name: getattr(rows, x.name) for x in fields(rows)})
+                    yield target, int(rows.ts_ns.min()), pa.table(columns)
 
 
 def _rule(protocol: str) -> DeliveryRule:

@@ -13,7 +13,7 @@ from mqpcap.listing.shown_messages import MAX_ASKING_BYTES, ShownMessages
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.query import MatchTally, Query, Selection
 from mqpcap.reading import READ_FOR_NOTES, Choices, Meter, Outcome, background, size_bytes, steps, wired
-from mqpcap.tables.output import KNOWN_OF_ENDS, Carried, Output
+from mqpcap.tables.output import KNOWN_OF_ENDS, Carried, CarriedByDeliveries, Output
 from mqpcap.tcp.headers import Segments
 
 MAX_PENDING_MESSAGES = 1 << 21
@@ -42,11 +42,12 @@ class Counters:
         takers = (x for x, _ in self._counters if hasattr(x, "take_messages") or hasattr(x, "take_fields"))
         reads = [getattr(x, "reads", None) for x in takers]
         named = [columns for columns in reads if columns is not None]
-        return None if len(named) < len(reads) else self.carried.union(*named)
+        of_deliveries = {(table, name) for _, table, name in self.carried_by_deliveries}
+        return None if len(named) < len(reads) else self.carried.union(of_deliveries, *named)
 
     def narrowed(self, options: Options, choices: Choices, columns: Collection[str] = ()) -> Options:
         """The options with the columns of messages that counters and notes read alone, and of ``columns``."""
-        options = replace(options, carried=self.carried)
+        options = self.carrying(options)
         reads = None if choices.decode_as else self.reads
         if reads is None:
             return options
@@ -63,6 +64,15 @@ class Counters:
         """The columns of both ends that counters read of rows of ``exchanges``; what these have is left out."""
         takers = (x for x, without in self._counters if "exchanges" not in without and hasattr(x, "carried"))
         return frozenset().union(*(x.carried for x in takers)) - KNOWN_OF_ENDS
+
+    @property
+    def carried_by_deliveries(self) -> frozenset[CarriedByDeliveries]:
+        """The columns of both messages, and of the request, that counters read of rows of ``deliveries``."""
+        return frozenset().union(*(getattr(x, "carried_by_deliveries", ()) for x, _ in self._counters))
+
+    def carrying(self, options: Options) -> Options:
+        """The options with the columns that counters read of pairs."""
+        return replace(options, carried=self.carried, carried_by_deliveries=self.carried_by_deliveries)
 
     def _takes(self, table: str) -> list[Callable[[pa.Table | Output | Segments], None]]:
         name = f"take_{table}"
@@ -151,7 +161,7 @@ def count_captures(
     if wanted is None:
         options = counters.narrowed(options, outcome.choices)
     else:
-        outcome.tally, options = MatchTally(wanted), replace(options, carried=counters.carried)
+        outcome.tally, options = MatchTally(wanted), counters.carrying(options)
         pairs = {"exchanges"} if wanted.needs_exchanges else set()
         ours = None if outcome.choices.strict else wanted.connections
         options = replace(options, optional_tables=options.optional_tables | pairs, connections=ours)

@@ -1,6 +1,5 @@
 """Lists: the slowest requests, errors by code and text, deliveries by topic, traffic by client and server."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -9,29 +8,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mqpcap.arrays import Int64Array, is_in, true_mask
-from mqpcap.protocols import protocols
+from mqpcap.arrays import Int64Array, is_in
+from mqpcap.listing.redeliveries import Redeliveries, receipt_columns, receipts
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.groups import SumCounter, Sums
 from mqpcap.statistics.keys import OF_CONNECTIONS, OF_EXCHANGES, OF_MESSAGES, Coded, Columns, coded, text
 from mqpcap.statistics.latencies import PERCENTS, Latencies
 from mqpcap.statistics.report_columns import Cells
-from mqpcap.tables.message_keys import message_key, message_keys, reply_keys, stream_keys
+from mqpcap.tables.message_keys import message_keys, reply_keys
 from mqpcap.tables.messages import ENDPOINTS
-from mqpcap.tables.output import Carried, Output, end_rows, of_messages
+from mqpcap.tables.output import CarriedByDeliveries, end_rows, of_messages
 from mqpcap.tables.schemas import CONNECTION_NUMBER, EXCHANGES, KEYS
 from mqpcap.wording import endpoint, plural
 
-MAX_TRACKED = 1 << 18
-"""The newest pairs of publish and receiving connection, which make a second delivery known."""
 MAX_CONVERSATIONS = 1 << 16
 """Connections that are listed; about 2 kB each."""
 MAX_LISTED = 1 << 16
 """Deliveries that are listed; about 1 kB each."""
-MAX_INDEXED = 1 << 22
-"""The newest publishes and deliveries whose packets are known; 24 bytes each."""
 MAX_PENDING_ERRORS = 1 << 18
 """Errors that wait for their exchange. Beyond it the oldest count by themselves, and once more if it still comes."""
 MAX_ERRORS = 1 << 14
@@ -171,99 +165,14 @@ _OF_ERRORS: Columns = {**OF_MESSAGES, "client": OF_MESSAGES["client_ip"], **_OF_
 _OF_ANSWERS: Columns = {**OF_CONNECTIONS, **_OF_TEXTS}
 
 
-class _Repeats:
-    """Recognises deliveries of a message to a consumer that has got it before.
-
-    The consumer is the subscription, where the request that a delivery answers names one, else the connection. Where a
-    mark says what is redelivered, it is the client's name and the correlation id.
-    """
-
-    def __init__(self) -> None:
-        self._known = np.empty(0, np.int64)
-        self._first: set[int] = set()
-        """Deliveries without the mark that their protocol has."""
-        self._consumers: dict[int, int] = {}
-        """By delivery the hash of its subscription."""
-
-    @property
-    def carried(self) -> frozenset[Carried]:
-        """The columns of requests that name subscriptions."""
-        rules = {name: protocol.acknowledgement for name, protocol in protocols().items()}
-        return frozenset((name, rule.scope) for name, rule in rules.items() if rule is not None and rule.scope)
-
-    def take_exchanges(self, rows: pa.Table) -> None:
-        """Record the subscriptions of deliveries, which answer requests."""
-        if not rows.num_rows:
-            return
-        protocol = protocols()[rows["protocol"][0].as_py()]
-        rule = protocol.acknowledgement
-        if rule is None or rule.scope is None:
-            return
-        scopes = rows[f"request.{protocol.name}.{rule.scope}"]
-        named = true_mask(pc.and_(scopes.is_valid(), rows["reply_offset"].is_valid()))
-        named &= is_in(rows["op"], *protocol.roles.poll)
-        if len(self._consumers) < MAX_TRACKED:
-            subscriptions = map(hash, scopes.filter(pa.array(named)).to_pylist())
-            self._consumers.update(zip(reply_keys(rows)[named].tolist(), subscriptions, strict=True))
-
-    @property
-    def reads(self) -> frozenset[Carried]:
-        """The columns of messages that are read, those with a mark among them."""
-        marks = {(name, x.redelivered[0]) for name, x in protocols().items() if x.redelivered is not None}
-        return of_messages(*KEYS, "protocol", "op", "client_name", "correlation_id") | marks
-
-    def take_fields(self, output: Output) -> None:
-        """Record the clients of deliveries that may have the mark."""
-        protocol, rows, fields = protocols()[output.protocol or ""], output.rows, output.fields
-        mark = protocol.redelivered
-        if mark is None or fields is None or len(self._consumers) >= MAX_TRACKED:
-            return
-        is_delivery = is_in(rows["direction"], "s2c") & is_in(rows["op"], *protocol.roles.deliver)
-        keys, kept = message_keys(rows)[is_delivery].tolist(), pa.array(np.flatnonzero(is_delivery))
-        clients = pc.coalesce(rows["client_name"].cast(pa.string()), rows["connection_id"].cast(pa.string()))
-        consumers = zip(*(x.take(kept).to_pylist() for x in (clients, rows["correlation_id"])), strict=True)
-        self._consumers.update(zip(keys, map(hash, consumers), strict=True))
-        has_mark = is_in(fields[mark[0]].take(kept), mark[1]).tolist()
-        self._first.update(key for key, is_marked in zip(keys, has_mark, strict=True) if not is_marked)
-
-    def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Whether each row's publish was delivered to its consumer earlier."""
-        published = stream_keys(
-            rows["publish_connection_id"], rows["publish_offset"], np.zeros(rows.num_rows, np.bool_)
-        )
-        with np.errstate(over="ignore"):
-            ways = published * 3 + self._consumers_of(rows)
-        is_again = np.isin(ways, self._known)
-        is_again[np.setdiff1d(np.arange(len(ways)), np.unique(ways, return_index=True)[1])] = True
-        self._known = np.concatenate([self._known, ways[~is_again]])[-MAX_TRACKED:]
-        if self._first:
-            delivered = _delivered(rows).tolist()
-            is_again &= np.array([key not in self._first for key in delivered], np.bool_)
-            self._first.difference_update(delivered)
-        return is_again
-
-    def _consumers_of(self, rows: pa.Table) -> Int64Array:
-        connections: Int64Array = rows["deliver_connection_id"].to_numpy()
-        if not self._consumers:
-            return connections
-        consumers = map(self._consumers.pop, _delivered(rows).tolist(), connections.tolist())
-        return np.fromiter(consumers, np.int64, rows.num_rows)
-
-
-def _delivered(rows: pa.Table) -> Int64Array:
-    """The keys of delivered messages."""
-    return stream_keys(rows["deliver_connection_id"], rows["deliver_offset"], np.ones(rows.num_rows, np.bool_))
-
-
 class DeliveriesByTopic(SumCounter):
     """Deliveries of published messages and their latencies, by topic."""
 
     def __init__(self) -> None:
         self.sums = Sums(("protocol", "topic", "how"), ("delivered", "again"))
         self._latencies = Latencies()
-        self._repeats = _Repeats()
-        self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
-        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads
+        self._redeliveries = Redeliveries()
+        self.carried_by_deliveries = receipt_columns()
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Count rows of ``deliveries``."""
@@ -271,14 +180,14 @@ class DeliveriesByTopic(SumCounter):
         self.sums.add("delivered", groups)
         is_timed = rows["latency_ns"].is_valid().to_numpy()
         self._latencies.add(groups[is_timed], rows["latency_ns"].drop_null().to_numpy())
-        self.sums.add("again", groups[self._repeats.mask(rows)])
+        self.sums.add("again", groups[self._redeliveries.counts(receipts(rows)) > 0])
 
     def cells(self, rows: Sequence[Cells]) -> Iterator[Cells]:
         """The latencies of each group."""
         return (summary.cells() for summary in self._latencies.summaries(PERCENTS, len(rows)))
 
 
-_PLACES = ("first_packet", "capture_file")
+_OF_ENDS = {"packet": "first_packet", "file": "capture_file", "connection": CONNECTION_NUMBER}
 
 
 class DeliveryList:
@@ -289,65 +198,18 @@ class DeliveryList:
     def __init__(self) -> None:
         self.dropped_count = 0
         self._rows: list[dict[str, Any]] = []
-        self._open: list[dict[str, Any]] = []
-        """Rows of the capture that is being read."""
-        self._repeats = _Repeats()
-        self.take_exchanges, self.carried = self._repeats.take_exchanges, self._repeats.carried
-        self.take_fields, self.reads = self._repeats.take_fields, self._repeats.reads | of_messages(*_PLACES)
-        self._indexed: deque[Int64Array] = deque()
-        """Keys, packets and files of publishes and deliveries, of each batch an array with three rows."""
-        self._indexed_count = 0
-        self._files = _FileNumbers()
-        self._connections: dict[int, tuple[str, str, str]] = {}
-        """By connection_id its name, client and server."""
-
-    def take_messages(self, rows: pa.Table) -> None:
-        """Record the packets of messages that may be published or delivered."""
-        if not rows.num_rows:
-            return
-        roles = protocols()[rows["protocol"][0].as_py()].roles
-        from_client = is_in(rows["direction"], "c2s")
-        kept = from_client & is_in(rows["op"], *roles.publish)
-        kept |= ~from_client & is_in(rows["op"], *roles.deliver, *roles.poll)
-        columns = message_keys(rows), rows["first_packet"].to_numpy(), self._files.of(rows)
-        self._indexed.append(np.array(columns)[:, kept])
-        self._indexed_count += int(kept.sum())
-        while self._indexed_count - self._indexed[0].shape[1] > MAX_INDEXED:
-            self._indexed_count -= self._indexed.popleft().shape[1]
+        self._redeliveries = Redeliveries()
+        columns = (*_OF_ENDS.values(), *ENDPOINTS)
+        of_ends: set[CarriedByDeliveries] = {(end, "messages", x) for end in ("publish", "deliver") for x in columns}
+        self.carried_by_deliveries = receipt_columns() | of_ends
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Keep rows of ``deliveries``."""
-        capacity = max(MAX_LISTED - len(self._rows) - len(self._open), 0)
-        again = self._repeats.mask(rows).tolist()
+        capacity = max(MAX_LISTED - len(self._rows), 0)
+        again = (self._redeliveries.counts(receipts(rows)) > 0).tolist()
         kept = zip(rows.slice(0, capacity).to_pylist(), again, strict=False)
-        self._open += [{**row, "again": int(is_again)} for row, is_again in kept]
+        self._rows += [_with_both_ends(row) | {"again": int(is_again)} for row, is_again in kept]
         self.dropped_count += max(rows.num_rows - capacity, 0)
-
-    def take_connections(self, rows: pa.Table) -> None:
-        """Record the ends of connections."""
-        for row in rows.slice(0, max(MAX_CONVERSATIONS - len(self._connections), 0)).to_pylist():
-            ends = with_ends(row)
-            self._connections[row["connection_id"]] = f"c{row[CONNECTION_NUMBER]}", ends["client"], ends["server"]
-
-    def end_of_capture(self) -> None:
-        """All rows of a capture were taken: find their messages and connections."""
-        indexed = np.concatenate([np.empty((3, 0), np.int64), *self._indexed], axis=1)
-        keys, packets, numbers = indexed[:, np.argsort(indexed[0], kind="stable")]
-        files = list(self._files)
-        for row in self._open:
-            for end, direction in (("publish", "c2s"), ("deliver", "s2c")):
-                connection_id = row[f"{end}_connection_id"]
-                key = message_key(connection_id, direction, row[f"{end}_offset"])
-                i = int(np.searchsorted(keys, key))
-                is_known = i < len(keys) and keys[i] == key
-                name, client, server = self._connections.get(connection_id, (None, None, None))
-                row |= {f"{end}_connection": name, f"{end}_client": client, "server": server}
-                row[f"{end}_packet"] = int(packets[i]) if is_known else None
-                row[f"{end}_file"] = files[numbers[i]] if is_known else row["capture"]
-            row["deliver_file"] = None if row["deliver_file"] == row["publish_file"] else row["deliver_file"]
-        self._rows += self._open
-        self._open, self._indexed, self._connections = [], deque(), {}
-        self._indexed_count = 0
 
     def rows(self) -> list[Cells]:
         """The rows in order of time."""
@@ -358,6 +220,19 @@ class DeliveryList:
         """A note if there were too many."""
         dropped = plural(self.dropped_count, "more delivery", "more deliveries")
         return [f"{dropped} of the inputs"] if self.dropped_count else []
+
+
+def _with_both_ends(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of ``deliveries`` with what it carries of both messages, by the names of the report's columns."""
+    names = [name for name in row if "." not in name]
+    both = {name: row[name] for name in names}
+    for end, client in (("publish", "src"), ("deliver", "dst")):
+        carried = {name.rpartition(".")[2]: x for name, x in row.items() if name.startswith(f"{end}.messages.")}
+        both |= {f"{end}_{name}": carried[column] for name, column in _OF_ENDS.items()}
+        both[f"{end}_client"] = endpoint(carried[f"{client}_ip"], carried[f"{client}_port"])
+        both[f"{end}_connection"] = f"c{carried[CONNECTION_NUMBER]}"
+    both["server"] = endpoint(carried["src_ip"], carried["src_port"])
+    return both | {"deliver_file": None if both["deliver_file"] == both["publish_file"] else both["deliver_file"]}
 
 
 class Conversations:

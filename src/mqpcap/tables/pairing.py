@@ -13,7 +13,7 @@ from mqpcap.decode.frames import TimeKey
 from mqpcap.decode.proxy_header import Proxied
 from mqpcap.schema.protocol import MessageQueue
 from mqpcap.tables.messages import RowPolicy, fingerprints
-from mqpcap.tables.output import Output, with_capture
+from mqpcap.tables.output import CarriedByDeliveries, Output, with_capture
 
 SetUp = Callable[[str, Correlation], None]
 
@@ -22,6 +22,7 @@ class Pairing:
     """The `Correlation` of each protocol of a capture.
 
     ``tables``: the names of the tables to make. ``set_up`` gets each new `Correlation` before its first messages.
+    ``carried``: see `Options.carried_by_deliveries`.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class Pairing:
         tables: frozenset[str],
         proxied: Proxied,
         set_up: SetUp | None,
+        carried: Iterable[CarriedByDeliveries] = (),
     ) -> None:
-        self._proxied = proxied
+        self._proxied, self._carried = proxied, tuple(sorted(".".join(names) for names in carried))
         self._capture, self._protocols, self._tables, self._set_up = capture, protocols, tables, set_up
         self._seeds = policy.seeds
         self.correlations: dict[str, Correlation] = {}
@@ -80,7 +82,7 @@ class Pairing:
             if self._set_up is not None:
                 self._set_up(name, correlation)
             if correlation.deliveries is not None:
-                correlation.deliveries.proxied = self._proxied
+                correlation.deliveries.proxied, correlation.deliveries.carried = self._proxied, self._carried
             self.correlations[name] = correlation
         return self.correlations[name]
 
