@@ -19,6 +19,8 @@ from mqpcap.tables.connections import EndedConnections
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments
 
+SegmentFilter = Callable[[Segments], NDArray[np.bool_]]
+"""A mask of segments."""
 MessageColumns = Callable[[Program, Frames, Records], Mapping[str, pa.Array]]
 """Makes further columns of ``messages`` from decoded messages."""
 
@@ -34,7 +36,7 @@ class StageHooks:
 
     packets: Callable[[Window, Segments], None] | None = None
     """Observer: a window, and all TCP segments in it."""
-    segments: Callable[[Segments], NDArray[np.bool_]] | None = None
+    segments: SegmentFilter | None = None
     """Filter: the segments that are reassembled."""
     chunks: Callable[[StreamChunks], None] | None = None
     """Observer: stream bytes before they are framed, with the packets that carried them."""

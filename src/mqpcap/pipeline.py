@@ -36,7 +36,7 @@ from mqpcap.decode.evidence import EvidenceCollector
 from mqpcap.decode.frames import Decoded, Frames, TimeKey
 from mqpcap.decode.framing import Framer
 from mqpcap.errors import CaptureError
-from mqpcap.hooks import StageHooks
+from mqpcap.hooks import SegmentFilter, StageHooks
 from mqpcap.options import OPTIONAL_TABLES, Options
 from mqpcap.protocols import protocols
 from mqpcap.schema.flaws import Flaw
@@ -171,6 +171,13 @@ class Pipeline:
 
     def frames(self, window: Window, segments: Segments | None = None) -> Iterator[list[Frames]]:
         """The messages that the packets of a window complete, framed, part by part."""
+        for received in self.streams(window, segments):
+            yield self._framed(received)
+
+    def streams(
+        self, window: Window, segments: Segments | None = None, is_wanted: SegmentFilter | None = None
+    ) -> Iterator[StreamChunks]:
+        """The new bytes of streams in a window, part by part; of connections that are wanted, None for all."""
         segments = self.dissector.segments(window) if segments is None else segments
         for lines in window.secrets:
             self.opener.add_secrets(lines)
@@ -182,13 +189,14 @@ class Pipeline:
             if len(ts_ns):
                 self.span_ns = int(ts_ns.min()), int(ts_ns.max())
                 self.newest_ns = max(self.newest_ns, self.span_ns[1])
-            received = self.assembler.feed(self._relatives.moved(segments.taken(rows)))
+            part = self._relatives.moved(segments.taken(rows))
+            received = self.assembler.feed(part if is_wanted is None else part.taken(np.flatnonzero(is_wanted(part))))
             self._relatives.resolve(self.assembler)
-            yield self._framed(received)
+            yield received
 
     def _framed(self, received: StreamChunks) -> list[Frames]:
         """The messages in the new bytes of streams; unconsumed bytes go back to the reassembler."""
-        chunks = self._derived(received)
+        chunks = self.derived(received)
         frames, consumed, wanted = self.framer.feed(chunks, self.assembler.flows)
         for stage in reversed(self.derivations):
             consumed, wanted = stage.retain(consumed, wanted)
@@ -201,7 +209,7 @@ class Pipeline:
         self._selection.exclude(chunks.flow)
         return frames
 
-    def _derived(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
+    def derived(self, chunks: StreamChunks, ending: Collection[int] | None = ()) -> StreamChunks:
         """The chunks for the framer; ``ending``: connections that end now, None for all."""
         for stage in self.derivations:
             chunks = stage.feed(chunks, ending)
@@ -366,7 +374,7 @@ class Pipeline:
 
     def last_frames(self, chunks: StreamChunks, flows: list[int] | None) -> list[Frames]:
         """The open messages of connections that end (None: of all), framed."""
-        frames, _, _ = self.framer.feed(self._derived(chunks, flows), self.assembler.flows)
+        frames, _, _ = self.framer.feed(self.derived(chunks, flows), self.assembler.flows)
         return [*frames, *self.framer.finish(self.assembler.flows, flows)]
 
     def decoded_to_the_end(self, parts: Sequence[Frames], flows: list[int] | None = None) -> Iterator[Decoded]:

@@ -17,15 +17,12 @@ from mqpcap.listing.row_bytes import row_secrets
 from mqpcap.listing.shown_messages import ShownMessages
 from mqpcap.listing.time_merge import merge
 from mqpcap.protocols import protocols
-from mqpcap.reading import Meter, Outcome
+from mqpcap.reading import Meter, Outcome, wired
 from mqpcap.schema.secrets import STAR, holds_secrets
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.exclusion import Endpoints
-from mqpcap.tcp.headers import Dissector
+from mqpcap.tcp.headers import Segments
 from mqpcap.tcp.reassembly import Reassembler
-from mqpcap.tcp.relatives import Relatives
-from mqpcap.tls import Opener
-from mqpcap.websocket import WebSockets
 from mqpcap.wording import plural
 
 Span = tuple[int, int]
@@ -54,22 +51,19 @@ def _runs(
     capture: Capture, connection: SelectedConnection, direction: str, outcome: Outcome, meter: Meter
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """The bytes of a side that follow each other, with the offset of the first, each given once, in order."""
-    dissector, assembler = Dissector(outcome.choices.decode_as), Reassembler()
-    is_wanted = connection.query().connections
-    relatives = Relatives()
-    opener, websockets = Opener(outcome.choices.keys), WebSockets()
-    assert is_wanted is not None  # it names both ends
-    for window in capture.windows():
-        s = relatives.moved(dissector.segments(window))
-        for lines in window.secrets:
-            opener.add_secrets(lines)
+    stages = wired(capture, outcome.choices.dissection(only=frozenset()), lambda *_: None).stages
+    is_selected = connection.query().connections
+    assert is_selected is not None  # it names both ends
+
+    def is_wanted(s: Segments) -> NDArray[np.bool_]:
         ends = Endpoints(s.src_hi, s.src_lo, s.sport), Endpoints(s.dst_hi, s.dst_lo, s.dport)
-        selected = s.taken(np.flatnonzero(is_wanted(s.version, *ends)))
-        received = assembler.feed(selected)
-        relatives.resolve(assembler)
-        yield from _of_side(assembler, websockets.feed(opener.feed(received)), connection, direction)
+        return is_selected(s.version, *ends)
+
+    for window in capture.windows():
+        for received in stages.streams(window, is_wanted=is_wanted):
+            yield from _of_side(stages.assembler, stages.derived(received), connection, direction)
         meter(int(window.caplen.sum()))
-    yield from _of_side(assembler, websockets.feed(opener.feed(assembler.finish(), None), None), connection, direction)
+    yield from _of_side(stages.assembler, stages.derived(stages.assembler.finish(), None), connection, direction)
 
 
 def _of_side(
