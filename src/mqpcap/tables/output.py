@@ -31,7 +31,7 @@ Emit = Callable[[Output], None]
 Carried: TypeAlias = tuple[str, str]
 """A table, ``messages`` or that of a protocol, and a column of it that pairs carry."""
 CarriedByDeliveries: TypeAlias = tuple[Literal["publish", "deliver", "request"], str, str]
-"""A message of a delivery (``request``: the one that the delivery answers), and a column as in `Carried`.
+"""A message of a delivery (``request``: what the delivery answers), and a column as in `Carried`.
 
 Rows of ``deliveries`` have it as ``END.TABLE.COLUMN``."""
 End = Literal["request", "reply"]
