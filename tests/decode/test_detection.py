@@ -47,7 +47,7 @@ def test_connections_that_begin_alike_are_asked_about_once_and_others_anew() -> 
         shown.append(opening)
         return BLIPMQ.claims(opening)
 
-    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
+    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims, first_claim=None)})
     assert asked.detect_first(origin(), [detected(HELLO)]) == asked.detect_first(
         origin(7879), [detected(HELLO, ts_ns=5)]
     )
@@ -74,7 +74,7 @@ def test_a_connection_that_stays_undecided_is_asked_about_as_its_bytes_grow_by_a
         sizes.append(len(opening.c2s))
         return Claim(Verdict.WAIT)
 
-    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims)})
+    asked = detector(of={"blipmq": replace(BLIPMQ, claims=claims, first_claim=None)})
     hold = asked.detect_first(origin(), [detected(b"x")])
     assert isinstance(hold, PendingDetection)
     for offset in range(4096):

@@ -12,7 +12,7 @@ from mqpcap.capture import windows
 from mqpcap.decode import openings
 from mqpcap.decode.detection import Detector
 from mqpcap.protocols import protocols
-from mqpcap.schema.protocol import FirstBytes
+from mqpcap.schema.protocol import FirstBytes, Opening, Verdict
 
 OWN_PORTS = [port for protocol in protocols().values() for port in protocol.ports]
 FIRST_BYTES = [x.value for protocol in protocols().values() for x in protocol.openings]
@@ -75,3 +75,27 @@ def test_foreign_first_bytes_ask_no_protocol(name: str, monkeypatch: pytest.Monk
     assert {(p["direction"], p["reason"], p["stream_offset"]) for p in result.problems} == {
         ("c2s", reason, 0), ("s2c", reason, 0),
     }  # fmt: skip
+
+
+HELLO = bytes.fromhex("0000000b 01 0000000000000001 0001")
+
+
+@pytest.mark.parametrize("name", [name for name, x in protocols().items() if x.first_claim is not None])
+def test_a_first_packet_that_decides_is_claimed_whatever_follows(name: str) -> None:
+    protocol, dice = protocols()[name], Random(name)
+    assert protocol.first_claim is not None
+    claimed = 0
+    for k in range(multiplied(400)):
+        data = bytearray(HELLO * 2 if name == "blipmq" else MAKERS[name][1](1 + k % 9))
+        for _ in range(dice.randrange(3)):
+            data[dice.randrange(min(len(data), 24))] = dice.choice((0, 1, 2, 4, 0x20, dice.randrange(256)))
+        client = bytes(data[: dice.choice((len(data), len(data), dice.randrange(len(data))))])
+        answers = b"", dice.randbytes(30), client[: dice.randrange(30)]
+
+        claim = protocol.first_claim(client)
+
+        claimed += claim is not None
+        for answer in answers if claim is not None else ():
+            asked = Opening(client, answer, True, True, False, False, True, False, lambda *_: None)
+            assert claim is not None and claim.verdict is Verdict.YES and protocol.claims(asked) == claim
+    assert claimed

@@ -12,6 +12,7 @@ The hard part: the result must not depend on windows or Spark shares. Protocols 
 stream alone determines, and a proved server counts from the capture time of its proof on.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, NamedTuple
@@ -305,6 +306,12 @@ class Detector:
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)
         self._known_ports = self._ports | {d.port for d in decode_as}
         self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
+        named = {d.port for d in decode_as}
+        claimed = Counter(port for p in protocols.values() for port in p.ports)
+        self._own_ports = {
+            port: p for p in protocols.values() if p.first_claim for port in {*p.ports} - named if claimed[port] == 1
+        }
+        """By port the only protocol of it, if a first packet may decide."""
         self._cache: dict[tuple[object, ...], Detection | None] = {}
         for server, ts_ns in servers:
             self.learn(server, ts_ns)
@@ -347,6 +354,9 @@ class Detector:
             return PendingDetection()
         data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(OFFSET, 0)
         starts = origin.starts(offset, -1) if side == 0 else origin.starts(-1, offset)
+        own = self._own_ports.get(origin.ports[1]) if origin.a_is_client and side == 0 and starts[0] else None
+        if own is not None and own.first_claim is not None and (claim := own.first_claim(data)) is not None:
+            return Detection(own, claim, 0, "content"), chunk.packet(0)
         cache_key = data, side, starts, self._client_by_port(origin), *self._port_key(origin)
         detection = self._cache.get(cache_key, _NOT_CACHED)
         if detection is _NOT_CACHED:

@@ -361,7 +361,7 @@ class MessageQueue:
     dialects: tuple[str, ...]
     layouts: tuple[Layout, ...]
     claims: Callable[[Opening], Claim]
-    """Asked about a connection unless all protocols' ``openings`` exclude it."""
+    """Asked about a connection unless all protocols' ``openings`` exclude it, or ``first_claim`` answers."""
     recognised: str
     """A sentence for people: how connections are recognised."""
     envelope: Envelope
@@ -388,6 +388,8 @@ class MessageQueue:
     """The list column with the messages inside a reply, a dot, and the field that identifies each."""
     openings: tuple[FirstBytes, ...] = (FirstBytes(b""),)
     """First bytes of a client that a handshake shows and that speaks before its server; any bytes by default."""
+    first_claim: Callable[[bytes], Claim | None] | None = None
+    """The claim of a first packet of a client, on the protocol's port, that is YES whatever follows; else None."""
     searches_on_port: bool = False
     """On its ports a connection may be its own whatever it begins with."""
     spare: Mapping[str, int] = field(default_factory=dict)

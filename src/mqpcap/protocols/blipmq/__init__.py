@@ -329,6 +329,11 @@ _OPENINGS = (
 )
 
 
+def first_claim(client: bytes) -> Claim | None:
+    """A HELLO with version 1 or 2 decides."""
+    return _HELLO if client[:5] == b"\0\0\0\x0b\x01" and client[13:15] in (b"\0\1", b"\0\2") else None
+
+
 def claims(opening: Opening) -> Claim:
     """A HELLO with version 1 or 2 decides; any other first frame needs an answer of the server under its id."""
     client, server = opening.c2s, opening.s2c
@@ -337,8 +342,8 @@ def claims(opening: Opening) -> Claim:
     # Only a HELLO is accepted as the first frame.
     accepted = hello and server[:5] == b"\0\0\0\x11\x05" and server[13:21] == bytes(8)
     is_first = opening.c2s_start or opening.on_port or (accepted and server[5:13] == client[5:13])
-    if is_first and hello and client[13:15] in (b"\0\1", b"\0\2"):
-        return _HELLO
+    if is_first and (claim := first_claim(client)):
+        return claim
     refused = server[4:5] == b"\x06" and len(server) >= 17 and server[:2] == b"\0\0"
     may_answer = server[4:5] in (b"\x05"[:hello], b"\x06") and server[5:13] == client[5:13]
     if both and len(client) >= HEADER_BYTES and may_answer and (accepted or refused):
@@ -540,6 +545,7 @@ PROTOCOL = MessageQueue(
         _layout("s2c_v1", "s2c", _V1),
     ),
     claims=claims,
+    first_claim=first_claim,
     spare={"trailing_bytes": HEADER_BYTES},  # fewer are no frame that a wrong length has swallowed
     openings=_OPENINGS,
     recognised="HELLO of version 1 or 2, or a first frame answered under its id, or three frames in a row that fit",

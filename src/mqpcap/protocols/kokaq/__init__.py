@@ -358,7 +358,8 @@ def split_frames(buf: memoryview | bytes, limit: int, ended: bool) -> SplitFrame
 
 
 MAX_VOTES = 32
-_BEGINNINGS = {(magic + bytes([VERSION]))[:n] for magic in (BIG, LITTLE) for n in range(4)}
+_HEADS = frozenset(magic + bytes([VERSION]) for magic in (BIG, LITTLE))
+_BEGINNINGS = {head[:n] for head in _HEADS for n in range(4)}
 Echo = tuple[bytes, bytes, int]
 """The values that an answer repeats: magic, opaque, opcode."""
 
@@ -439,6 +440,18 @@ def _server_vote(head: bytes) -> int:
     return -1 if 2 <= byte <= 5 or (byte == 0 and not little) else 0
 
 
+_CLAIM = Claim(Verdict.YES, "c2s_doc", "s2c_doc")
+
+
+def first_claim(client: bytes) -> Claim | None:
+    """A header, and a component that repeats its magic and tag."""
+    if len(client) < HEADER_BYTES or client[:3] not in _HEADS or not _repeats(client, 0):
+        return None
+    _, _, _, form, op, _ = split_frames(client, len(client), False).one(0)
+    fits = op <= 8 and legal(client[3], client[0] == LITTLE[0])
+    return _CLAIM if form >= 0 and fits and FORMS[form] != "lean" else None
+
+
 def claims(opening: Opening) -> Claim:
     """A header, and a component that repeats its magic and tag; or an answer that repeats its opaque and opcode."""
     if opening.c2s.startswith(b"PRI * HTTP/2.0"):
@@ -448,7 +461,7 @@ def claims(opening: Opening) -> Claim:
         return Claim(Verdict.NO)
     oriented = opening.c2s_start or opening.s2c_start
     if oriented and client.verdict is Verdict.YES:
-        return Claim(Verdict.YES, "c2s_doc", "s2c_doc")
+        return _CLAIM
     server = _first_frames(opening, "s2c")
     # A lone frame without a component may look as if the other side sent it; the port or a known server outweighs that.
     lone = (
@@ -802,6 +815,7 @@ PROTOCOL = MessageQueue(
     dialects=("doc", "go1", "lean", "sized"),
     layouts=_LAYOUTS,
     claims=claims,
+    first_claim=first_claim,
     openings=(FirstBytes(BIG + bytes([VERSION])), FirstBytes(LITTLE + bytes([VERSION]))),
     recognised="magic 0x0420 in either byte order, version 1, and a component that repeats it or an echoing answer",
     meanings=MEANINGS,
