@@ -42,7 +42,7 @@ from mqpcap.schema.protocol import ANY, Claim, Envelope, Layout, MessageQueue, V
 from mqpcap.tables.messages import RowPolicy, _under_policy
 
 SEED = 14
-DAMAGED = multiplied(200)
+DAMAGED = multiplied(100)
 PIECE = 12
 """So many bytes of a secret in a row are a find."""
 PORTS = {"blipmq": 5555, "flymq": 9092, "fq": 8765, "fq_data": 8765}
@@ -462,11 +462,11 @@ BYTES: list[tuple[Kind, tuple[bytes, ...], int, frozenset[int]]] = [
 def test_a_login_with_a_changed_operation_or_length_shows_no_secret(
     kind: Kind, begins: tuple[bytes, ...], at: int, never: frozenset[int], tmp_path: Path
 ) -> None:
-    """Each operation there is, and some more."""
+    """Every second operation there is, and some more."""
     draw = random.Random(f"{SEED} {kind.__name__} {at}")
     packets: list[Segment] = []
     secrets: list[bytes] = []
-    for value in sorted({*range(0x83), 0xA0, 0xAA, 0xCE, 0xDE, 0xED, 0xFE, 0xFF} - never)[:: 1 if at in (2, 4) else 6]:
+    for value in sorted({*range(0x83), 0xA0, 0xAA, 0xCE, 0xDE, 0xED, 0xFE, 0xFF} - never)[:: 2 if at in (2, 4) else 12]:
         session = kind(draw)
         secrets += session.secrets
         said = [(side, changed_at(one, at, value) if one.startswith(begins) else one) for side, one in session.said]

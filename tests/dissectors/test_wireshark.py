@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import one_in
 from running import run
 
 import mqpcap
@@ -65,7 +66,7 @@ def opened(path: Path) -> tuple[mqpcap.Recording, list[dict[str, Any]], set[int]
     return recording, rows, {row["dst_port" if row["direction"] == "c2s" else "src_port"] for row in rows}
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", one_in(2, SAMPLES), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_messages_of_samples_are_those_of_the_tables(lua: Path, path: Path) -> None:
     """But for what the file names as not expressible.
 
@@ -133,7 +134,7 @@ def test_numbers_of_a_column_have_their_field_whatever_their_size(lua: Path) -> 
 LINKED = [path for path in SAMPLES if path.parent.name != "blipmq"]
 
 
-@pytest.mark.parametrize("path", LINKED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", one_in(3, LINKED), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_requests_and_replies_are_linked_as_the_tables_pair_them(lua: Path, path: Path) -> None:
     """These samples miss nothing, so that all pairs are certain."""
     recording, rows, ports = opened(path)
