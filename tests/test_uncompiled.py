@@ -29,7 +29,7 @@ def rows(out: Path, table: str) -> str:
 
 def test_an_export_of_sample_captures_is_the_same_uncompiled(tmp_path: Path, pcaps: Path) -> None:
     source = uncompiled(tmp_path / "source")
-    samples = one_in(2, sorted(pcaps.glob("*/*.pcap")))
+    samples = one_in(4, sorted(pcaps.glob("*/*.pcap")))
     compiled_out, plain_out = tmp_path / "compiled", tmp_path / "plain"
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
 

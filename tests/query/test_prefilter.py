@@ -20,7 +20,7 @@ from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.headers import Segments
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = one_in(6, sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap")))
+SAMPLES = one_in(10, sorted(str(path.relative_to(ROOT)) for path in (ROOT / "pcaps").rglob("*.pcap")))
 
 
 class Counted(CapturePipeline):

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opened_tls import CAPTURES, keys_of, opened
+from examples import multiplied
+from opened_tls import CAPTURES, Streams, keys_of, opened
 from torture import broken_laws, read
 
 from mqpcap.options import Options
@@ -19,7 +21,7 @@ NAMES = (
     "t10_cbc_sha1",
     "flymq_go_t13",
 )
-SEEDS = 3
+SEEDS = multiplied(1)
 HANDSHAKE = b"\x16\x03"
 """Packets that begin with a record of this type stay: TLS 1.2 cannot be opened without its ServerHello."""
 
@@ -49,6 +51,11 @@ def damaged(name: str, way: str, seed: int, folder: Path) -> tuple[Path, set[int
     return path, {i + 1 for i in numbers} - {i + 1 for i in kept}
 
 
+@cache
+def whole_of(name: str) -> tuple[Streams, dict[str, list[Any]]]:
+    return opened(CAPTURES / f"{name}.pcap", keys_of(name))
+
+
 def signature(message: dict[str, Any]) -> tuple[object, ...]:
     return message["direction"], message["op"], message["frame_len"], message["message_id"], message["body_len"]
 
@@ -57,7 +64,7 @@ def signature(message: dict[str, Any]) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", NAMES)
 def test_plaintext_is_never_invented_and_whole_messages_are_found(name: str, way: str, tmp_path: Path) -> None:
     """A message is expected if all packets from its first to its last were captured."""
-    whole, whole_rows = opened(CAPTURES / f"{name}.pcap", keys_of(name))
+    whole, whole_rows = whole_of(name)
     clear = [b"".join(part for _, part in sorted(parts.items())) for parts in whole.values()]
     expected_count = found_count = 0
     for seed in range(SEEDS):
