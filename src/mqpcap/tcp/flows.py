@@ -152,40 +152,39 @@ def _rows(matrix: NDArray[np.uint8]) -> Iterator[bytes]:
 
 def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
     """Records of the flow table as columns."""
-    flows, sides = table.flow_array, table.both_sides()
+    # Whole records first: NumPy takes these as bytes, and fields row by row.
+    flows, sides = table.flow_array.take(indexes), table.both_sides().take(indexes, axis=0)
     names = "fin_offset", "rst_seen", "base_seq", "next_offset", "known_end", "fin_ack", "base_known"
-    fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name][indexes] for name in names)
-    acked = _offsets(sides["ack"][indexes, ::-1], base_seq, reached)
+    fin_offset, rst, base_seq, reached, sent_end, fin_ack, start_known = (sides[name] for name in names)
+    acked = _offsets(sides["ack"][:, ::-1], base_seq, reached)
     is_reset, is_last = rst != 0, rst != 2
     rst = is_reset & ~((rst == 3) & (acked > fin_offset))
-    fin_by, reset_by, last_ts_ns = (
-        flows[name][indexes].astype(np.int64) for name in ("fin_by", "reset_by", "last_ts_ns")
-    )
+    fin_by, reset_by, last_ts_ns = (flows[name].astype(np.int64) for name in ("fin_by", "reset_by", "last_ts_ns"))
     by_reset = (reset_by > 0) & rst[np.arange(len(indexes)), reset_by - 1]
-    closed_ns = sides["closed_window_ns"][indexes, ::-1]
+    closed_ns = sides["closed_window_ns"][:, ::-1]
     has_fin = (fin_offset != NO_OFFSET) & (fin_offset < reached + MAX_WINDOW)
     known_end = np.where(has_fin, fin_offset, np.maximum(sent_end, reached))
     # An acknowledgement of one byte more probably covers a FIN that was not captured.
     is_more = ~has_fin & (acked > known_end + 1) & (acked < reached + MAX_WINDOW)
     return FlowColumns(
-        version=flows["version"][indexes].astype(np.int64),
-        hi=sides["hi"][indexes],
-        lo=sides["lo"][indexes],
-        port=sides["port"][indexes].astype(np.int64),
-        first_ts_ns=flows["first_ts_ns"][indexes],
+        version=flows["version"].astype(np.int64),
+        hi=sides["hi"],
+        lo=sides["lo"],
+        port=sides["port"].astype(np.int64),
+        first_ts_ns=flows["first_ts_ns"],
         last_ts_ns=last_ts_ns,
-        duplicate=flows["duplicate"][indexes],
-        cached_id=flows["connection_id"][indexes],
-        a_is_client=flows["a_is_client"][indexes] != 0,
+        duplicate=flows["duplicate"],
+        cached_id=flows["connection_id"],
+        a_is_client=flows["a_is_client"] != 0,
         end_state=np.where(rst.any(axis=1), 0, np.where((fin_offset != NO_OFFSET).any(axis=1), 1, 2)),
-        tcp_state=_tcp_states(sides[indexes], is_reset),
+        tcp_state=_tcp_states(sides, is_reset),
         closed_by=np.where(by_reset, reset_by, fin_by) - 1,
-        idle_before_close_ns=np.where(by_reset, flows["reset_idle_ns"][indexes], flows["fin_idle_ns"][indexes]),
+        idle_before_close_ns=np.where(by_reset, flows["reset_idle_ns"], flows["fin_idle_ns"]),
         closed_window_ns=np.where(closed_ns < 0, closed_ns + last_ts_ns[:, None] + 1, closed_ns),
-        syn=sides["syn_seen"][indexes] != 0,
+        syn=sides["syn_seen"] != 0,
         start_known=start_known != 0,
         started=(start_known == 1).all(axis=1),
-        acked_from=np.where(start_known != 0, 0, sides["acked_from"][indexes]),
+        acked_from=np.where(start_known != 0, 0, sides["acked_from"]),
         rst=rst,
         ended=rst & is_last | (fin_offset != NO_OFFSET),
         fin_offset=fin_offset,
@@ -193,12 +192,12 @@ def _columns(table: FlowTable, indexes: Int64Array) -> FlowColumns:
         acked=acked,
         end_offset=reached,
         extent=np.where(is_more, acked, known_end),
-        packets=sides["packets"][indexes],
-        bytes=sides["bytes"][indexes],
-        retransmitted=sides["retransmitted"][indexes],
-        duplicates=sides["duplicates"][indexes].astype(np.int64),
-        conflict=sides["conflict"][indexes],
-        missing=sides["missing"][indexes],
+        packets=sides["packets"],
+        bytes=sides["bytes"],
+        retransmitted=sides["retransmitted"],
+        duplicates=sides["duplicates"].astype(np.int64),
+        conflict=sides["conflict"],
+        missing=sides["missing"],
     )
 
 
