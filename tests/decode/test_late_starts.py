@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from examples import one_in
-from rows import rotated
+from rows import records, rotated
 from torture import (
     ACK,
     MAKERS,
@@ -43,16 +43,6 @@ ODD = {("LIST_SCHEMAS", b"\xaf\1\x12\1"), ("WHOAMI", b"\xaf\1\x72\1"), ("REPLAY_
 """FlyMQ requests with too few or too many bytes: a search does not take them for messages."""
 
 
-def records(path: Path) -> list[bytes]:
-    """The packets of a classic little-endian capture, each with its record header."""
-    data, at, found = path.read_bytes(), 24, []
-    while at < len(data):
-        end = at + 16 + struct.unpack_from("<I", data, at + 8)[0]
-        found.append(data[at:end])
-        at = end
-    return found
-
-
 def ports(record: bytes) -> tuple[int, int, int]:
     """Where TCP begins in a record, and the ports; Ethernet and IPv4."""
     at = 16 + 14 + (record[16 + 14] & 15) * 4
@@ -76,7 +66,7 @@ def moved(name: str, lone_port: int) -> tuple[bytes, list[bytes], list[bytes], l
     Of every kind of message there are some; each lone packet has a client port of its own, from ``lone_port`` on.
     """
     path = PCAPS / f"{name}.pcap"
-    whole, packets = read(path), records(path)
+    whole, (head, packets) = read(path), records(path)
     servers = {c["server_port"] for c in whole.connections if c["protocol"]}
     kinds: Counter[tuple[Any, ...]] = Counter()
     lone, expected = [], []
@@ -95,7 +85,7 @@ def moved(name: str, lone_port: int) -> tuple[bytes, list[bytes], list[bytes], l
     for packet in packets:
         _, source, target = ports(packet)
         proof.append(with_ports(packet, source + 20000 * (source in servers), target + 20000 * (target in servers)))
-    return path.read_bytes()[:24], proof, lone, expected
+    return head, proof, lone, expected
 
 
 def timed(header: bytes, packets: list[bytes]) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from examples import multiplied
 from opened_tls import CAPTURES, Streams, keys_of, opened
+from rows import records
 from torture import broken_laws, read
 
 from mqpcap.options import Options
@@ -26,28 +27,18 @@ HANDSHAKE = b"\x16\x03"
 """Packets that begin with a record of this type stay: TLS 1.2 cannot be opened without its ServerHello."""
 
 
-def records_of(path: Path) -> tuple[bytes, list[bytes]]:
-    """The header of a capture, and its packets."""
-    content, records, at = path.read_bytes(), [], 24
-    while at < len(content):
-        end = at + 16 + int.from_bytes(content[at + 8 : at + 12], "little")
-        records.append(content[at:end])
-        at = end
-    return content[:24], records
-
-
 def damaged(name: str, way: str, seed: int, folder: Path) -> tuple[Path, set[int]]:
     """A copy of a capture, and the numbers of the packets that it lacks."""
-    head, records = records_of(CAPTURES / f"{name}.pcap")
-    chance, numbers = random.Random(f"{name} {way} {seed}"), [*range(len(records))]
+    head, packets = records(CAPTURES / f"{name}.pcap")
+    chance, numbers = random.Random(f"{name} {way} {seed}"), [*range(len(packets))]
     if way == "cut":
-        kept = numbers[chance.randrange(len(records) // 2) :]
+        kept = numbers[chance.randrange(len(packets) // 2) :]
     elif way == "swapped":
         kept = sorted(numbers, key=lambda i: i + chance.choice((0, 0, 0, 0, 1.5)))
     else:
-        kept = [i for i in numbers if HANDSHAKE in records[i][60:110] or chance.random() * 100 > float(way)]
+        kept = [i for i in numbers if HANDSHAKE in packets[i][60:110] or chance.random() * 100 > float(way)]
     path = folder / f"{seed}.pcap"
-    path.write_bytes(head + b"".join(records[i] for i in kept))
+    path.write_bytes(head + b"".join(packets[i] for i in kept))
     return path, {i + 1 for i in numbers} - {i + 1 for i in kept}
 
 

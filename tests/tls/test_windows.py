@@ -9,6 +9,7 @@ import pytest
 from dissection import Dissection, dissect
 from examples import one_in
 from opened_tls import CAPTURES, keys_of, opened
+from rows import records
 from torture import read
 
 from mqpcap.capture import captures, windows
@@ -30,15 +31,10 @@ def rows_of(path: Path, name: str) -> dict[str, list[str]]:
 
 def damaged(name: str, way: str, folder: Path) -> Path:
     """A copy of a capture that lacks packets, by chance, or its first ones."""
-    content, chance = (CAPTURES / f"{name}.pcap").read_bytes(), random.Random(name)
-    records, at = [], 24
-    while at < len(content):
-        end = at + 16 + int.from_bytes(content[at + 8 : at + 12], "little")
-        records.append(content[at:end])
-        at = end
-    kept = records[len(records) // 3 :] if way == "late" else [x for x in records if chance.random() > 0.02]
+    (head, packets), chance = records(CAPTURES / f"{name}.pcap"), random.Random(name)
+    kept = packets[len(packets) // 3 :] if way == "late" else [x for x in packets if chance.random() > 0.02]
     path = folder / f"{name}.pcap"
-    path.write_bytes(content[:24] + b"".join(kept))
+    path.write_bytes(head + b"".join(kept))
     return path
 
 
