@@ -12,9 +12,10 @@ from mqpcap.query.filter import EVERYTHING, Query, of_tree, query
 from mqpcap.query.filter_columns import names
 from mqpcap.query.grammar import Comparison
 from mqpcap.query.match_tally import MatchTally
-from mqpcap.query.selection import MessageSelection, Selection, exchanges_of
+from mqpcap.query.selection import MessageSelection, Selection
 from mqpcap.query.shortcuts import WORDS, shortcut_queries
 from mqpcap.query.values import Moment
+from mqpcap.tables.joining import exchanges_of
 
 __all__ = [
     "EVERYTHING", "WORDS", "Comparison", "FilterInput", "MatchTally", "MessageSelection", "Moment", "Query",

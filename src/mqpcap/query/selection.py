@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array, append_columns, single_array, true_mask, unify_dictionaries
 from mqpcap.query.evaluation import FilterInput
 from mqpcap.query.filter import Query
+from mqpcap.tables.joining import exchanges_of
 from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
 from mqpcap.tables.output import SELECTED, Output
 from mqpcap.tables.schemas import EXCHANGES
@@ -105,18 +106,6 @@ def _concatenated(outputs: Sequence[Output]) -> Output:
     table_lists = [output.rows for output in outputs], [output.fields for output in outputs]
     rows, fields = (unify_dictionaries(pa.concat_tables(tables)).combine_chunks() for tables in table_lists)
     return replace(outputs[0], rows=rows, fields=fields)
-
-
-def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
-    """The exchange of each message, row for row: columns of ``exchanges`` and ``is_request``; null without an exchange.
-
-    Both tables come from one capture. If a message is in two exchanges, either may be returned.
-    """
-    keys, n = np.concatenate([reply_keys(exchanges), request_keys(exchanges)]), exchanges.num_rows
-    index = pc.index_in(pa.array(message_keys(messages)), pa.array(keys))
-    is_request = pc.greater_equal(index, n)
-    paired = exchanges.combine_chunks().take(pc.if_else(is_request, pc.subtract(index, n), index))
-    return paired.append_column("is_request", is_request)
 
 
 class Selection:

@@ -190,14 +190,36 @@ class DeliveriesByTopic(SumCounter):
 _OF_ENDS = {"packet": "first_packet", "file": "capture_file", "connection": CONNECTION_NUMBER}
 
 
-class DeliveryList:
-    """Single deliveries, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
+class RowList:
+    """Rows of a table with numbers of connections, at most a number; a note counts the others."""
 
     needs_numbers = True
+    words: tuple[str, ...] = ()
+    """What a row is, and what several are."""
 
     def __init__(self) -> None:
         self.dropped_count = 0
         self._rows: list[dict[str, Any]] = []
+
+    def _kept(self, rows: pa.Table, max_rows: int) -> list[dict[str, Any]]:
+        """The rows that are listed, those before all others."""
+        capacity = max(max_rows - len(self._rows), 0)
+        self.dropped_count += max(rows.num_rows - capacity, 0)
+        kept: list[dict[str, Any]] = rows.slice(0, capacity).to_pylist()
+        return kept
+
+    def notes(self) -> list[str]:
+        """A note if there were too many."""
+        return [f"{plural(self.dropped_count, *self.words)} of the inputs"] if self.dropped_count else []
+
+
+class DeliveryList(RowList):
+    """Single deliveries, at most MAX_LISTED: rows of ``deliveries`` with the packets and ends of both messages."""
+
+    words = "more delivery", "more deliveries"
+
+    def __init__(self) -> None:
+        super().__init__()
         self._redeliveries = Redeliveries()
         columns = (*_OF_ENDS.values(), *ENDPOINTS)
         of_ends: set[CarriedByDeliveries] = {(end, "messages", x) for end in ("publish", "deliver") for x in columns}
@@ -205,27 +227,19 @@ class DeliveryList:
 
     def take_deliveries(self, rows: pa.Table) -> None:
         """Keep rows of ``deliveries``."""
-        capacity = max(MAX_LISTED - len(self._rows), 0)
         again = (self._redeliveries.counts(receipts(rows)) > 0).tolist()
-        kept = zip(rows.slice(0, capacity).to_pylist(), again, strict=False)
+        kept = zip(self._kept(rows, MAX_LISTED), again, strict=False)
         self._rows += [_with_both_ends(row) | {"again": int(is_again)} for row, is_again in kept]
-        self.dropped_count += max(rows.num_rows - capacity, 0)
 
     def rows(self) -> list[Cells]:
         """The rows in order of time."""
         names = ("deliver_ts_ns", "capture", "deliver_connection_id", "deliver_offset")
         return sorted(({**row, "topic": row["destination"]} for row in self._rows), key=itemgetter(*names))
 
-    def notes(self) -> list[str]:
-        """A note if there were too many."""
-        dropped = plural(self.dropped_count, "more delivery", "more deliveries")
-        return [f"{dropped} of the inputs"] if self.dropped_count else []
-
 
 def _with_both_ends(row: dict[str, Any]) -> dict[str, Any]:
     """A row of ``deliveries`` with what it carries of both messages, by the names of the report's columns."""
-    names = [name for name in row if "." not in name]
-    both = {name: row[name] for name in names}
+    both = {name: x for name, x in row.items() if "." not in name}
     for end, client in (("publish", "src"), ("deliver", "dst")):
         carried = {name.rpartition(".")[2]: x for name, x in row.items() if name.startswith(f"{end}.messages.")}
         both |= {f"{end}_{name}": carried[column] for name, column in _OF_ENDS.items()}
@@ -235,20 +249,14 @@ def _with_both_ends(row: dict[str, Any]) -> dict[str, Any]:
     return both | {"deliver_file": None if both["deliver_file"] == both["publish_file"] else both["deliver_file"]}
 
 
-class Conversations:
+class Conversations(RowList):
     """Connections of any protocol: rows of ``connections`` with their numbers, at most MAX_CONVERSATIONS."""
 
-    needs_numbers = True
-
-    def __init__(self) -> None:
-        self.dropped_count = 0
-        self._rows: list[dict[str, Any]] = []
+    words = ("more connection",)
 
     def take_connections(self, rows: pa.Table) -> None:
         """Keep rows of ``connections``."""
-        capacity = max(MAX_CONVERSATIONS - len(self._rows), 0)
-        self._rows += rows.slice(0, capacity).to_pylist()
-        self.dropped_count += max(rows.num_rows - capacity, 0)
+        self._rows += self._kept(rows, MAX_CONVERSATIONS)
 
     def rows(self) -> list[Cells]:
         """Rows with name and ends, duration, and bytes per second of each side; the most payload first."""
@@ -257,10 +265,6 @@ class Conversations:
             return -sum(row[f"bytes_{side}"] for side in DIRECTIONS), str(row["capture"]), row[CONNECTION_NUMBER]
 
         return sorted(map(self._with_rates, self._rows), key=place)
-
-    def notes(self) -> list[str]:
-        """A note if there were too many connections."""
-        return [f"{plural(self.dropped_count, 'more connection')} of the inputs"] if self.dropped_count else []
 
     def _with_rates(self, row: dict[str, Any]) -> dict[str, Any]:
         duration_ns = row["last_ts_ns"] - row["first_ts_ns"]

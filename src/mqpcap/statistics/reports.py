@@ -17,7 +17,16 @@ from mqpcap.statistics.groups import (
     Sums,
 )
 from mqpcap.statistics.keys import OF_MESSAGES
-from mqpcap.statistics.lists import Conversations, DeliveriesByTopic, DeliveryList, Errors, Hosts, Slowest, Talkers
+from mqpcap.statistics.lists import (
+    Conversations,
+    DeliveriesByTopic,
+    DeliveryList,
+    Errors,
+    Hosts,
+    RowList,
+    Slowest,
+    Talkers,
+)
 from mqpcap.statistics.report_columns import MAX_CELL, Cells, Column
 from mqpcap.statistics.roles import BY as WHO
 from mqpcap.statistics.roles import Consumers, Producers
@@ -78,7 +87,7 @@ class StatsReport:
     columns: Sequence[Column]
     rows: Callable[[], list[Cells]]
     sums: Sums | None = None
-    noted: LikelyPairs | Conversations | DeliveryList | None = None
+    noted: LikelyPairs | RowList | None = None
     more_notes: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:

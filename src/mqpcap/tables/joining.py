@@ -1,13 +1,14 @@
-"""Joins pairs with their messages, whose columns have other names.
+"""Joins pairs and messages: pairs with the columns of their messages, and messages with their exchanges.
 
 In: rows of ``exchanges`` or ``deliveries``, and rows of ``messages`` or of a protocol. Out: the pairs with the
-columns of a message. Called by: users, as ``mqpcap.join``.
+columns of a message, as users have it by ``mqpcap.join``; or the exchange of each message, for filters and listings.
 """
 
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqpcap.arrays import Int64Array
 from mqpcap.tables.message_keys import message_keys, reply_keys, request_keys, stream_keys
@@ -45,6 +46,18 @@ def join(pairs: pa.Table, messages: pa.Table, part: Part | None = None) -> pa.Ta
         if name not in KEY and PREFIXES[part] + name not in pairs.column_names:
             pairs = pairs.append_column(PREFIXES[part] + name, messages[name].take(indexes))
     return pairs
+
+
+def exchanges_of(messages: pa.Table, exchanges: pa.Table) -> pa.Table:
+    """The exchange of each message, row for row: columns of ``exchanges`` and ``is_request``; null without an exchange.
+
+    Both tables come from one capture. If a message is in two exchanges, either may be returned.
+    """
+    keys, n = np.concatenate([reply_keys(exchanges), request_keys(exchanges)]), exchanges.num_rows
+    index = pc.index_in(pa.array(message_keys(messages)), pa.array(keys))
+    is_request = pc.greater_equal(index, n)
+    paired = exchanges.combine_chunks().take(pc.if_else(is_request, pc.subtract(index, n), index))
+    return paired.append_column("is_request", is_request)
 
 
 def _keys(pairs: pa.Table, part: Part) -> Int64Array:
