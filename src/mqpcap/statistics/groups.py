@@ -309,5 +309,5 @@ class Groups:
 
 
 def _of_exchange(read: Callable[[pa.Table], Coded], exchanges: pa.Table, _: pa.Table) -> Coded:
-    """A column of exchanges, beside the rows of one of their ends."""
+    """A column of exchanges, row for row beside their requests or replies."""
     return read(exchanges)

@@ -195,7 +195,7 @@ class RowList:
 
     needs_numbers = True
     words: tuple[str, ...] = ()
-    """What a row is, and what several are."""
+    """The noun of a dropped row, and its plural."""
 
     def __init__(self) -> None:
         self.dropped_count = 0
@@ -238,7 +238,7 @@ class DeliveryList(RowList):
 
 
 def _with_both_ends(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of ``deliveries`` with what it carries of both messages, by the names of the report's columns."""
+    """A row of ``deliveries`` with the carried columns of both messages, by their names in the report."""
     both = {name: x for name, x in row.items() if "." not in name}
     for end, client in (("publish", "src"), ("deliver", "dst")):
         carried = {name.rpartition(".")[2]: x for name, x in row.items() if name.startswith(f"{end}.messages.")}
