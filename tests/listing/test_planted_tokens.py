@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import cast
 
 import pytest
 from examples import multiplied
 
+import mqpcap.protocols
 from mqpcap.listing.anonymisation import Anonymisation, MessageMasker
 from mqpcap.listing.explanation import explanation, reading
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
@@ -23,6 +25,7 @@ from mqpcap.schema.gzip_body import inflate
 from mqpcap.schema.message import Message
 from mqpcap.schema.protocol import ANY, Layout, MessageQueue, Variant
 
+SUPPORT = Path(__file__).parents[1] / "support"
 KEY = bytes(range(32))
 WORD = "sekret{}q"
 STYLES: dict[str, Callable[[int], bytes]] = {
@@ -258,7 +261,20 @@ def is_read(row: MessageRow, data: bytes) -> bool:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_no_planted_token_is_left(style: str) -> None:
-    for case in planted(style):
+    check_masks(style)
+
+
+@pytest.mark.parametrize("folder", ["protocols_toy", "protocols_rich"])
+def test_no_planted_token_is_left_of_the_protocol_of_a_plugin(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqpcap.protocols, "__path__", [str(SUPPORT / folder)])
+    for style in STYLES:
+        assert check_masks(style)
+
+
+def check_masks(style: str) -> int:
+    """Check all messages of a style; returns their number."""
+    cases = [*planted(style)]
+    for case in cases:
         masker = MessageMasker(Anonymisation(KEY))
         masked = masker.masked(case.row)
 
@@ -268,6 +284,7 @@ def test_no_planted_token_is_left(style: str) -> None:
             assert case.is_packed, case.where  # its stand-ins do not get as short
         else:
             assert is_read(case.row, masked), case.where
+    return len(cases)
 
 
 @pytest.mark.parametrize("style", ["word", "blanks, signs and an address", "UTF-16"])
