@@ -9,7 +9,7 @@ from running import ROOT
 
 from mqpcap.capture import Capture
 from mqpcap.errors import FailedCaptureError
-from mqpcap.reading import Choices, Outcome, blamed_on, limit_notes, size_bytes
+from mqpcap.reading import _LIMIT_NOTES, Choices, Outcome, blamed_on, limit_notes, size_bytes
 
 QOS1 = "pcaps/blipmq/qos1.pcap"
 
@@ -28,6 +28,18 @@ def test_parts_of_an_export_add_up() -> None:
 def test_a_bound_that_was_reached_is_reported_with_its_count() -> None:
     assert limit_notes("a.pcap", {"reorder_cap": 0, "too_deep": 7, "tcp": 9}) == [
         "a.pcap: 7 packets: too many headers, not read"
+    ]
+
+
+def test_a_note_on_one_has_the_words_of_one() -> None:
+    for key in _LIMIT_NOTES:
+        of_one, of_two = (limit_notes("a", {key: count})[0] for count in (1, 2))
+        assert of_one.replace("1", "2") != of_two or key.endswith("_ns"), key
+        assert "|" not in of_one + of_two, key
+
+    assert limit_notes("a", {"ambiguous_deliveries": 1}) == ["a: 1 delivery fits several publishes, so it has no row"]
+    assert limit_notes("a", {"ambiguous_deliveries": 2}) == [
+        "a: 2 deliveries fit several publishes, so they have no row"
     ]
 
 

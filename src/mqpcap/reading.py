@@ -38,26 +38,35 @@ READ_FOR_NOTES = frozenset({"protocol", "flaw"})
 
 
 _LIMIT_NOTES = {
-    "reorder_cap": "out-of-order data passed the memory cap {} times; holes were given up early",
-    "damaged_strays": "{} packets with a wrong IP header checksum belong to no connection; they are left out",
-    "evicted_open": "{} open connections were ended to make room; what follows of them are connections of their own",
-    "history_shrunk": "the history of sent bytes was shortened {} times; older retransmissions were not compared",
-    "forgotten_facts": "{} logins were forgotten to make room; messages of later connections may be without theirs",
-    "ambiguous_deliveries": "{} deliveries fit several publishes, so they have no row",
-    "missed_deliveries": "{} deliveries may be of publishes that were forgotten to make room; they have no row",
-    "early_deliveries": "{} deliveries did not wait for publishes that were read later; some have no row",
-    "stamped_before_publish": "{} deliveries are stamped before their publishes, so these have no latency",
-    "clock_contradictions": "{} replies are stamped before their requests, so these have no latency",
-    "tls_no_key": "{} TLS connections have no secrets in the key log",
-    "tls_secrets_gone": "{} TLS connections go on in files without their secrets; --keylog opens them",
-    "tls_wrong_keys": "the secrets of {} TLS connections do not open them",
-    "tls_no_room": "{} TLS connections were not opened to save memory",
-    "tls_no_library": f"{{}} blocks of TLS secrets in the capture are not used: {extra_line('tls')}",
-    "tls_cipher": "{} TLS connections have a cipher that is not opened",
-    "tls_forgotten": "the secrets of {} sessions in the key log were forgotten to make room",
+    "reorder_cap": "out-of-order data passed the memory cap {} [time|times]; holes were given up early",
+    "damaged_strays": "{} [packet|packets] with a wrong IP header checksum [belongs|belong] to no connection; "
+    "[it is|they are] left out",
+    "evicted_open": "{} open [connection was|connections were] ended to make room; "
+    "what follows of [it is a connection of its|them are connections of their] own",
+    "history_shrunk": "the history of sent bytes was shortened {} [time|times]; "
+    "older retransmissions were not compared",
+    "forgotten_facts": "{} [login was|logins were] forgotten to make room; "
+    "messages of later connections may be without theirs",
+    "ambiguous_deliveries": "{} [delivery fits|deliveries fit] several publishes, so [it has|they have] no row",
+    "missed_deliveries": "{} [delivery|deliveries] may be of publishes that were forgotten to make room; "
+    "[it has|they have] no row",
+    "early_deliveries": "{} [delivery|deliveries] did not wait for publishes that were read later; some have no row",
+    "stamped_before_publish": "{} [delivery is|deliveries are] stamped before [its publish|their publishes], "
+    "so [it has|these have] no latency",
+    "clock_contradictions": "{} [reply is|replies are] stamped before [its request|their requests], "
+    "so [it has|these have] no latency",
+    "tls_no_key": "{} TLS [connection has|connections have] no secrets in the key log",
+    "tls_secrets_gone": "{} TLS [connection goes|connections go] on in files without [its|their] secrets; "
+    "--keylog opens [it|them]",
+    "tls_wrong_keys": "the secrets of {} TLS [connection|connections] do not open [it|them]",
+    "tls_no_room": "{} TLS [connection was|connections were] not opened to save memory",
+    "tls_no_library": f"{{}} [block|blocks] of TLS secrets in the capture [is|are] not used: {extra_line('tls')}",
+    "tls_cipher": "{} TLS [connection has|connections have] a cipher that is not opened",
+    "tls_forgotten": "the secrets of {} [session|sessions] in the key log were forgotten to make room",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
 }
-"""By count: the note on a limit that was reached."""
+"""By count: the note on a limit that was reached. Words in brackets are of one, and of several."""
+_OF_ONE_OR_MORE = re.compile(r"\[([^]|]*)\|([^]|]*)\]")
 
 Meter = Callable[[int], None]
 """Progress: called with a number of bytes that were read."""
@@ -400,7 +409,9 @@ def limit_notes(name: str, counts: Mapping[str, int]) -> list[str]:
     from mqpcap.tcp.wrappings import unread_text
 
     notes = [
-        words.format(f"{count / 1e6:.3f}" if key.endswith("_ns") else count)
+        _OF_ONE_OR_MORE.sub(r"\1" if count == 1 else r"\2", words).format(
+            f"{count / 1e6:.3f}" if key.endswith("_ns") else count
+        )
         for key, words in _LIMIT_NOTES.items()
         if (count := counts.get(key, 0))
     ]

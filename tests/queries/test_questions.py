@@ -844,7 +844,7 @@ def test_undelivered_says_how_many_deliveries_fit_several_publishes(tmp_path: Pa
 
     rows = Tables(tmp_path / "tables").ask("undelivered")
 
-    assert "1 deliveries fit several publishes" in done.stderr
+    assert "1 delivery fits several publishes" in done.stderr
     assert [(r["destination"], r["body_len"], r["open_deliveries"]) for r in rows] == [("t", 5, 1), ("t", 5, 1)]
 
 

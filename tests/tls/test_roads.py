@@ -64,7 +64,7 @@ def test_a_connection_that_goes_on_without_the_secrets_of_an_earlier_file_is_not
         assert run("export", path, "--append", lake).exit_code == 0
     done = run("export", "--append", lake, "--finish")
 
-    assert "1 TLS connections go on in files without their secrets" in done.stderr
+    assert "1 TLS connection goes on in files without its secrets" in done.stderr
 
 
 def test_a_copy_of_the_options_for_another_process_has_no_secret_and_reads_the_file() -> None:
