@@ -135,7 +135,7 @@ CASES: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
         (("slowest", "nothing.pcap"), {}), (("what_did", QOS1), {}),
     )),
     *((command, given, {}) for command in ("fields", "protocols") for given in ((), ("FlyMQ",), ("messages",), ("x",))),
-    *(("wireshark", given, {}) for given in (("blipmq",), ("x",))),
+    *(("wireshark", given, {}) for given in (("blipmq",), ("kokaq",), ("x",))),
     ("samples", (), {"folder": True}),
 )  # fmt: skip
 OPTIONS = {"filter": "-Y", "max_memory_bytes": "--max-memory", "pairing": "--pairing", "message": "--message"}

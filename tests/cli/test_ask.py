@@ -46,12 +46,6 @@ def test_answer_is_text_json_or_csv_with_equal_values(tables: Path) -> None:
     assert [row["op"] for row in csv.DictReader(table.stdout.splitlines())] == [row["op"] for row in rows]
 
 
-def test_call_gives_the_rows_of_the_command(tables: Path) -> None:
-    rows = [json.loads(line) for line in run("ask", "latency", tables, "--json").stdout.splitlines()]
-
-    assert [row["op"] for row in mqpcap.ask("latency", tables).to_pylist()] == [row["op"] for row in rows]
-
-
 def test_statement_is_printed_with_its_explanation() -> None:
     statement = run("ask", "trust", "--sql").stdout
 

@@ -1,7 +1,5 @@
 """``mqpcap follow --message`` and ``stats --deliveries --list`` as installed: published messages to the end."""
 
-import json
-
 import pytest
 from running import ROOT, objects, run
 
@@ -34,14 +32,6 @@ def test_json_is_the_message_of_show_with_its_step() -> None:
         ("acknowledged", 162_000, 1),
     ]  # fmt: skip
     assert traced == [shown[row["first_packet"]] for row in traced]
-
-
-def test_call_gives_the_objects_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    traces = mqpcap.trace(QOS1, "4")
-
-    told = json.loads(json.dumps([message for trace in traces for message in trace.as_json()]))
-    assert told == objects(run("follow", "-q", QOS1, "--message", "4", "--json"))
 
 
 @pytest.mark.parametrize(

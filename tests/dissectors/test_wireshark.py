@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from examples import one_in
-from running import run
 
 import mqpcap
 from mqpcap.dissectors import FILE_NAME, NotExpressible, wireshark
@@ -199,10 +198,3 @@ def test_installed_file_replaces_only_one_of_ours(tmp_path: Path, monkeypatch: p
     path.write_text("-- mine")
     with pytest.raises(OutputError, match="is not a file of mqpcap"):
         wireshark("blipmq", install=True)
-
-
-def test_command_writes_what_the_call_returns() -> None:
-    assert run("wireshark", "blipmq").stdout == f"{wireshark('blipmq')}\n"
-    refused = run("wireshark", "kokaq")
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("mqpcap: kokaq has no dissector")

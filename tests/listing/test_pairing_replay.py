@@ -57,13 +57,6 @@ def test_without_its_end_a_late_start_says_what_evidence_there_is(tmp_path: Path
     assert {step["step"] for step in group["steps"]} >= {"start", "request", "reply", "decision", "assumption"}  # type: ignore[index]
 
 
-def test_the_call_is_the_command() -> None:
-    replay = mqpcap.explain(LOST, pairing="c1")
-
-    assert list(replay.lines()) == run("explain", LOST, "--pairing", "c1").stdout.splitlines()
-    assert [replay.as_json()] == objects(run("explain", "--json", LOST, "--pairing", "c1"))
-
-
 def test_at_shows_the_span_of_one_message() -> None:
     """POLL 13 and the ACK in front of it are of another span than PUBLISH 12, which POLL 13 settles."""
     lines = run("explain", LOST, "--pairing", "c1", "--at", "17").stdout.splitlines()

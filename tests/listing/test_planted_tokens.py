@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from examples import multiplied
+from examples import one_in
 
 import mqpcap.protocols
 from mqpcap.listing.anonymisation import Anonymisation, MessageMasker
@@ -232,8 +232,8 @@ def planted(style: str) -> tuple[Planted, ...]:
     With words every message, with tokens of other styles one in four.
     """
     found = []
-    first, step = ([*STYLES].index(style), 4) if style != "word" else (0, 1)
-    for protocol, layout, op, variant in [*variants()][first % step :: step // min(multiplied(1), step)]:
+    step = 1 if style == "word" else 4
+    for protocol, layout, op, variant in one_in(step, [*variants()], [*STYLES].index(style)):
         for form in FORMS if protocol.name == "msgq" else FORMS[:1]:
             for condition in (True, False):
                 planter = Planter(style, form, condition)

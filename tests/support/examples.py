@@ -26,6 +26,7 @@ def examples(count: int, shrink: bool = True) -> settings:
     return settings(max_examples=multiplied(count), phases=phases)
 
 
-def one_in(step: int, items: Sequence[T]) -> Sequence[T]:
-    """One item of every ``step``; more of them where more examples are asked for."""
-    return items[:: max(step // multiplied(1), 1)]
+def one_in(step: int, items: Sequence[T], first: int = 0) -> Sequence[T]:
+    """One item of every ``step``, by turns another; more of them where more examples are asked for."""
+    step = max(step // multiplied(1), 1)
+    return items[first % step :: step]
