@@ -225,14 +225,19 @@ class Planted:
         return self.row.protocol, *names, self.planter.style, self.planter.in_form, self.is_packed
 
 
-@cache
 def planted(style: str) -> tuple[Planted, ...]:
+    """Messages of the protocols that there are; see `_planted`."""
+    return _planted(style, tuple(protocols()))
+
+
+@cache
+def _planted(style: str, names: tuple[str, ...]) -> tuple[Planted, ...]:
     """Messages in every form, with and without optional parts; all of them decode.
 
-    With words every message, with tokens of other styles one in four.
+    With words every message, with tokens of other styles one in four of those of many protocols.
     """
     found = []
-    step = 1 if style == "word" else 4
+    step = 1 if style == "word" or len(names) == 1 else 4
     for protocol, layout, op, variant in one_in(step, [*variants()], [*STYLES].index(style)):
         for form in FORMS if protocol.name == "msgq" else FORMS[:1]:
             for condition in (True, False):
