@@ -247,11 +247,11 @@ class Pipeline:
     def _batch_connections(self, frames: Frames) -> BatchConnections:
         flows, index = factorize(frames.flow)
         client = np.array([self.framer.connections[flow].client for flow in flows.tolist()], np.int64)
-        facts = self.evidence.facts(self.protocols[frames.protocol], flows.tolist())
+        facts, places = self.evidence.facts(self.protocols[frames.protocol], flows.tolist())
         missing_ns = self.assembler.gap_times.shown_ns(
             frames.flow * 2 + frames.side, frames.offset, frames.gap_before, frames.flaw == Flaw.TRUNCATED
         )
-        return BatchConnections(index, self.assembler.flows.columns(flows), client, facts, missing_ns)
+        return BatchConnections(index, self.assembler.flows.columns(flows), client, facts, places, missing_ns)
 
     def _make_rows(
         self, frames: Frames, records: Records, connections: BatchConnections, batches: dict[str, list[Batch]]

@@ -83,8 +83,8 @@ class MessageDecoder:
         spans = frames.spans()
         if protocol.evidence is not None and protocol.derive is not None:
             flows, index = factorize(frames.flow)
-            facts = self._evidence.facts(protocol, flows.tolist())
-            spans = replace(spans, connection_index=index, facts=facts)
+            facts, places = self._evidence.facts(protocol, flows.tolist())
+            spans = replace(spans, connection_index=places[index], facts=facts)
         return frames, reader.batches(spans, self._keep_bodies)
 
 

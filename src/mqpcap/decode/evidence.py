@@ -74,10 +74,15 @@ class EvidenceCollector:
         assert evidence is not None
         return evidence
 
-    def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> list[ConnectionFacts]:
-        """The facts of each connection, by the current evidence."""
+    def facts(self, protocol: MessageQueue, flows: Sequence[int]) -> tuple[list[ConnectionFacts], Int64Array]:
+        """Facts by the current evidence, and which of them each connection has: many share one object."""
         rule = protocol.evidence
-        return [_NO_FACTS if rule is None else rule.resolve(self.evidence_of(flow)) for flow in flows]
+        if rule is None:
+            return [_NO_FACTS], np.zeros(len(flows), np.int64)
+        facts = [rule.resolve(self.evidence_of(flow)) for flow in flows]
+        distinct = {id(x): x for x in facts}
+        places = dict(zip(distinct, range(len(distinct)), strict=True))
+        return [*distinct.values()], np.array([places[id(x)] for x in facts], np.int64)
 
     def is_complete(self, flow: int) -> bool:
         """Whether no later message of a connection can prove anything that other connections depend on."""

@@ -219,7 +219,8 @@ class Framer:
                 self.undecided[side.flow, side.index] = side.undecided_since_ns
             elif self.undecided:
                 self.undecided.pop((side.flow, side.index), None)
-        if any(side.gap and side.step != STOP for side in connection.sides):
+        a, b = connection.sides
+        if (a.gap and a.step != STOP) or (b.gap and b.step != STOP):
             self.after_gaps.add(connection.flow)
         elif self.after_gaps:
             self.after_gaps.discard(connection.flow)

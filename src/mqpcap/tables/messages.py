@@ -115,6 +115,7 @@ class BatchConnections:
     - index: for each row, the index of its connection in the other attributes
     - flows: addresses, ports and ids
     - client: the side that is the client, 0 or 1
+    - facts, fact_index: facts, and which of them each connection has
     - missing_ns: for each row, see `Batch`
     """
 
@@ -122,6 +123,7 @@ class BatchConnections:
     flows: FlowColumns
     client: Int64Array
     facts: Sequence[ConnectionFacts]
+    fact_index: Int64Array
     missing_ns: Int64Array
 
 
@@ -478,7 +480,7 @@ def _facts_by_row(
 
     Messages in layouts that are no evidence have none: they do not wait for it.
     """
-    rule, index = protocol.evidence, connections.index
+    rule, index = protocol.evidence, connections.fact_index[connections.index]
     if rule is None or rule.layouts is None:
         return connections.facts, index
     depends = np.array([layout.name in rule.layouts for layout in program.layouts], np.bool_)[frames.layout]

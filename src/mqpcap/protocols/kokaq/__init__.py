@@ -13,6 +13,7 @@ byte 3 has layouts of its own, as its Scapy classes differ. ``ambiguities`` name
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -567,9 +568,13 @@ def resolve(evidence: Evidence) -> ConnectionFacts:
     """Names of operations, the reading of the types, and of what `derive` names."""
     if "bytes_3" not in evidence.state:
         return ConnectionFacts()
-    meaning = Meaning(numbering(evidence), bit_order(evidence))
+    return _facts(Meaning(numbering(evidence), bit_order(evidence)), types(evidence))
+
+
+@cache
+def _facts(meaning: Meaning, type_reading: str) -> ConnectionFacts:
     names = CODEC_NAMED if meaning.numbering == "codec" else DOC_NAMED
-    return ConnectionFacts(op_names=names, own=meaning, columns={"type_reading": types(evidence)})
+    return ConnectionFacts(op_names=names, own=meaning, columns={"type_reading": type_reading})
 
 
 # -- columns that fields do not say ----------------------------------------------------------------------
