@@ -64,6 +64,10 @@ TESTS = {
     "pipeline.FLOW_BYTES": "test_eviction.py::test_nothing_is_lost_where_open_connections_have_to_leave",
     "pipeline.FRAMED_BYTES": "test_eviction.py::test_a_connection_counts_as_what_it_holds",
     "pipeline.PAIRED_BYTES": "test_eviction.py::test_a_connection_counts_as_what_it_holds",
+    "pipeline.QUEUE_BYTES": "test_eviction.py::test_sides_that_wait_and_hellos_of_tls_count_besides",
+    "pipeline.DERIVED_BYTES": "test_eviction.py::test_sides_that_wait_and_hellos_of_tls_count_besides",
+    "pipeline.PACKET_BYTES":
+        "test_eviction.py::test_a_small_memory_reads_few_packets_at_once_and_changes_no_row",
     "small_captures.MAX_JOINED_BYTES": "test_small_captures.py::test_groups_keep_the_order_and_are_bounded",
     "small_captures.MAX_CAPTURES": "test_small_captures.py::test_groups_keep_the_order_and_are_bounded",
     "pipeline.MAX_JOINED_BYTES": "test_pipeline.py::test_small_files_of_a_recording_are_read_together",

@@ -1,6 +1,7 @@
 """Connections leave memory when there are too many, and no row is any different for it."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from dissection import dissect
 
 from mqpcap import pipeline
 from mqpcap.capture import Capture, captures, windows
+from mqpcap.decode.frames import Frames
 from mqpcap.pipeline import Options, Pipeline
+from mqpcap.tcp.headers import Segments
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [
@@ -104,6 +107,43 @@ def test_an_unrecognised_connection_may_be_evicted_after_the_last_packet(
 
     assert tables(name) == whole
     assert closed
+
+
+@pytest.mark.parametrize("name", NAMES[::4])
+def test_a_small_memory_reads_few_packets_at_once_and_changes_no_row(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections may be evicted after every seven packets of a window."""
+    whole, counts = tables(name), list[int]()
+    frames = Pipeline.frames
+
+    def counted(run: Pipeline, window: windows.Window, segments: Segments) -> Iterator[list[Frames]]:
+        counts.extend(rows.stop - rows.start for rows in segments.parts(1 << 30, 7))
+        return frames(run, window, segments)
+
+    monkeypatch.setattr(Pipeline, "frames", counted)
+    monkeypatch.setattr(pipeline, "PACKET_BYTES", Options().max_memory_bytes // 7)
+
+    assert tables(name) == whole
+    assert max(counts) == 7
+    assert sum(counts) > 7
+
+
+def test_sides_that_wait_and_hellos_of_tls_count_besides(tmp_path: Path) -> None:
+    """640 + 1,792 bytes for a side with a hole, 640 + 1,536 + 6,656 for a connection with a hello."""
+    made = hostile.Capture()
+    for k, (port, seq, body) in enumerate(
+        [(5555, 9, b"after a hole"), (443, 1, bytes.fromhex("16030100c8010000c40303"))]
+    ):
+        made.opened(hostile.client(k), (hostile.SERVER[0], port))
+        made.tcp(hostile.client(k), (hostile.SERVER[0], port), seq, 1, hostile.ACK, body)
+    (tmp_path / "two.pcap").write_bytes(bytes(made))
+    stages = Pipeline(Options(), lambda output: None)
+    for window in captures([str(tmp_path / "two.pcap")]).captures[0].windows():
+        stages.feed(window)
+
+    assert (stages.assembler.flow_count, len(stages.framer.connections)) == (2, 1)
+    assert stages.capacity == Options().max_memory_bytes * 2 // (640 + 1792 + 640 + 1536 + 6656)
 
 
 def test_a_connection_counts_as_what_it_holds(tmp_path: Path) -> None:

@@ -69,6 +69,12 @@ FRAMED_BYTES = 1536
 """Memory of a connection with payload besides."""
 PAIRED_BYTES = 3072
 """Memory of a connection of a supported protocol besides: evidence, open requests."""
+QUEUE_BYTES = 1792
+"""Memory of a side that waits for a hole, besides its segments."""
+DERIVED_BYTES = 6656
+"""Memory of a connection in TLS or WebSocket besides."""
+PACKET_BYTES = 4096
+"""Memory that a packet may take until connections are evicted: a part has at most a packet for each of it."""
 CLOSED_DIVISOR = 16
 """Closed connections are evicted if all connections take more than this part of the memory."""
 OPEN_DIVISOR = 2
@@ -183,7 +189,7 @@ class Pipeline:
             self.opener.add_secrets(lines)
         self._add_counts(segments.counts)
         segments = self._selection.segments(window, segments)
-        for rows in segments.parts(self._part_bytes):
+        for rows in segments.parts(self._part_bytes, max(self.options.max_memory_bytes // PACKET_BYTES, 1)):
             # The last part has the time of all packets of the window: those that are not TCP show time passing, too.
             ts_ns = window.ts_ns if rows.stop == len(segments.ts_ns) else segments.ts_ns[rows]
             if len(ts_ns):
@@ -324,6 +330,8 @@ class Pipeline:
         count = max(self.assembler.flow_count, 1)
         framed, paired = len(self.framer.connections), self.framer.claimed_count
         size_bytes = count * FLOW_BYTES + framed * FRAMED_BYTES + paired * PAIRED_BYTES
+        size_bytes += self.assembler.queue_count * QUEUE_BYTES
+        size_bytes += sum(len(stage.connections) for stage in self.derivations) * DERIVED_BYTES
         return self.options.max_memory_bytes * count // size_bytes
 
     def evict(self, max_closed: int, max_open: int) -> None:
@@ -466,8 +474,10 @@ class CapturePipeline:
             for window, segments in self._windows():
                 any_read = True
                 self.first_ns = int(window.ts_ns[0]) if self.first_ns is None else self.first_ns
-                yield from stages.steps(window, segments)
-                stages.evict(stages.capacity // CLOSED_DIVISOR, stages.capacity // OPEN_DIVISOR)
+                for parts in stages.frames(window, segments):
+                    yield from stages.rows(parts)
+                    stages.evict(stages.capacity // CLOSED_DIVISOR, stages.capacity // OPEN_DIVISOR)
+                stages.read_ns = stages.span_ns[1]
                 if progress is not None:
                     progress(window.size_bytes)
                 yield

@@ -152,13 +152,15 @@ class Segments(ColumnBatch):
     key: NDArray[np.int64]
     counts: dict[str, int]
 
-    def parts(self, part_bytes: int) -> Iterator[slice]:
-        """The rows in one or more parts of about this number of payload bytes."""
+    def parts(self, part_bytes: int, max_packets: int) -> Iterator[slice]:
+        """The rows in one or more parts of about this number of payload bytes, or at most this number of packets."""
         end_bytes = np.cumsum(self.length)
         size_bytes = int(end_bytes[-1]) if len(end_bytes) else 0
         part_count = max(1, round(size_bytes / part_bytes))
         # The first segment of each part but the first.
         cuts = np.searchsorted(end_bytes, [size_bytes * k // part_count for k in range(1, part_count)]).tolist()
+        if len(end_bytes) > part_count * max_packets:
+            cuts = list(range(max_packets, len(end_bytes), max_packets))
         return map(slice, [0, *cuts], [*cuts, len(end_bytes)])
 
 

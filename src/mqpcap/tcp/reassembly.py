@@ -92,6 +92,11 @@ class Reassembler:
         return self.flows.numbers(np.arange(self._table.flow_count))
 
     @property
+    def queue_count(self) -> int:
+        """Sides that wait for a hole."""
+        return len(self._out_of_order.queues)
+
+    @property
     def buffered_bytes(self) -> int:
         """Memory of early segments."""
         return self._out_of_order.buffered_bytes
