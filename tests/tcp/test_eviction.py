@@ -79,7 +79,8 @@ def timed_out(reassembler: Reassembler) -> np.ndarray:
     is_over = eviction._is_idle(table, reassembler._now_ns)
     for ancestor in eviction.ancestors(table.flow_array["previous"][: table.flow_count]):
         is_over &= (ancestor < 0) | is_over[ancestor]
-    return reassembler.flows.numbers(np.flatnonzero(is_over))
+    numbers = np.sort(reassembler.flows.numbers(np.flatnonzero(is_over)))
+    return numbers[numbers >= 0]
 
 
 class Reader:

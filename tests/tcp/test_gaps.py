@@ -1,14 +1,12 @@
 """Gaps of a side, and the packet each range is told with."""
 
-import random
-
 import numpy as np
 import pytest
 from segments import ACK, SYN, Packet, a, b, segments
 
 from mqpcap.tcp import gaps as gaps_module
 from mqpcap.tcp.chunks import StreamRange
-from mqpcap.tcp.gaps import GAP_BLOCK, Gap, GapTimes, SideGaps
+from mqpcap.tcp.gaps import GapTimes
 from mqpcap.tcp.reassembly import Reassembler
 
 HANDSHAKE = [a(999, flags=SYN), b(4999, flags=SYN | ACK, ack=1000), a(1000, ack=5000)]
@@ -91,30 +89,6 @@ def test_a_gap_of_the_snap_length_names_the_packet_that_was_cut(window: int) -> 
 
     assert places_of(reassembler.gaps()) == [(0, 3, 5, 4)]
     assert [row.snapped for row in reassembler.gaps()] == [True]
-
-
-def test_gaps_are_those_of_a_list() -> None:
-    """Against the plain way: a sorted list of (low, high)."""
-    dice = random.Random(3)
-    gaps, plain = SideGaps(), [(10 * k, 10 * k + 8) for k in range(2000)]
-    for low, high in plain:
-        gaps.add(Gap(low, high, 0, 0))
-    for _ in range(6000):
-        low = dice.randrange(20_000)
-        high = low + dice.randrange(1, 4)
-        gap = gaps.first(low, high)
-        fits = next((p for p in plain if p[0] < high and p[1] > low), None)
-        assert (None if gap is None else (gap.low, gap.high)) == fits
-        if gap is not None:
-            parts = [p for p in ((gap.low, max(low, gap.low)), (min(high, gap.high), gap.high)) if p[0] < p[1]]
-            gaps.fill(gap, max(low, gap.low), min(high, gap.high), 0)
-            plain = sorted([p for p in plain if p != (gap.low, gap.high)] + parts)
-
-    assert [(gap.low, gap.high) for gap in gaps] == plain
-    assert max(map(len, gaps._blocks)) <= GAP_BLOCK
-    assert not gaps.drop(5000)
-    assert [(gap.low, gap.high) for gap in gaps] == [p for p in plain if p[1] > 5000]
-    assert gaps.drop(20_000)
 
 
 def shown_ns(times: GapTimes, side: int, offset: int, gap_before: int, is_truncated: bool = False) -> int:

@@ -11,6 +11,7 @@ from segments import ACK, SYN, B, Packet, a, b, segments
 from streams import HANDSHAKE, cut, read, rows
 
 from mqpcap.tcp import history, out_of_order
+from mqpcap.tcp.ranges import Block
 from mqpcap.tcp.reassembly import Reassembler
 
 COPIES = st.lists(
@@ -76,17 +77,17 @@ def test_no_more_than_the_latest_bytes_of_a_side_are_kept(monkeypatch: pytest.Mo
     monkeypatch.setattr(history, "HISTORY_BYTES", 10)
     assembler = fed(*(bytes([k]) * 4 for k in range(9)))
 
-    assert assembler._history.blocks == {0: [(26, bytes([6] * 2 + [7] * 4 + [8] * 4))]}
+    assert [*assembler._history.blocks[0]] == [Block(26, bytes([6] * 2 + [7] * 4 + [8] * 4))]
     assert assembler._history.byte_count == 10
 
 
 def test_late_bytes_are_remembered_where_their_surroundings_are() -> None:
     assembler = fed(b"a" * 100)
-    assembler._history.add(0, 40, b"late")
+    assembler._history.add(0, 140, b"late")
     assembler._table.stop_comparing(0)
     assembler._history.add(0, 50, b"gone")
 
-    assert [at for at, _ in assembler._history.blocks[0]] == [0, 40]
+    assert [block.low for block in assembler._history.blocks[0]] == [0, 140]
     assert assembler._history.byte_count == 104
 
 

@@ -1,5 +1,7 @@
 """What a side holds while it is not in order: bytes and holes, against a dictionary and a set."""
 
+from itertools import pairwise
+
 import pytest
 from flows import flows_of
 from hypothesis import given
@@ -36,7 +38,7 @@ def test_holes_of_the_snap_length_are_those_of_a_set(holes: list[tuple[int, int]
         cut.update(range(low, low + length))
 
     assert [offset for offset in range(-9, 80) if queue.is_snapped(offset)] == sorted(cut)
-    assert all(one[1] < other[0] for one, other in zip(queue.snaps, queue.snaps[1:], strict=False))
+    assert all(one.high < other.low for one, other in pairwise(queue.snaps))
 
 
 def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,7 @@ def test_too_many_holes_of_the_snap_length_become_fewer(monkeypatch: pytest.Monk
     for low in (0, 10, 20):
         queue.add_snapped(low, low + 5)
 
-    assert queue.snaps == [(0, 15), (20, 25)]
+    assert [(gap.low, gap.high) for gap in queue.snaps] == [(0, 15), (20, 25)]
 
 
 def test_a_hole_waits_until_it_is_acknowledged_and_settled(window: int) -> None:

@@ -47,7 +47,7 @@ _CLASSES: Final = frozenset(
 """Classes of a state outside of _PACKAGES."""
 _MAKERS: Final = frozenset(
     {
-        "mqpcap.tcp.flow_table:_restored_table", "mqpcap.tcp.flow_table:FastPath", "mqpcap.decode.scanning:Scanners",
+        "mqpcap.tcp.flow_table:FlowTable", "mqpcap.tcp.flow_table:FastPath", "mqpcap.decode.scanning:Scanners",
         "mqpcap.decode.frames:FoundMessages", "mqpcap.decode.message_buffer:PacketIndex",
         "mqpcap.decode.message_buffer:ChunkPackets",
     }

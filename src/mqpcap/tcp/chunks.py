@@ -91,6 +91,7 @@ def chunks_of(
     buffer: NDArray[np.uint8],
     sides: NDArray[np.void],
     shown: Int64Array,
+    rank_of: Int64Array,
     trailing: Int64Array,
     order: Int64Array,
 ) -> StreamChunks:
@@ -106,7 +107,7 @@ def chunks_of(
     empty = shown[(sides["ended"][shown] != 0) & ~np.isin(shown, side)]
     empty = empty[(sides["next_offset"][empty] > 0) | np.isin(empty, trailing)]
     if len(empty):
-        insert_rows = np.searchsorted(side, empty)
+        insert_rows = np.searchsorted(rank_of[side], rank_of[empty])
         offset, start = (
             np.insert(offset, insert_rows, sides["next_offset"][empty]),
             np.insert(start, insert_rows, total[bounds[insert_rows]]),

@@ -24,26 +24,25 @@ def eviction_candidates(table: FlowTable, now_ns: int, max_closed: int, max_flow
 
     Above ``max_closed`` connections in the table: those that are over by timeout or whose end was acknowledged, except
     the newest ``max_closed`` / 2 of them, as delayed packets may still come. They are left until they are
-    ``max_closed`` / 4, as each eviction moves the whole table. Above ``max_flows`` remaining connections, others
+    ``max_closed`` / 4, as each eviction looks at the whole table. Above ``max_flows`` remaining connections, others
     follow until ``max_flows`` / 2 are left: closed ones first, then those without payload, then the longest idle.
     """
-    count = table.flow_count
-    candidates, evicted_open = np.zeros(count, np.bool_), 0
+    flows = table.flow_array[: table.flow_count]
+    candidates, evicted_open, count = np.zeros(len(flows), np.bool_), 0, len(flows) - table.free_count
     if count <= max_closed:
         return candidates, evicted_open
-    flows = table.flow_array[:count]
-    last_ts_ns, previous = flows["last_ts_ns"], flows["previous"]
+    last_ts_ns, previous, number = flows["last_ts_ns"], flows["previous"], flows["connection_number"]
     # A connection that begins now may get the id of an evicted connection that began at the same time.
-    began_earlier = flows["first_ts_ns"] < now_ns
+    began_earlier = (flows["first_ts_ns"] < now_ns) & (number >= 0)
     is_over = _is_idle(table, now_ns) | (flows["is_closed"] != 0)
     done = np.flatnonzero(is_over & began_earlier & (flows["out_of_order"] == 0))
-    done = done[np.argsort(last_ts_ns[done], kind="stable")][: max(len(done) - max_closed // 2, 0)]
+    done = done[np.lexsort((number[done], last_ts_ns[done]))][: max(len(done) - max_closed // 2, 0)]
     if len(done) >= max_closed // 4:
         candidates[done] = True
     remaining = count - np.count_nonzero(candidates)
     if remaining > max_flows:
         surplus, is_closed = np.flatnonzero(began_earlier & ~candidates), _is_closed(table)
-        order = np.lexsort((last_ts_ns[surplus], _has_payload(table)[surplus], ~is_closed[surplus]))
+        order = np.lexsort((number[surplus], last_ts_ns[surplus], _has_payload(table)[surplus], ~is_closed[surplus]))
         surplus = surplus[order][: remaining - max_flows // 2]
         candidates[surplus] = True
         evicted_open = int(np.count_nonzero(~is_closed[surplus]))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from mqpcap.tcp.headers import Segments
 
+    State = tuple[int, int, int, NDArray[np.void], NDArray[np.void]]
+
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
@@ -57,6 +59,8 @@ INITIAL_CAPACITY = 1024
 """Flows, and pieces, that a new table has capacity for."""
 HASH_KEY = np.frombuffer(os.urandom(11 * 8), np.uint64)
 """Random key of the hash, so that a crafted capture cannot force collisions."""
+
+NEW_TABLE = 0, 0, 0, np.zeros(0, FLOW), np.zeros(0, SIDE)
 
 # The constants for C.
 _NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
@@ -189,6 +193,9 @@ class FlowTable:
     must not be used once the table has grown. ``opened_count``: connections, including forgotten ones. ``stray_count``:
     packets with a damaged IP header that belong to no connection.
 
+    A flow keeps its index until it is released; then another flow may take it. ``connection_number`` tells them apart:
+    it is never used again, and -1 in a free record. ``flow_count``: records, ``free_count`` of them are free.
+
     In methods, q and o are the sides of a packet's sender and receiver, off is a stream offset.
     """
 
@@ -200,6 +207,7 @@ class FlowTable:
     piece_array = cython.declare(object, visibility="public")
     ended = cython.declare(object, visibility="public")
     flow_count = cython.declare(cython.longlong, visibility="public")
+    free_count = cython.declare(cython.longlong, visibility="public")
     opened_count = cython.declare(cython.longlong, visibility="public")
     piece_count = cython.declare(cython.longlong, visibility="public")
     piece_first = cython.declare(cython.longlong, visibility="public")
@@ -210,17 +218,22 @@ class FlowTable:
     _sides: _Side[::1]
     _pieces: _Piece[::1]
     _ended: cython.longlong[::1]
+    _free: cython.longlong[::1]
 
-    def __init__(self) -> None:
-        self.opened_count = self.piece_count = self.piece_first = self.ended_count = self.stray_count = 0
+    def __init__(self, state: State = NEW_TABLE) -> None:
+        self.piece_first, self.opened_count, self.stray_count, flows, sides = state
+        self.piece_count = self.ended_count = self.free_count = 0
         self.piece_array, self.ended = np.zeros(INITIAL_CAPACITY, PIECE), np.zeros(INITIAL_CAPACITY, np.int64)
+        self.flow_count = len(flows)
+        capacity: int = self.flow_count + INITIAL_CAPACITY
+        self.flow_array, self.side_array = _extended(flows, capacity), _extended(sides, capacity * 2)
         self._bind_pieces()
-        self.replace_flows(np.zeros(0, FLOW), np.zeros(0, SIDE))
+        self._bind_flows()
 
     def __reduce__(self) -> tuple[object, ...]:
         """State between two feeds, without spare capacity."""
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
-        return _restored_table, (int(self.piece_first), int(self.opened_count), int(self.stray_count), flows, sides)
+        return FlowTable, ((int(self.piece_first), int(self.opened_count), int(self.stray_count), flows, sides),)
 
     def both_sides(self) -> NDArray[np.void]:
         """The sides of each flow, two in a row."""
@@ -253,15 +266,6 @@ class FlowTable:
         else:
             self._pieces, self._ended = self.pieces, memoryview(self.ended)
 
-    def replace_flows(self, flows: NDArray[np.void], sides: NDArray[np.void]) -> None:
-        """Replace all flows, with little spare capacity."""
-        count: int = len(flows)
-        capacity: int = INITIAL_CAPACITY + count + count // 8
-        self.flow_array, self.side_array = np.zeros(capacity, FLOW), np.zeros(capacity * 2, SIDE)
-        self.flow_array[:count], self.side_array[: count * 2] = flows, sides
-        self.flow_count = count
-        self._bind_flows()
-
     def grow(self) -> None:
         """Reserve capacity for more flows: an eighth more, as new memory is zeroed at once."""
         capacity: int = len(self.flow_array)
@@ -280,19 +284,19 @@ class FlowTable:
         """The index of a new flow, still without its 5-tuple. The caller has reserved capacity."""
         flow: cython.longlong = self.flow_count
         q: cython.longlong
+        if self.free_count > 0:
+            self.free_count -= 1
+            flow = self._free[self.free_count]
+        else:
+            self.flow_count += 1
         self._flows[flow].connection_number = self.opened_count
-        self._flows[flow].first_ts_ns = ts_ns
-        self._flows[flow].last_ts_ns = ts_ns
+        self._flows[flow].first_ts_ns = self._flows[flow].last_ts_ns = ts_ns
         self._flows[flow].first_packet = packet_number
         self._flows[flow].previous = previous
         for q in range(flow * 2, flow * 2 + 2):
-            self._sides[q].base_seq = -1
-            self._sides[q].ack = -1
-            self._sides[q].first_ack = -1
-            self._sides[q].fin_ack = -1
+            self._sides[q].base_seq = self._sides[q].last_piece = -1
+            self._sides[q].ack = self._sides[q].first_ack = self._sides[q].fin_ack = -1
             self._sides[q].fin_offset = _NO_OFFSET
-            self._sides[q].last_piece = -1
-        self.flow_count += 1
         self.opened_count += 1
         return flow
 
@@ -464,8 +468,7 @@ class FlowTable:
                 and not -_MAX_HOLE <= _ahead(ack, self._sides[o].base_seq + self._sides[o].known_end) <= _MAX_HOLE
             ):
                 return 0
-            self._sides[q].first_ack = ack
-            self._sides[q].ack = ack
+            self._sides[q].first_ack = self._sides[q].ack = ack
             return 0
         advance_bytes = _ahead(ack, self._sides[q].ack)
         if advance_bytes <= 0:
@@ -752,8 +755,20 @@ class FastPath:
         self._rows = len(segments.key)
         self._table.reserve(self._rows)
 
+    def release(self, flows: NDArray[np.int64]) -> None:
+        """Free the records of flows, and build the hash table anew without them."""
+        records = self._table.flow_array[: self._table.flow_count]
+        self._table.side_array[flows * 2] = self._table.side_array[flows * 2 + 1] = records[flows] = 0
+        records["connection_number"][flows] = -1
+        records["previous"][np.isin(records["previous"], flows) | (records["connection_number"] < 0)] = -1
+        self.rebuild()
+
     def rebuild(self) -> None:
-        """Build the hash table anew, after the table's flows were replaced."""
+        """Find the free records, of which the last ones are none any more, and build the hash table anew."""
+        is_used = self._table.flow_array["connection_number"][: self._table.flow_count] >= 0
+        self._table.flow_count = int(np.append(0, np.flatnonzero(is_used) + 1)[-1])
+        free = np.flatnonzero(~is_used[: self._table.flow_count])
+        self._table._free, self._table.free_count = memoryview(free), len(free)
         self.slots = np.zeros(INITIAL_CAPACITY, np.int64)
         self._bind()
 
@@ -778,9 +793,13 @@ class FastPath:
             self._flows, self._sides, self._slots = self._table.flows, self._table.sides, memoryview(self.slots)
         flow: cython.longlong
         slot: cython.longlong
-        for flow in range(self._table.flow_count if is_new else 0):
+        row: cython.longlong
+        numbers = self._table.flow_array["connection_number"][: self._table.flow_count]
+        oldest_first: cython.longlong[::1] = memoryview(np.argsort(numbers, kind="stable"))
+        for row in range(self._table.free_count, self._table.flow_count if is_new else 0):
+            flow = oldest_first[row]
             slot = self._slot_of(flow)
-            # Replaces the previous flow on the 5-tuple, whose index is lower.
+            # Replaces the previous flow on the 5-tuple, whose number is lower.
             while self._slots[slot] != 0 and self._slots[slot] != self._flows[flow].previous + 1:
                 slot = (slot + 1) & self._mask
             self._slots[slot] = flow + 1
@@ -816,7 +835,7 @@ class FastPath:
             self.stopped_flow = -1
             self._table.stray_count += 1
             return 1
-        if self._table.flow_count >= self._capacity:
+        if self._table.flow_count >= self._capacity and self._table.free_count == 0:
             return 0
         self._open(i, slot)
         return 1
@@ -901,7 +920,7 @@ class FastPath:
 
         The caller sets `duplicate`.
         """
-        if self._table.flow_count >= self._capacity:
+        if self._table.flow_count >= self._capacity and self._table.free_count == 0:
             self.grow()
         old: cython.longlong = flow
         client_side: cython.longlong = side
@@ -1068,15 +1087,6 @@ class FastPath:
         self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
         self._sides[q].last_packet = self._packet_number[i]
         return 1
-
-
-def _restored_table(
-    piece_first: int, opened: int, strays: int, flows: NDArray[np.void], sides: NDArray[np.void]
-) -> FlowTable:
-    table = FlowTable()
-    table.piece_first, table.opened_count, table.stray_count = piece_first, opened, strays
-    table.replace_flows(flows, sides)
-    return table
 
 
 def _extended(array: NDArray[Any], size: int) -> NDArray[Any]:

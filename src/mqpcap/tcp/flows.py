@@ -217,11 +217,20 @@ def _offsets(number: Int64Array, base: Int64Array, near: Int64Array) -> Int64Arr
 class Flows:
     """The connections of a Reassembler, in order of their first packet; KeyError for forgotten connections.
 
-    The number of a connection never changes; its index in the flow table does when other connections are forgotten.
+    The number of a connection is never used again; its index in the flow table is, once it is forgotten.
     """
 
     def __init__(self, table: FlowTable) -> None:
         self._table = table
+        self._live = (-1, -1), np.zeros(0, np.int64)
+
+    def live(self) -> Int64Array:
+        """The indexes of the connections that are not forgotten, in order of their numbers."""
+        counts = int(self._table.opened_count), int(self._table.flow_count - self._table.free_count)
+        if self._live[0] != counts:
+            numbers = self._table.flow_array["connection_number"][: self._table.flow_count]
+            self._live = counts, np.argsort(numbers, kind="stable")[self._table.free_count :]
+        return self._live[1]
 
     def __len__(self) -> int:
         return int(self._table.opened_count)
@@ -233,12 +242,12 @@ class Flows:
 
     def indexes(self, numbers: Int64Array) -> Int64Array:
         """The indexes of connections in the flow table, -1 for forgotten connections."""
-        count = self._table.flow_count
-        if count == len(self):
+        live = self.live()
+        if len(live) == len(self):
             return numbers
-        live_numbers = np.append(self._table.flow_array["connection_number"][:count], -1)
-        index = np.searchsorted(live_numbers[:-1], numbers)
-        return np.where(live_numbers[index] == numbers, index, -1)
+        live_numbers = np.append(self.numbers(live), -1)
+        rank = np.searchsorted(live_numbers[:-1], numbers)
+        return np.where(live_numbers[rank] == numbers, np.append(live, -1)[rank], -1)
 
     def columns(self, numbers: Int64Array) -> FlowColumns:
         """Connections as columns; computes their ids."""

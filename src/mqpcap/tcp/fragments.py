@@ -7,10 +7,10 @@ bound the buffer; the oldest datagram is dropped first, and counted.
 """
 
 import struct
-from bisect import bisect_right
 from collections import Counter
 
 from mqpcap.records import dataclass
+from mqpcap.tcp.ranges import Block, RangeList
 
 MAX_FRAGMENT_BYTES = 64 << 20
 """Memory for fragments of incomplete datagrams."""
@@ -50,47 +50,31 @@ class Fragment:
 
 
 class _Datagram:
-    """Pieces of one datagram, none overlapping, in order of their offsets."""
+    """Pieces of one datagram."""
 
-    __slots__ = ("_bodies", "_offsets", "cost_bytes", "last_ts_ns", "packet_count", "reach", "total")
+    __slots__ = ("_count", "_pieces", "cost_bytes", "last_ts_ns", "packet_count", "reach", "total")
 
     def __init__(self) -> None:
         self.last_ts_ns = 0
         self.total: int | None = None
         self.reach = 0
         self.cost_bytes = 0
-        self.packet_count = 0
-        self._offsets: list[int] = []
-        self._bodies: list[bytes] = []
+        self.packet_count = self._count = 0
+        self._pieces = RangeList[Block]()
 
     def add(self, offset: int, data: bytes) -> None:
         """Add the bytes that are new: the first copy of a byte wins."""
-        end = offset + len(data)
-        index = bisect_right(self._offsets, offset)
-        start = max(offset, self._end(index - 1)) if index else offset
-        while start < end and len(self._offsets) < MAX_FRAGMENTS_PER_DATAGRAM:
-            until = min(end, self._offsets[index]) if index < len(self._offsets) else end
-            if until > start:
-                self._offsets.insert(index, start)
-                self._bodies.insert(index, data[start - offset : until - offset])
-                self.cost_bytes += until - start + FRAGMENT_COST_BYTES
-                index += 1
-            if index == len(self._offsets):
-                break
-            start = self._end(index)
-            index += 1
-
-    def _end(self, index: int) -> int:
-        return self._offsets[index] + len(self._bodies[index])
+        for piece in self._pieces.free(Block(offset, data)):
+            if self._count < MAX_FRAGMENTS_PER_DATAGRAM:
+                self._count += 1
+                self._pieces.add(piece)
+                self.cost_bytes += len(piece.body) + FRAGMENT_COST_BYTES
 
     def whole(self) -> bytes | None:
         """All bytes; None if bytes are missing."""
-        last_index = len(self._offsets) - 1
-        if self.total is None or last_index < 0 or self._end(last_index) != self.total:
+        if self.cost_bytes - self._count * FRAGMENT_COST_BYTES != self.total:
             return None
-        if self.cost_bytes - len(self._offsets) * FRAGMENT_COST_BYTES != self.total:
-            return None
-        return b"".join(self._bodies)
+        return b"".join([piece.body for piece in self._pieces])
 
 
 class Fragments:

@@ -2,81 +2,35 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
-from mqpcap.records import dataclass
 from mqpcap.tcp.chunks import StreamRange
+from mqpcap.tcp.ranges import RangeList, outside
 
 MAX_GAP_TIMES = 1 << 16
 """Gaps of all sides whose times are kept; with more, all times up to then are forgotten."""
-GAP_BLOCK = 512
-"""Gaps in a block of a list: a split moves only the gaps of its block."""
 
 
-@dataclass(slots=True)
-class Gap:
+class Gap(NamedTuple):
     """A hole that was given up, as far as it is still missing; ts_ns and packet as in `StreamRange`."""
 
     low: int
     high: int
-    ts_ns: int
-    packet: int
+    ts_ns: int = 0
+    packet: int = 0
     snapped: bool = False
 
+    def part(self, low: int, high: int) -> "Gap":
+        """The gap from offset low to below high."""
+        return self._replace(low=low, high=high)
 
-class SideGaps:
-    """The gaps of one side, in order and apart, in blocks, so that a side may have many."""
-
-    __slots__ = ("_blocks",)
-
-    def __init__(self) -> None:
-        self._blocks: list[list[Gap]] = [[]]
-
-    def __iter__(self) -> Iterator[Gap]:
-        return (gap for block in self._blocks for gap in block)
-
-    def _find(self, low: int) -> tuple[int, int]:
-        """Block and index of the first gap that ends after an offset; after the last gap if there is none."""
-        block = bisect_right(self._blocks, low, 0, len(self._blocks) - 1, key=lambda gaps: gaps[-1].high)
-        return block, bisect_right(self._blocks[block], low, key=lambda gap: gap.high)
-
-    def first(self, low: int, high: int) -> Gap | None:
-        """The first gap with a byte from low to below high."""
-        block, index = self._find(low)
-        gaps = self._blocks[block]
-        return gaps[index] if index < len(gaps) and gaps[index].low < high else None
-
-    def add(self, gap: Gap) -> None:
-        """Add a gap that touches no other gap."""
-        block, index = self._find(gap.low)
-        self._put(block, index, index, [gap])
-
-    def fill(self, gap: Gap, low: int, high: int, packet: int) -> None:
-        """Remove the range [low, high), which a late packet brought, from a gap; up to two smaller gaps remain."""
-        block, index = self._find(gap.low)
-        remainders = []
-        if gap.low < low:
-            remainders.append(Gap(gap.low, low, gap.ts_ns, gap.packet, gap.snapped))
-        if high < gap.high:
-            remainders.append(Gap(high, gap.high, gap.ts_ns, packet, gap.snapped))
-        self._put(block, index, index + 1, remainders)
-
-    def drop(self, high: int) -> bool:
-        """Remove the gaps that end at or before an offset; returns whether none is left."""
-        block, index = self._find(high)
-        del self._blocks[:block], self._blocks[0][:index]
-        return not self._blocks[0]
-
-    def _put(self, block: int, index: int, end_index: int, new: list[Gap]) -> None:
-        gaps = self._blocks[block]
-        gaps[index:end_index] = new
-        if len(gaps) > GAP_BLOCK:
-            self._blocks[block : block + 1] = [gaps[: GAP_BLOCK // 2], gaps[GAP_BLOCK // 2 :]]
-        elif not gaps and len(self._blocks) > 1:
-            del self._blocks[block]
+    def without(self, low: int, high: int, packet: int) -> list["Gap"]:
+        """What is left when a packet has brought the bytes from low to below high."""
+        return [gap if gap.low < low else gap._replace(packet=packet) for gap in outside(self, low, high)]
 
 
 class GapTimes:
@@ -125,13 +79,17 @@ class Gaps:
     """
 
     def __init__(self) -> None:
-        self.by_side: dict[int, SideGaps] = {}
+        self.by_side: dict[int, RangeList[Gap]] = {}
         self.trailing: set[int] = set()
         self.times = GapTimes()
 
     def add(self, side: int, gap: Gap) -> None:
         """Add a gap that touches no other gap of its side."""
-        self.by_side.setdefault(side, SideGaps()).add(gap)
+        self.by_side.setdefault(side, RangeList()).add(gap)
+
+    def overlapping(self, side: int, low: int, high: int) -> list[Gap]:
+        """The gaps of a side with a byte from low to below high."""
+        return self.by_side[side].overlapping(low, high) if side in self.by_side else []
 
     def reset_feed(self) -> None:
         """Clear the state of this feed."""

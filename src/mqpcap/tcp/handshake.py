@@ -8,11 +8,8 @@ the newest connection and changes nothing, unless it carries payload: then it op
 A SYN with new numbers inside a living connection is pending until a packet continues it; a challenge ACK does not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mqpcap.tcp.flags import ACK, RST, SYN
 from mqpcap.tcp.flow_records import CHALLENGED, NO_OFFSET, FlowRecord, Segment, SideRecord
@@ -419,14 +416,12 @@ class Handshakes:
             flow = record.previous
         return duplicates
 
-    def reindex(self, stays: NDArray[np.bool_], moved: Callable[[int], int]) -> None:
-        """Rename flows to their new indexes, and drop the state of forgotten flows."""
-        self._duplicates = {moved(flow): self._duplicates_of(moved(flow)) for flow in self._duplicates if stays[flow]}
-        self._pending = {
-            moved(flow): syn._replace(side=moved(flow) * 2 + (syn.side & 1))
-            for flow, syn in self._pending.items()
-            if stays[flow]
-        }
+    def forget(self, flows: list[int]) -> None:
+        """Drop the state of flows that were released."""
+        for flow in flows:
+            self._pending.pop(flow, None)
+            self._duplicates.pop(flow, None)
+        self._duplicates = {flow: self._duplicates_of(flow) for flow in self._duplicates}
 
 
 def _time_key(ts_ns: int) -> bytes:

@@ -1,7 +1,7 @@
 # cython: language_level=3, annotation_typing=False
 """The latest bytes of each side: compares retransmissions with them, and records conflicts."""
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mqpcap.tcp.chunks import StreamRange
 from mqpcap.tcp.flow_records import PieceRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import COPY_NS, IP_ID, FlowTable
+from mqpcap.tcp.ranges import Block, RangeList
 from mqpcap.tcp.sequence_numbers import ahead
 
 HISTORY_BYTES = 64 * 1024
@@ -42,8 +43,8 @@ class History:
         self._table = table
         self._counts = counts
         self._cap = cap
-        self.blocks: dict[int, list[tuple[int, bytes]]] = {}
-        """By side: (offset, bytes), in order."""
+        self.blocks: dict[int, RangeList[Block]] = {}
+        """By side."""
         self.packets: dict[int, bytes] = {}
         """By side: the packets of these bytes, as columns of `Original`, one after the other."""
         self.byte_count = self._packet_bytes = 0
@@ -61,7 +62,7 @@ class History:
     def add(self, side: int, offset: int, body: bytes) -> None:
         """Store late bytes, unless they are below the horizon."""
         if offset + len(body) > self._horizon(side):
-            insort(self.blocks.setdefault(side, []), (offset, body))
+            self.blocks.setdefault(side, RangeList()).add(Block(offset, body))
             self.byte_count += len(body)
 
     def _horizon(self, side: int) -> int:
@@ -139,9 +140,8 @@ class History:
             piece: PieceRecord = self._table.pieces[row]
             source, start = (self.window, piece.start) if piece.start >= 0 else (self.reordered_bytes, -1 - piece.start)
             _overlay(original_body, is_remembered, offset, piece.offset, source[start : start + piece.length])
-        blocks = self.blocks.get(side, [])
-        for block_offset, block in blocks[max(bisect_left(blocks, (offset,)) - 1, 0) : bisect_left(blocks, (high,))]:
-            _overlay(original_body, is_remembered, offset, block_offset, block)
+        for block in self.blocks[side].overlapping(offset, high) if side in self.blocks else ():
+            _overlay(original_body, is_remembered, offset, block.low, block.body)
         unknown = len(body) - sum(is_remembered)
         if unknown:
             self._counts["uncompared_bytes"] += unknown
@@ -220,18 +220,14 @@ class History:
 
     def _append(self, side: int, low: int, new: bytes, horizon: int) -> None:
         """Store new bytes of a side, and drop bytes below the horizon."""
-        blocks = self.blocks.setdefault(side, [])
-        self.byte_count += len(new)
-        gone = bisect_right(blocks, horizon, key=lambda block: block[0] + len(block[1]))
-        self.byte_count -= sum(len(block) for _, block in blocks[:gone])
-        del blocks[:gone]
-        index = bisect_left(blocks, (low,))
-        if index and blocks[index - 1][0] + len(blocks[index - 1][1]) == low:
-            old_offset, old = blocks.pop(index - 1)
-            cut = max(horizon - old_offset, 0)
+        blocks = self.blocks.setdefault(side, RangeList())
+        self.byte_count += len(new) - sum(len(block.body) for block in blocks.drop_below(horizon))
+        for old in blocks.overlapping(low - 1, low):  # it is continued
+            cut = max(horizon - old.low, 0)
             self.byte_count -= cut
-            new, low, index = old[cut:] + new, old_offset + cut, index - 1
-        blocks.insert(index, (low, new))
+            blocks.replace(old, [])
+            new, low = old.body[cut:] + new, old.low + cut
+        blocks.add(Block(low, new))
 
     def _append_packets(self, side: int, packets: NDArray[np.int64], horizon: int) -> None:
         """Store the packets of new bytes of a side, and drop packets below the horizon."""
@@ -245,7 +241,7 @@ class History:
 
     def drop(self, side: int) -> None:
         """Drop the history of a side."""
-        self.byte_count -= sum(len(block) for _, block in self.blocks.pop(side, ()))
+        self.byte_count -= sum(len(block.body) for block in self.blocks.pop(side, ()))
         self._packet_bytes -= len(self.packets.pop(side, b""))
 
     def drop_idle(self, before_ns: int) -> None:

@@ -12,8 +12,8 @@ So is an unproven segment, until an acknowledgement confirms it. If no checksum 
 bytes, the last copy before the acknowledgement of their receiver moves counts.
 """
 
-from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from mqpcap.tcp.chunks import StreamRange
@@ -21,6 +21,7 @@ from mqpcap.tcp.flow_records import NO_OFFSET, FlowRecord, Segment, SideRecord
 from mqpcap.tcp.flow_table import MAX_HOLE, FlowTable
 from mqpcap.tcp.gaps import Gap, Gaps
 from mqpcap.tcp.history import History, Original
+from mqpcap.tcp.ranges import RangeList, outside
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, ahead, unwrapped, wrapped
 
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
@@ -50,7 +51,7 @@ START_PACKETS = 256
 class BufferedSegment(NamedTuple):
     """Bytes of a segment that wait for earlier bytes, or for a good copy."""
 
-    offset: int
+    low: int
     body: bytes
     ts_ns: int
     packet_number: int
@@ -62,19 +63,19 @@ class BufferedSegment(NamedTuple):
 
     def part(self, low: int, high: int) -> "BufferedSegment":
         """Its bytes from stream offset low to below high."""
-        return self._replace(offset=low, body=self.body[low - self.offset : high - self.offset])
+        return self._replace(low=low, body=self.body[low - self.low : high - self.low])
 
     @property
-    def end(self) -> int:
+    def high(self) -> int:
         """The stream offset after its last byte."""
-        return self.offset + len(self.body)
+        return self.low + len(self.body)
 
 
 class ReorderQueue:
     """State of a side while it is not in order.
 
-    ``buffered``: segments by offset, not overlapping, all at or after the next byte.
-    ``snaps``: holes (from, to) that the snap length cut.
+    ``buffered``: segments, all at or after the next byte.
+    ``snaps``: holes that the snap length cut.
     ``acks``: (packet count, time and payload bytes of the connection, acknowledged offset), in order.
     ``settled``: holes before this offset are gaps.
     ``start_unknown``: offset 0 is not fixed yet. ``lowest``: the lowest offset captured until then.
@@ -89,9 +90,9 @@ class ReorderQueue:
     )  # fmt: skip
 
     def __init__(self, opened_at: int, since_ns: int, start_unknown: bool) -> None:
-        self.buffered: list[BufferedSegment] = []
+        self.buffered = RangeList[BufferedSegment]()
         self.bytes = self.lowest = 0
-        self.snaps: list[tuple[int, int]] = []
+        self.snaps = RangeList[Gap]()
         self.acks: deque[tuple[int, int, int, int]] = deque()
         self.last_ack = self.settled = NO_OFFSET
         self.start_unknown = start_unknown
@@ -102,31 +103,29 @@ class ReorderQueue:
     def add_snapped(self, low: int, high: int) -> None:
         """Note a hole that the snap length cut; neighbours become one."""
         snaps = self.snaps
-        index = end_index = bisect_left(snaps, low, key=lambda hole: hole[1])
-        while end_index < len(snaps) and snaps[end_index][0] <= high:
-            low, high = min(low, snaps[end_index][0]), max(high, snaps[end_index][1])
-            end_index += 1
-        snaps[index:end_index] = [(low, high)]
+        for each in snaps.overlapping(low - 1, high + 1):
+            low, high = min(low, each.low), max(high, each.high)
+            snaps.replace(each, [])
+        snaps.add(Gap(low, high))
         if len(snaps) > MAX_BUFFERED_SEGMENTS:
-            snaps[:2] = [(snaps[0][0], snaps[1][1])]
+            first, second = islice(snaps, 2)
+            snaps.replace(second, [])
+            snaps.replace(first, [first.part(first.low, second.high)])
 
     def is_snapped(self, offset: int) -> bool:
         """Whether the snap length cut the byte at an offset."""
-        index = bisect_right(self.snaps, offset, key=lambda hole: hole[1])
-        return index < len(self.snaps) and self.snaps[index][0] <= offset
+        return bool(self.snaps.overlapping(offset, offset + 1))
 
     def differs(self, offset: int, body: bytes) -> bool:
         """Whether other bytes are buffered from an offset on."""
-        index = _first_ending_after(self.buffered, offset)
-        if index == len(self.buffered) or self.buffered[index].offset > offset:
-            return False
-        return self.buffered[index].part(offset, offset + len(body)).body != body
+        found = self.buffered.overlapping(offset, offset + 1)
+        return bool(found) and found[0].part(offset, offset + len(body)).body != body
 
     def rebase(self, delta: int) -> None:
         """Move offset 0 to the offset delta."""
-        for entries in (self.buffered, self.rivals):
-            entries[:] = [entry._replace(offset=entry.offset - delta) for entry in entries]
-        self.snaps = [(low - delta, high - delta) for low, high in self.snaps]
+        self.buffered = RangeList(entry._replace(low=entry.low - delta) for entry in self.buffered)
+        self.rivals = [entry._replace(low=entry.low - delta) for entry in self.rivals]
+        self.snaps = RangeList(gap.part(gap.low - delta, gap.high - delta) for gap in self.snaps)
         self.acks = deque((packets, ns, size, ack - delta) for packets, ns, size, ack in self.acks)
         if self.last_ack != NO_OFFSET:
             self.last_ack -= delta
@@ -173,40 +172,34 @@ class OutOfOrder:
             packet.is_unproven,
         )  # fmt: skip
         if not packet.is_damaged:
-            self._cut(side, queue, offset, new.end, only_damaged=True)
-        index = _first_ending_after(buffered, offset)
-        position = offset
-        while position < new.end:
-            free = min(new.end, buffered[index].offset) if index < len(buffered) else new.end
-            if free > position:
-                buffered.insert(index, new.part(position, free))
-                self._count_buffered(side, queue, buffered[index], 1)
-                position = free
-            else:
-                old, end = buffered[index], min(new.end, buffered[index].end)
-                if packet.is_damaged:
-                    side_record.retransmitted += end - position
-                elif not self._compare(packet, side, old, new, position, end) or queue.rivals:
-                    if NO_OFFSET < queue.last_ack <= position and len(queue.rivals) < MAX_COPIES:
-                        queue.rivals.append(new.part(position, end))
-                        buffered[index] = old._replace(is_unproven=True)
-                position = end
-            index += 1
+            self._cut(side, queue, offset, new.high, only_damaged=True)
+        known = buffered.overlapping(offset, new.high)
+        for part in buffered.free(new):
+            buffered.add(part)
+            self._count_buffered(side, queue, part, 1)
+        for old in known:
+            low, high = max(offset, old.low), min(new.high, old.high)
+            if packet.is_damaged:
+                side_record.retransmitted += high - low
+            elif not self._compare(packet, side, old, new, low, high) or queue.rivals:
+                if NO_OFFSET < queue.last_ack <= low and len(queue.rivals) < MAX_COPIES:
+                    queue.rivals.append(new.part(low, high))
+                    buffered.replace(old, [old._replace(is_unproven=True)])
 
     def _compare(
         self, packet: Segment, side: int, old: BufferedSegment, new: BufferedSegment, low: int, high: int
     ) -> bool:
         """Compare the bytes from low to below high of a new segment with a buffered segment; whether they are equal."""
         side_record: SideRecord = self._table.sides[side]
-        original = Original(old.offset, len(old.body), old.ident, old.ts_ns)
-        is_copy = self._history.is_copy(packet, side, new.offset, original)
+        original = Original(old.low, len(old.body), old.ident, old.ts_ns)
+        is_copy = self._history.is_copy(packet, side, new.low, original)
         old_body, new_body = old.part(low, high).body, new.part(low, high).body
         queue = self.queues[side]
         conflicts = queue.conflicts if queue.start_unknown else self._history.conflicts
         is_equal = self._history.compare(packet, side, low, old_body, new_body, is_copy, conflicts)
         if is_copy and is_equal:
             side_record.has_copies = 1
-            side_record.duplicates += (new.offset, new.end) == (low, high)
+            side_record.duplicates += (new.low, new.high) == (low, high)
         return is_equal
 
     def _count_buffered(self, side: int, queue: ReorderQueue, segment: BufferedSegment, sign: int) -> None:
@@ -218,29 +211,24 @@ class OutOfOrder:
 
     def _cut(self, side: int, queue: ReorderQueue, low: int, high: int, only_damaged: bool) -> None:
         """Drop the buffered bytes, or the damaged ones, from low to below high."""
-        buffered = queue.buffered
-        index = _first_ending_after(buffered, low)
-        while index < len(buffered) and buffered[index].offset < high:
-            old = buffered[index]
+        for old in queue.buffered.overlapping(low, high):
             if only_damaged and not old.is_damaged:
-                index += 1
                 continue
-            cut = old.part(max(old.offset, low), min(old.end, high))
-            remainders = [part for part in (old.part(old.offset, cut.offset), old.part(cut.end, old.end)) if part.body]
+            remainders = outside(old, low, high)
             self._count_buffered(side, queue, old, -1)
             for part in remainders:
                 self._count_buffered(side, queue, part, 1)
-            buffered[index : index + 1] = remainders
-            index += len(remainders)
-            self._table.sides[side].retransmitted += len(cut.body) * old.is_damaged
+            queue.buffered.replace(old, remainders)
+            if old.is_damaged:
+                self._table.sides[side].retransmitted += min(old.high, high) - max(old.low, low)
 
     def _choose_copies(self, side: int, queue: ReorderQueue, ack: int) -> None:
         """Let the latest copies count of bytes that were acknowledged now."""
-        chosen = [rival for rival in queue.rivals if self._table.sides[side].next_offset <= rival.offset < ack]
-        queue.rivals = [rival for rival in queue.rivals if rival.offset >= ack]
+        chosen = [rival for rival in queue.rivals if self._table.sides[side].next_offset <= rival.low < ack]
+        queue.rivals = [rival for rival in queue.rivals if rival.low >= ack]
         for rival in chosen:
-            self._cut(side, queue, rival.offset, rival.end, only_damaged=False)
-            queue.buffered.insert(_first_ending_after(queue.buffered, rival.offset), rival)
+            self._cut(side, queue, rival.low, rival.high, only_damaged=False)
+            queue.buffered.add(rival)
             self._count_buffered(side, queue, rival, 1)
 
     # After a packet
@@ -327,14 +315,14 @@ class OutOfOrder:
                 self._resolve_holes(side ^ 1, peer_queue)
         self._release_in_order(side, queue)
         while queue.buffered:
-            head = queue.buffered[0]
-            due = head.end if head.is_damaged or head.is_unproven else head.offset
+            head = queue.buffered.head
+            due = head.high if head.is_damaged or head.is_unproven else head.low
             if not give_up and due > queue.settled:
                 if queue.bytes <= MAX_BUFFERED_BYTES and len(queue.buffered) <= MAX_BUFFERED_SEGMENTS:
                     break
                 self._counts["reorder_cap"] += due > queue.last_ack
-            if is_end and head.offset > max(queue.last_ack, self._sendable_end(side)):
-                self._drop_unsent(side, queue)
+            if is_end and head.low > max(queue.last_ack, self._sendable_end(side)):
+                self._drop_buffered(side, queue)
                 break
             self._give_up(side, queue)
             self._release_in_order(side, queue)
@@ -343,7 +331,7 @@ class OutOfOrder:
     def _close_if_in_order(self, side: int, queue: ReorderQueue) -> None:
         """Drop the queue of a side that is in order again."""
         side_record: SideRecord = self._table.sides[side]
-        del queue.snaps[: bisect_right(queue.snaps, side_record.next_offset, key=lambda hole: hole[1])]
+        queue.snaps.drop_below(side_record.next_offset)
         if not queue.buffered and not queue.snaps:
             self.queues.pop(side, None)
             if side_record.fin_offset == side_record.next_offset and not side_record.ended:
@@ -359,9 +347,7 @@ class OutOfOrder:
             side_record.fin_offset -= delta
         queue.rebase(delta)
         queue.start_unknown = False
-        # Other connections may have left the table since, so that this connection has another index.
-        placed = (row._replace(flow=side >> 1, offset=row.offset - delta) for row in queue.conflicts)
-        self._history.conflicts.extend(placed)
+        self._history.conflicts.extend(row._replace(offset=row.offset - delta) for row in queue.conflicts)
         queue.conflicts = []
         first_ack = self._table.sides[side ^ 1].first_ack
         side_record.acked_from = NO_OFFSET if first_ack < 0 else ahead(first_ack, side_record.base_seq)
@@ -369,26 +355,25 @@ class OutOfOrder:
     def _release_starts(self, queues: dict[int, ReorderQueue]) -> None:
         """Accept the segments of both sides in order of capture: detection reads the first of a connection first."""
         while heads := [
-            (x.buffered[0].file, x.buffered[0].packet_number, side)
+            (x.buffered.head.file, x.buffered.head.packet_number, side)
             for side, x in queues.items()
-            if x.buffered and self._is_next(side, x, x.buffered[0])
+            if x.buffered and self._is_next(side, x, x.buffered.head)
         ]:
             side = min(heads)[-1]
             self._release_in_order(side, queues[side], 1)
 
     def _is_next(self, side: int, queue: ReorderQueue, segment: BufferedSegment) -> bool:
         side_record: SideRecord = self._table.sides[side]
-        is_doubtful = segment.is_damaged or (segment.is_unproven and segment.end > queue.last_ack)
-        return segment.offset == side_record.next_offset and not is_doubtful and not side_record.ended
+        is_doubtful = segment.is_damaged or (segment.is_unproven and segment.high > queue.last_ack)
+        return segment.low == side_record.next_offset and not is_doubtful and not side_record.ended
 
     def _release_in_order(self, side: int, queue: ReorderQueue, max_count: int = -1) -> None:
         """Accept buffered segments that are in order now, ``max_count`` at most; -1: all."""
         side_record: SideRecord = self._table.sides[side]
-        count = 0
-        for segment in queue.buffered:
-            if count == max_count or not self._is_next(side, queue, segment):
-                break
-            count += 1
+        while max_count and queue.buffered and self._is_next(side, queue, queue.buffered.head):
+            max_count -= 1
+            segment = queue.buffered.head
+            queue.buffered.replace(segment, [])
             start = -1 - len(self._history.reordered_bytes)
             self._history.reordered_bytes += segment.body
             queue.bytes -= len(segment.body)
@@ -397,14 +382,8 @@ class OutOfOrder:
                 side, start, len(segment.body), segment.ts_ns, segment.packet_number, segment.file, segment.ack,
                 segment.ident,
             )  # fmt: skip
-        del queue.buffered[:count]
-        if queue.buffered and side_record.ended:
-            for segment in queue.buffered:
-                self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.packet_number)
-                self._table.advance(side, segment.end - side_record.next_offset)
-                self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
-            queue.buffered.clear()
-            queue.bytes = 0
+        if side_record.ended:
+            self._drop_buffered(side, queue)
 
     # Holes that are given up
 
@@ -412,14 +391,15 @@ class OutOfOrder:
         """Let the first hole of a side be a gap, or let the damaged segment in it count."""
         side_record: SideRecord = self._table.sides[side]
         low = side_record.next_offset
-        head = queue.buffered[0]
-        high = head.offset
+        head = queue.buffered.head
+        high = head.low
         if high == low:
-            queue.buffered[0] = head._replace(is_damaged=False, is_unproven=False)
+            queue.buffered.replace(head, [head._replace(is_damaged=False, is_unproven=False)])
             return
         if head.is_damaged and high > max(queue.last_ack, side_record.known_end):
             # Nothing else shows that bytes up to its sequence number exist: that may be damaged, too.
-            self._count_buffered(side, queue, queue.buffered.pop(0), -1)
+            queue.buffered.replace(head, [])
+            self._count_buffered(side, queue, head, -1)
             return
         flow: FlowRecord = self._table.flows[side >> 1]
         side_record.missing += high - low
@@ -475,7 +455,7 @@ class OutOfOrder:
         if side_record.base_seq >= 0:
             low, high = side_record.next_offset, self._known_end(side)
             if high > low:
-                snapped = queue is not None and any(start <= low < end for start, end in queue.snaps)
+                snapped = queue is not None and queue.is_snapped(low)
                 side_record.missing += high - low
                 packet = side_record.last_packet or flow.first_packet
                 self._gaps.add(side, Gap(low, high, flow.last_ts_ns, packet, snapped))
@@ -514,15 +494,12 @@ class OutOfOrder:
         )
         return int(self._acked_end(side) + max(window, UNSCALED_WINDOW))
 
-    def _drop_unsent(self, side: int, queue: ReorderQueue) -> None:
-        """Count segments beyond all windows of their receiver as late bytes: they belong to another stream."""
+    def _drop_buffered(self, side: int, queue: ReorderQueue) -> None:
+        """Count segments after a FIN, or beyond all windows of their receiver, as late bytes: of another stream."""
         for segment in queue.buffered:
-            self._history.add_late(side, segment.offset, len(segment.body), segment.ts_ns, segment.packet_number)
+            self._history.add_late(side, segment.low, len(segment.body), segment.ts_ns, segment.packet_number)
+            if self._table.sides[side].ended:
+                self._table.advance(side, segment.high - self._table.sides[side].next_offset)
             self.buffered_bytes -= len(segment.body) + SEGMENT_OVERHEAD
-        queue.buffered.clear()
+        queue.buffered = RangeList()
         queue.bytes = 0
-
-
-def _first_ending_after(buffered: list[BufferedSegment], offset: int) -> int:
-    """The index of the first buffered segment with a byte at or after an offset."""
-    return bisect_right(buffered, offset, key=lambda segment: segment.end)

@@ -21,7 +21,6 @@ of the side is emitted. Bytes below it that come later have negative offsets, an
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,6 @@ UNCONSUMED_DIVISOR = 4
 """Divisor: the share for unconsumed bytes; beyond it they live in a temporary file."""
 SWEEP_PACKETS = 1 << 20
 """Packets between two searches for idle flows."""
-
-_Value = TypeVar("_Value")
 
 
 class Reassembler:
@@ -89,7 +86,7 @@ class Reassembler:
     @property
     def live(self) -> Int64Array:
         """The numbers of the connections that are not forgotten."""
-        return self.flows.numbers(np.arange(self._table.flow_count))
+        return self.flows.numbers(self.flows.live())
 
     @property
     def queue_count(self) -> int:
@@ -143,19 +140,17 @@ class Reassembler:
     def finish(self) -> StreamChunks:
         """The new chunks at the end of the capture: buffered segments are released, and every side ends."""
         self._finished = True
-        return self._ended(np.ones(self._table.flow_count, np.bool_))
+        return self.end(self.live)
 
     def end(self, flows: Int64Array) -> StreamChunks:
         """The new chunks of connections that end now, before they are forgotten."""
-        is_ending = np.zeros(self._table.flow_count, np.bool_)
-        is_ending[self.flows.indexes(flows)] = True
-        return self._ended(is_ending)
-
-    def _ended(self, is_ending: NDArray[np.bool_]) -> StreamChunks:
-        for side in sorted(self._out_of_order.queues):
-            if side in self._out_of_order.queues and is_ending[side >> 1]:
-                self._out_of_order.end_flow(side >> 1)
-        table = self._table
+        table, indexes = self._table, self.flows.indexes(flows)
+        is_ending = np.zeros(table.flow_count, np.bool_)
+        is_ending[indexes] = True
+        waiting = {side >> 1 for side in self._out_of_order.queues}
+        for flow in indexes.tolist() if waiting else ():
+            if flow in waiting:
+                self._out_of_order.end_flow(flow)
         sides = table.both_sides()
         for side_bit in (0, 1):
             records, ack = sides[:, side_bit], sides["ack"][:, 1 - side_bit]
@@ -328,8 +323,7 @@ class Reassembler:
             return is_acked and queue.differs(offset, bytes(self._history.window[packet.start :][: packet.length]))
         is_last = offset + 1 == side_record.next_offset
         is_known = is_last or (is_acked and side_record.lowest_offset <= offset < side_record.next_offset)
-        gaps = self._gaps.by_side.get(side)
-        is_missing = gaps is not None and gaps.first(offset, offset + 1) is not None
+        is_missing = bool(self._gaps.overlapping(side, offset, offset + 1))
         is_closed = bool(self._table.flows[side >> 1].is_closed)
         if not is_known or is_missing or is_closed or self._history.has_sent(packet, side, offset):
             return False
@@ -348,25 +342,22 @@ class Reassembler:
                 side_record.missing += below
                 self._gaps.add(side, Gap(offset, side_record.lowest_offset, packet.ts_ns, packet.packet_number))
                 side_record.lowest_offset = offset
-        gaps = self._gaps.by_side.get(side)
         position, high = offset, offset + len(body)
         is_copy = bool(body) and self._history.is_copy(packet, side, offset, self._history.original(side, offset))
         is_new = high - offset < packet.length
-        while position < high:
-            gap = gaps.first(position, high) if gaps is not None else None
-            until = high if gap is None else max(gap.low, position)
-            if until > position:
-                part = body[position - offset : until - offset]
+        for gap in [*self._gaps.overlapping(side, offset, high), Gap(high, high)]:
+            low, end = max(gap.low, offset), min(gap.high, high)
+            if low > position:
+                part = body[position - offset : low - offset]
                 is_copy &= self._history.compare_retransmission(packet, side, position, part, is_copy)
-                position = until
-            if gap is not None and gaps is not None:
-                end, is_new = min(gap.high, high), True
-                gaps.fill(gap, position, end, packet.packet_number)
-                side_record.bytes += end - position
-                side_record.missing -= end - position
-                self._history.add_late(side, position, end - position, packet.ts_ns, packet.packet_number)
-                self._history.add(side, position, body[position - offset : end - offset])
-                position = end
+            if end > low:
+                is_new = True
+                self._gaps.by_side[side].replace(gap, gap.without(low, end, packet.packet_number))
+                side_record.bytes += end - low
+                side_record.missing -= end - low
+                self._history.add_late(side, low, end - low, packet.ts_ns, packet.packet_number)
+                self._history.add(side, low, body[low - offset : end - offset])
+            position = end
         if is_copy:
             side_record.has_copies = 1
             side_record.duplicates += not is_new
@@ -380,6 +371,8 @@ class Reassembler:
         is_new_side = np.zeros(table.flow_count * 2, np.bool_)
         is_new_side[pieces["side"]] = is_new_side[table.ended[: table.ended_count]] = True
         new_sides = np.flatnonzero(is_new_side)
+        # In order of connections, which may have taken the records of others.
+        new_sides = new_sides[np.argsort(self.flows.numbers(new_sides >> 1), kind="stable")]
         reached = table.side_array["next_offset"][new_sides]
         show = (table.side_array["ended"][new_sides] != 0) | (table.side_array["resume_at"][new_sides] <= reached)
         shown = new_sides[show]
@@ -406,7 +399,7 @@ class Reassembler:
         runs = runs[: int(np.searchsorted(runs, shown_rows))]
         emit_order = order[:shown_rows] + (table.piece_first - retained_count)
         trailing = np.fromiter(self._gaps.trailing, np.int64)
-        result = chunks_of(rows[:shown_rows], runs, buffer, table.side_array, shown, trailing, emit_order)
+        result = chunks_of(rows[:shown_rows], runs, buffer, table.side_array, shown, rank_of, trailing, emit_order)
         result = replace(result, flow=self.flows.numbers(result.flow))
         for part in (table, self._gaps, self._history):
             part.reset_feed()
@@ -450,14 +443,13 @@ class Reassembler:
     @property
     def flow_count(self) -> int:
         """Connections in the table."""
-        count: int = self._table.flow_count
-        return count
+        return len(self.flows.live())
 
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""
         candidates, evicted_open = eviction.eviction_candidates(self._table, self._now_ns, max_closed, max_flows)
         self.counts["evicted_open"] += evicted_open
-        return self.flows.numbers(np.flatnonzero(candidates))
+        return np.sort(self.flows.numbers(np.flatnonzero(candidates)))
 
     def _sweep(self, now_ns: int) -> None:
         """Drop the heavy state of flows that are idle or closed for long."""
@@ -478,8 +470,10 @@ class Reassembler:
         table, history, gaps = self._table, self._history, self._gaps.by_side
         history.conflicts.clear()
         history.late.clear()
-        for side in [side for side, side_gaps in gaps.items() if side_gaps.drop(self._final_below(side))]:
-            del gaps[side]
+        for side, side_gaps in [*gaps.items()]:
+            side_gaps.drop_below(self._final_below(side))
+            if not side_gaps:
+                del gaps[side]
         history.drop_idle(self._now_ns - STALE_NS)
         if len(flows) == 0:
             return
@@ -492,26 +486,8 @@ class Reassembler:
             for side in (flow * 2, flow * 2 + 1):
                 gaps.pop(side, None)
                 history.drop(side)
-        self._compact(indexes)
-
-    def _compact(self, indexes: Int64Array) -> None:
-        """Remove flows from the table; the other flows move up."""
-        count = self._table.flow_count
-        stays = np.ones(count, np.bool_)
-        stays[indexes] = False
-        flows = self._table.flow_array[:count][stays]
-        previous = flows["previous"]
-        flows["previous"] = np.where((previous >= 0) & stays[previous], _moved(previous, indexes), -1)
-        self._table.replace_flows(flows, self._table.side_array[: count * 2][np.repeat(stays, 2)])
-        self._fast_path.rebuild()
-        self._handshakes.reindex(stays, lambda flow: int(_moved(np.array([flow]), indexes)[0]))
-        self._out_of_order.queues = _moved_sides(self._out_of_order.queues, indexes)
-        self._gaps.by_side = _moved_sides(self._gaps.by_side, indexes)
-        self._history.blocks = _moved_sides(self._history.blocks, indexes)
-        self._history.packets = _moved_sides(self._history.packets, indexes)
-        self._unconsumed.waiting = _moved_sides(self._unconsumed.waiting, indexes)
-        retained = self._unconsumed.pieces
-        retained["side"] = _moved(retained["side"] >> 1, indexes) * 2 + (retained["side"] & 1)
+        self._fast_path.release(indexes)
+        self._handshakes.forget(indexes.tolist())
 
     # Missing, conflicting and late bytes
 
@@ -547,9 +523,10 @@ class Reassembler:
 
     def _reported(self, rows: Iterable[StreamRange]) -> list[StreamRange]:
         """Ranges in order of flow, side and offset, with the numbers of their connections."""
-        rows = sorted(rows, key=lambda row: row[:3])
+        rows = list(rows)
         numbers = self.flows.numbers(np.array([row.flow for row in rows], np.int64)).tolist()
-        return [row._replace(flow=number) for row, number in zip(rows, numbers, strict=True)]
+        numbered = (row._replace(flow=number) for row, number in zip(rows, numbers, strict=True))
+        return sorted(numbered, key=lambda row: row[:3])
 
     def _final_below(self, side: int) -> int:
         """The stream offset below which no packet can fill a gap: TCP does not retransmit that far back."""
@@ -577,18 +554,3 @@ def _sorted(parts: list[NDArray[np.void]], order: Int64Array) -> NDArray[np.void
         rows.put(index[stop - len(part) : stop], part)  # NumPy would copy rows[...] = part field by field
         stop -= len(part)
     return rows
-
-
-def _moved(indexes: Int64Array, forgotten: Int64Array) -> Int64Array:
-    """Indexes of flows after the removal of other flows, given in order.
-
-    >>> _moved(np.array([0, 3, 5]), np.array([1, 2, 4])).tolist()
-    [0, 1, 2]
-    """
-    return indexes - np.searchsorted(forgotten, indexes)
-
-
-def _moved_sides(values: dict[int, _Value], forgotten: Int64Array) -> dict[int, _Value]:
-    """The values of a dictionary by side, under the new indexes of the sides."""
-    sides = np.fromiter(values, np.int64, len(values))
-    return dict(zip((_moved(sides >> 1, forgotten) * 2 + (sides & 1)).tolist(), values.values(), strict=True))

@@ -49,9 +49,7 @@ class UnconsumedBytes:
         taken = [self.pieces[rows]]
         self.pieces = self.pieces[~rows]
         for side in [side for side in self.waiting if is_taken[side]]:
-            for block in self.waiting.pop(side):
-                block["side"] = side  # its index may have changed
-                taken.append(block)
+            taken += self.waiting.pop(side)
         return taken
 
     def add(self, pieces: NDArray[np.void], waits: NDArray[np.bool_], buffer: NDArray[np.uint8]) -> None:
