@@ -108,9 +108,9 @@ class ReorderQueue:
             snaps.replace(each, [])
         snaps.add(Gap(low, high))
         if len(snaps) > MAX_BUFFERED_SEGMENTS:
-            first, second = islice(snaps, 2)
-            snaps.replace(second, [])
-            snaps.replace(first, [first.part(first.low, second.high)])
+            lowest, neighbour = islice(snaps, 2)
+            snaps.replace(neighbour, [])
+            snaps.replace(lowest, [lowest.part(lowest.low, neighbour.high)])
 
     def is_snapped(self, offset: int) -> bool:
         """Whether the snap length cut the byte at an offset."""
@@ -118,8 +118,8 @@ class ReorderQueue:
 
     def differs(self, offset: int, body: bytes) -> bool:
         """Whether other bytes are buffered from an offset on."""
-        found = self.buffered.overlapping(offset, offset + 1)
-        return bool(found) and found[0].part(offset, offset + len(body)).body != body
+        overlaps = self.buffered.overlapping(offset, offset + 1)
+        return bool(overlaps) and overlaps[0].part(offset, offset + len(body)).body != body
 
     def rebase(self, delta: int) -> None:
         """Move offset 0 to the offset delta."""
@@ -173,11 +173,11 @@ class OutOfOrder:
         )  # fmt: skip
         if not packet.is_damaged:
             self._cut(side, queue, offset, new.high, only_damaged=True)
-        known = buffered.overlapping(offset, new.high)
+        overlaps = buffered.overlapping(offset, new.high)
         for part in buffered.free(new):
             buffered.add(part)
             self._count_buffered(side, queue, part, 1)
-        for old in known:
+        for old in overlaps:
             low, high = max(offset, old.low), min(new.high, old.high)
             if packet.is_damaged:
                 side_record.retransmitted += high - low

@@ -86,16 +86,16 @@ class RangeList(Generic[R]):
     def overlapping(self, low: int, high: int) -> list[R]:
         """The ranges with an offset from low to below high."""
         block, index = self._find(low)
-        found: list[R] = []
+        overlaps: list[R] = []
         while block < len(self._blocks):
             ranges = self._blocks[block]
             while index < len(ranges):
                 if ranges[index].low >= high:
-                    return found
-                found.append(ranges[index])
+                    return overlaps
+                overlaps.append(ranges[index])
                 index += 1
             block, index = block + 1, 0
-        return found
+        return overlaps
 
     def free(self, new: R) -> list[R]:
         """The parts of a range that overlap none of the list."""
