@@ -1179,6 +1179,13 @@ def test_joins_that_keep_rows_are_by_equality(name: str) -> None:
     assert [condition for condition in conditions if re.search("<|>", condition)] == []
 
 
+def test_the_slowest_exchange_of_a_connection_is_one_also_among_equally_slow_ones() -> None:
+    """Engines number equal rows as they like, so the time with a closed window was that of either."""
+    statement = (Path(queries.__file__).parent / "where_the_time_goes.sql").read_text()
+
+    assert statement.count("DESC, sent_ns, replied_ns)") == statement.count("_ns DESC") == 2
+
+
 @pytest.mark.parametrize("question", queries.questions())
 def test_rows_without_a_value_come_last_on_every_engine(question: str) -> None:
     keys = re.split(r",(?![^(]*\))", queries.statement(question).rpartition("\nORDER BY ")[2].partition("\nLIMIT")[0])

@@ -31,8 +31,10 @@ timed AS (
 ),
 compared AS (
   SELECT *,
-         ROW_NUMBER() OVER (PARTITION BY capture, connection_id ORDER BY answer_ns DESC) AS by_answer,
-         ROW_NUMBER() OVER (PARTITION BY capture, connection_id ORDER BY request_ns DESC) AS by_request,
+         ROW_NUMBER() OVER (PARTITION BY capture, connection_id ORDER BY answer_ns DESC, sent_ns, replied_ns)
+           AS by_answer,
+         ROW_NUMBER() OVER (PARTITION BY capture, connection_id ORDER BY request_ns DESC, sent_ns, replied_ns)
+           AS by_request,
          MAX(answer_ns) OVER (PARTITION BY capture, connection_id) AS longest_answer_ns,
          MAX(request_ns) OVER (PARTITION BY capture, connection_id) AS longest_request_ns,
          SUM(answer_ns) OVER (PARTITION BY capture, connection_id) AS answers_ns,
