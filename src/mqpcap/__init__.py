@@ -1,4 +1,4 @@
-"""Packet-capture dissection toolkit for message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq.
+"""Packet-capture dissection toolkit for message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq and MQTT.
 
 ``mqpcap.read("x.pcap")`` gives a table, ``mqpcap.open("x.pcap")`` all of them and the way back to the packets. Modules
 are loaded when they are used: importing the package takes no pyarrow and no Scapy. The names in ``dir(mqpcap)`` are

@@ -635,10 +635,10 @@ def test_behind_a_gap_no_alias_is_known(tmp_path: Path) -> None:
 
 def test_aliases_are_bounded(tmp_path: Path) -> None:
     last, long = MAX_REMEMBERED + 1, "l" * (MAX_REMEMBERED_CHARS + 1)
-    many = [publish(f"t{i}", i) for i in range(last + 1)]
-    packets = [CONNECT, *many, publish("", 0), publish("", last), publish(long, 7), publish("", 7)]
+    many = [publish(f"t{i}", i) for i in range(1, last + 1)]
+    packets = [CONNECT, *many, publish("", 1), publish("", 2), publish("", last), publish(long, 7), publish("", 7)]
 
-    assert destinations(tmp_path, packets)[-4:] == [None, f"t{last}", long, None]
+    assert destinations(tmp_path, packets)[-5:] == [None, "t2", f"t{last}", long, None]
 
 
 @pytest.mark.parametrize("window_packets", [1, 2, 9])

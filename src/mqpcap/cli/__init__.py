@@ -159,4 +159,4 @@ def _drop_stdout() -> None:
 )
 @click.version_option(__version__, prog_name="mqpcap")
 def main() -> None:
-    """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ and BIND 10 msgq."""
+    """Dissect captures of message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq and MQTT."""

@@ -20,8 +20,8 @@ from mqpcap.decode.frames import Decoded, Frames
 from mqpcap.schema.fields import every_field
 from mqpcap.schema.protocol import Evidence, MessageQueue, Remembered
 
-MAX_REMEMBERED = 256
-"""Texts of a side of a connection; with more all are forgotten."""
+MAX_REMEMBERED = 4096
+"""Texts of a side of a connection; with more the oldest is forgotten."""
 MAX_REMEMBERED_CHARS = 1024
 """Characters of a text that is remembered."""
 
@@ -91,10 +91,13 @@ def _recalled(
     empty, texts_by_batch = remembered.empty.decode(), dict[int, dict[int, str | None]]()
     for flow, side, _, number, row, key, text, is_after_gap in sorted(entries, key=lambda entry: entry[:3]):
         texts_by_key = evidence_of(flow).remembered.setdefault(f"{remembered.name} {side}", {})
-        if is_after_gap or len(texts_by_key) >= MAX_REMEMBERED:
+        if is_after_gap:
             texts_by_key.clear()  # a number may have got another text
         if key is not None and text != empty:
+            texts_by_key.pop(key, None)  # the newest is the last
             texts_by_key[key] = text if text is not None and len(text) <= MAX_REMEMBERED_CHARS else None
+            if len(texts_by_key) > MAX_REMEMBERED:
+                del texts_by_key[next(iter(texts_by_key))]
         elif key is not None:
             texts_by_batch.setdefault(number, {})[row] = texts_by_key.get(key)
     return [_with(remembered.name, batch, texts_by_batch.get(number, {})) for number, batch in enumerate(batches)]

@@ -1,4 +1,4 @@
-# scapy.contrib.description = Message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq
+# scapy.contrib.description = Message queues: fq, kokaq, FlyMQ, BlipMQ, BIND 10 msgq, MQTT
 # scapy.contrib.status = loads
 """The Scapy front end: ``from mqpcap.scapy import *``.
 
