@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 
 Batches = Iterator[pa.RecordBatch]
@@ -42,9 +43,9 @@ class Frame:
 
     def repartitionById(self, count: int, column: str) -> "Frame":
         rows = pa.concat_tables(self.parts, promote_options="permissive")
-        places = [place % count for place in rows[column].to_pylist()]
+        places = np.array(rows[column], np.int64) % count
         # In no order: Spark's partitions fetch from all tasks at once.
-        return Frame([rows.take([i for i in reversed(range(len(places))) if places[i] == k]) for k in range(count)])
+        return Frame([rows.take(np.flatnonzero(places == k)[::-1]) for k in range(count)])
 
     def sortWithinPartitions(self, *columns: str) -> "Frame":
         return Frame([part.sort_by([(column, "ascending") for column in columns]) for part in self.parts])
