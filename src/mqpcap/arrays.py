@@ -57,6 +57,16 @@ def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def without_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same values as plain ones.
+
+    >>> without_dictionary(pa.array(["a", "b", "a"]).dictionary_encode()).to_pylist()
+    ['a', 'b', 'a']
+    """
+    array = single_array(column)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
 def unify_dictionaries(table: pa.Table) -> pa.Table:
     """The table with one dictionary per dictionary column.
 

@@ -169,7 +169,6 @@ class Pipeline:
         """
         for parts in self.frames(window, segments):
             yield from self.rows(parts)
-        self.read_ns = self.span_ns[1]
 
     def rows(self, parts: Sequence[Frames]) -> Iterator[None]:
         """Emit the rows that become final with framed messages; pauses as ``steps`` does."""
@@ -179,6 +178,7 @@ class Pipeline:
         """The messages that the packets of a window complete, framed, part by part."""
         for received in self.streams(window, segments):
             yield self._framed(received)
+        self.read_ns = self.span_ns[1]
 
     def streams(
         self, window: Window, segments: Segments | None = None, is_wanted: SegmentFilter | None = None
@@ -477,7 +477,6 @@ class CapturePipeline:
                 for parts in stages.frames(window, segments):
                     yield from stages.rows(parts)
                     stages.evict(stages.capacity // CLOSED_DIVISOR, stages.capacity // OPEN_DIVISOR)
-                stages.read_ns = stages.span_ns[1]
                 if progress is not None:
                     progress(window.size_bytes)
                 yield

@@ -27,7 +27,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import ColumnBatch, Int64Array, append_columns, constant, factorize, group_ids, is_in, single_array
+from mqpcap.arrays import (
+    ColumnBatch,
+    Int64Array,
+    append_columns,
+    constant,
+    factorize,
+    group_ids,
+    is_in,
+    single_array,
+    without_dictionary,
+)
 from mqpcap.correlate.batch import END_NS, Batch, Watermarks
 from mqpcap.correlate.exchanges import Pairs, microseconds
 from mqpcap.decode.proxy_header import Proxied
@@ -208,7 +218,7 @@ class Deliveries:
         """The carried columns of publishes, or of deliveries, whose requests are not known yet."""
         columns = {name: rows[name.removeprefix(f"{end}.")] for name in self._names(end)}
         for name in self._names("request") if end == "deliver" else ():
-            columns[name] = pa.nulls(rows.num_rows, _plain(rows[name.removeprefix("request.")]).type)
+            columns[name] = pa.nulls(rows.num_rows, without_dictionary(rows[name.removeprefix("request.")]).type)
         return pa.table(columns) if columns else None
 
     def _carry_requests(self, pairs: Pairs) -> None:
@@ -222,7 +232,7 @@ class Deliveries:
         index, table = pc.index_in(keys[:n], keys[n:]), waiting.carried
         assert table is not None
         for name in self._names("request"):
-            column = _plain(pairs.requests[name.removeprefix("request.")]).take(pa.array(rows)).take(index)
+            column = without_dictionary(pairs.requests[name.removeprefix("request.")]).take(pa.array(rows)).take(index)
             filled = pc.coalesce(column, single_array(table[name]))
             table = table.set_column(table.column_names.index(name), name, filled)
         self._waiting = [replace(waiting, carried=table)]
@@ -451,12 +461,6 @@ class _MessageRows(ColumnBatch):
     def of(table: pa.Table) -> "_MessageRows":
         """Rows whose places and times are columns."""
         return _MessageRows(table, *(table[name].to_numpy() for name in ("offset", "ts_ns", "end_ns")))
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """A column without a dictionary."""
-    array = single_array(column)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _earlier(run: Published, key: Int64Array, deliver_ns: Int64Array) -> tuple[Int64Array, Int64Array]:

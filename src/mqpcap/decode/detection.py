@@ -304,9 +304,9 @@ class Detector:
         self._scanners = scanners
         self._pending_bytes = 0
         self._ports = frozenset(port for p in protocols.values() for port in p.ports)
-        self._known_ports = self._ports | {d.port for d in decode_as}
-        self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
         named = {d.port for d in decode_as}
+        self._known_ports = self._ports | named
+        self._candidates_by_ports: dict[tuple[int, int, bool], list[_Candidate]] = {}
         claimed = Counter(port for p in protocols.values() for port in p.ports)
         self._own_ports = {
             port: p for p in protocols.values() if p.first_claim for port in {*p.ports} - named if claimed[port] == 1

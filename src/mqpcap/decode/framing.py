@@ -152,12 +152,13 @@ class Framer:
         is_foreign = np.array([state is not None and state.flow == FOREIGN for state in states], np.bool_)
         if not is_foreign.any():
             return np.arange(len(chunks))
-        of_row = is_foreign[np.cumsum(is_first) - 1]
+        place = np.cumsum(is_first) - 1
+        of_row = is_foreign[place]
         rows = np.flatnonzero(of_row)
         is_tls = [
             is_own and connections[x].foreign_protocol == TLS for x, is_own in zip(numbers, is_foreign, strict=True)
         ]
-        self._foreign.add(chunks, rows, np.array(is_tls)[np.cumsum(is_first) - 1][rows], self.output)
+        self._foreign.add(chunks, rows, np.array(is_tls)[place[rows]], self.output)
         return np.flatnonzero(~of_row)
 
     def finish(self, flows: Flows, only: Collection[int] | None = None) -> list[Frames]:

@@ -97,7 +97,6 @@ class RecordingPipeline(CapturePipeline):
             newest_ns, stages.newest_ns = stages.newest_ns, 0
             deque(stages.rows(parts), 0)
             stages.newest_ns = newest_ns
-        stages.read_ns = stages.span_ns[1]
         stages.emit, stages.background = emit, worker
 
     def state(self) -> bytes:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import dictionary, single_array
+from mqpcap.arrays import dictionary, single_array, without_dictionary
 from mqpcap.errors import QueryError
 from mqpcap.query.filter_columns import ColumnSource, FilterColumn
 from mqpcap.query.grammar import TreeOf
@@ -171,14 +171,9 @@ def _end_column(rows: FilterInput, end: str, field: str) -> pa.Array:
     """Address or port of an end: ``src``, ``dst``, ``client`` or ``server``."""
     if end in ("src", "dst"):
         return single_array(rows.messages[f"{end}_{field}"])
-    from_client = pc.equal(_plain(rows.messages["direction"]), "c2s")
-    src, dst = (_plain(rows.messages[f"{side}_{field}"]) for side in ("src", "dst"))
+    from_client = pc.equal(without_dictionary(rows.messages["direction"]), "c2s")
+    src, dst = (without_dictionary(rows.messages[f"{side}_{field}"]) for side in ("src", "dst"))
     return pc.if_else(from_client, src, dst) if end == "client" else pc.if_else(from_client, dst, src)
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    array = single_array(column)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _match_endpoints(rows: FilterInput, end: str, endpoints: Sequence[Endpoint]) -> pa.BooleanArray:

@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqpcap.arrays import append_columns, constant, dictionary, file_text, is_in, single_array, true_mask
+from mqpcap.arrays import (
+    append_columns,
+    constant,
+    dictionary,
+    file_text,
+    is_in,
+    single_array,
+    true_mask,
+    without_dictionary,
+)
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import MessageQueue, other_direction
 from mqpcap.tables.schemas import TABLES, protocol_schema
@@ -101,8 +110,7 @@ def _either(is_first: NDArray[np.bool_], first: pa.Array, second: pa.Array) -> p
     """The first column for some rows, the second for the others."""
     if is_first.all() or not is_first.any():
         return first if is_first.all() else second
-    plain = (x.dictionary_decode() if pa.types.is_dictionary(x.type) else x for x in (first, second))
-    return pc.if_else(pa.array(is_first), *plain)
+    return pc.if_else(pa.array(is_first), without_dictionary(first), without_dictionary(second))
 
 
 class NamedTables:

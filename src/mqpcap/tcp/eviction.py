@@ -28,7 +28,7 @@ def eviction_candidates(table: FlowTable, now_ns: int, max_closed: int, max_flow
     follow until ``max_flows`` / 2 are left: closed ones first, then those without payload, then the longest idle.
     """
     flows = table.flow_array[: table.flow_count]
-    candidates, evicted_open, count = np.zeros(len(flows), np.bool_), 0, len(flows) - table.free_count
+    candidates, evicted_open, count = np.zeros(len(flows), np.bool_), 0, table.live_count
     if count <= max_closed:
         return candidates, evicted_open
     last_ts_ns, previous, number = flows["last_ts_ns"], flows["previous"], flows["connection_number"]

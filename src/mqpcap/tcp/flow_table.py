@@ -235,6 +235,17 @@ class FlowTable:
         flows, sides = self.flow_array[: self.flow_count].copy(), self.side_array[: self.flow_count * 2].copy()
         return FlowTable, ((int(self.piece_first), int(self.opened_count), int(self.stray_count), flows, sides),)
 
+    @property
+    def live_count(self) -> int:
+        """Flows that were not released."""
+        count: int = self.flow_count - self.free_count
+        return count
+
+    def live(self) -> NDArray[np.int64]:
+        """The indexes of the flows that were not released, in order of their connections."""
+        numbers = self.flow_array["connection_number"][: self.flow_count]
+        return np.argsort(numbers, kind="stable")[self.free_count :]
+
     def both_sides(self) -> NDArray[np.void]:
         """The sides of each flow, two in a row."""
         sides: NDArray[np.void] = self.side_array[: self.flow_count * 2].reshape(-1, 2)
@@ -794,9 +805,10 @@ class FastPath:
         flow: cython.longlong
         slot: cython.longlong
         row: cython.longlong
-        numbers = self._table.flow_array["connection_number"][: self._table.flow_count]
-        oldest_first: cython.longlong[::1] = memoryview(np.argsort(numbers, kind="stable"))
-        for row in range(self._table.free_count, self._table.flow_count if is_new else 0):
+        if not is_new:
+            return
+        oldest_first: cython.longlong[::1] = memoryview(self._table.live())
+        for row in range(len(oldest_first)):
             flow = oldest_first[row]
             slot = self._slot_of(flow)
             # Replaces the previous flow on the 5-tuple, whose number is lower.

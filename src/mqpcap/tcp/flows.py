@@ -226,10 +226,9 @@ class Flows:
 
     def live(self) -> Int64Array:
         """The indexes of the connections that are not forgotten, in order of their numbers."""
-        counts = int(self._table.opened_count), int(self._table.flow_count - self._table.free_count)
+        counts = len(self), int(self._table.live_count)
         if self._live[0] != counts:
-            numbers = self._table.flow_array["connection_number"][: self._table.flow_count]
-            self._live = counts, np.argsort(numbers, kind="stable")[self._table.free_count :]
+            self._live = counts, self._table.live()
         return self._live[1]
 
     def __len__(self) -> int:
@@ -242,9 +241,9 @@ class Flows:
 
     def indexes(self, numbers: Int64Array) -> Int64Array:
         """The indexes of connections in the flow table, -1 for forgotten connections."""
-        live = self.live()
-        if len(live) == len(self):
+        if self._table.live_count == len(self):
             return numbers
+        live = self.live()
         live_numbers = np.append(self.numbers(live), -1)
         rank = np.searchsorted(live_numbers[:-1], numbers)
         return np.where(live_numbers[rank] == numbers, np.append(live, -1)[rank], -1)

@@ -443,7 +443,8 @@ class Reassembler:
     @property
     def flow_count(self) -> int:
         """Connections in the table."""
-        return len(self.flows.live())
+        count: int = self._table.live_count
+        return count
 
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""

@@ -393,7 +393,7 @@ def _first_frames(opening: Opening, direction: Direction) -> _FirstFrames:
         if form < 0:
             break
         head, is_lean = data[offset : offset + HEADER_BYTES], FORMS[form] == "lean"
-        fits = op <= 8 and legal(head[3], head[0] == LITTLE[0])
+        fits = _fits(head, op)
         if not echoes:
             is_plausible, first_end = fits, end
         echoes.append((head[:2], head[4:8], op))
@@ -415,6 +415,11 @@ def _first_frames(opening: Opening, direction: Direction) -> _FirstFrames:
     else:
         judged = Verdict.WAIT if follows == splitter.WAIT and not ended else Verdict.NO
     return _FirstFrames(judged, echoes, votes)
+
+
+def _fits(head: bytes, op: int) -> bool:
+    """Whether the operation and byte 3 of a header are legal."""
+    return op <= 8 and legal(head[3], head[0] == LITTLE[0])
 
 
 def _repeats(data: bytes, offset: int) -> bool:
@@ -449,8 +454,7 @@ def first_claim(client: bytes) -> Claim | None:
     if len(client) < HEADER_BYTES or client[:3] not in _HEADS or not _repeats(client, 0):
         return None
     _, _, _, form, op, _ = split_frames(client, len(client), False).one(0)
-    fits = op <= 8 and legal(client[3], client[0] == LITTLE[0])
-    return _CLAIM if form >= 0 and fits and FORMS[form] != "lean" else None
+    return _CLAIM if form >= 0 and _fits(client, op) and FORMS[form] != "lean" else None
 
 
 def claims(opening: Opening) -> Claim:
