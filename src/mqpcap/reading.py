@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mqpcap.errors import CaptureError, FailedCaptureError, MqpcapError, OutputError, QueryError, RowError
 from mqpcap.records import dataclass
-from mqpcap.wording import counted, error_line, extra_line, is_out_of_memory, plural, size
+from mqpcap.wording import counted, error_line, extra_line, in_number, is_out_of_memory, plural, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +65,7 @@ _LIMIT_NOTES = {
     "tls_forgotten": "the secrets of {} [session|sessions] in the key log were forgotten to make room",
     "clock_difference_ns": "the clocks of two interfaces differ by {} ms or more",
 }
-"""By count: the note on a limit that was reached. Words in brackets are of one, and of several."""
-_OF_ONE_OR_MORE = re.compile(r"\[([^]|]*)\|([^]|]*)\]")
+"""By count: the note on a limit that was reached, for `wording.in_number`."""
 
 Meter = Callable[[int], None]
 """Progress: called with a number of bytes that were read."""
@@ -409,9 +408,7 @@ def limit_notes(name: str, counts: Mapping[str, int]) -> list[str]:
     from mqpcap.tcp.wrappings import unread_text
 
     notes = [
-        _OF_ONE_OR_MORE.sub(r"\1" if count == 1 else r"\2", words).format(
-            f"{count / 1e6:.3f}" if key.endswith("_ns") else count
-        )
+        in_number(words, count).format(f"{count / 1e6:.3f}" if key.endswith("_ns") else count)
         for key, words in _LIMIT_NOTES.items()
         if (count := counts.get(key, 0))
     ]

@@ -3,6 +3,7 @@
 Names and texts from captures pass `shown` before a terminal sees them.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
+_OF_ONE_OR_SEVERAL = re.compile(r"\[([^]|]*)\|([^]|]*)\]")
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
 """Messages of the dynamic linker, the system and CPython's threads if no memory is left."""
 
@@ -90,6 +92,15 @@ def misuse_of(option: str = "", column: str = "") -> Iterator[None]:
     except QueryError as error:
         words = one_line(error)
         raise MisuseError(f"{option}: {words.removeprefix(f'{column}: ')}" if option else words) from None
+
+
+def in_number(words: str, count: int) -> str:
+    """A sentence on one or several: of ``[one|several]`` the words that agree with the count.
+
+    >>> in_number("{} [reply has|replies have] no request", 1)
+    '{} reply has no request'
+    """
+    return _OF_ONE_OR_SEVERAL.sub(r"\1" if count == 1 else r"\2", words)
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:
