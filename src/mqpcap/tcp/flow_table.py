@@ -238,13 +238,7 @@ class FlowTable:
     @property
     def live_count(self) -> int:
         """Flows that were not released."""
-        count: int = self.flow_count - self.free_count
-        return count
-
-    def live(self) -> NDArray[np.int64]:
-        """The indexes of the flows that were not released, in order of their connections."""
-        numbers = self.flow_array["connection_number"][: self.flow_count]
-        return np.argsort(numbers, kind="stable")[self.free_count :]
+        return int(self.flow_count - self.free_count)
 
     def both_sides(self) -> NDArray[np.void]:
         """The sides of each flow, two in a row."""
@@ -807,7 +801,7 @@ class FastPath:
         row: cython.longlong
         if not is_new:
             return
-        oldest_first: cython.longlong[::1] = memoryview(self._table.live())
+        oldest_first: cython.longlong[::1] = memoryview(live_flows(self._table))
         for row in range(len(oldest_first)):
             flow = oldest_first[row]
             slot = self._slot_of(flow)
@@ -1099,6 +1093,12 @@ class FastPath:
         self._sides[q].base_known = 1 if self._sides[o].next_offset == 0 else 2
         self._sides[q].last_packet = self._packet_number[i]
         return 1
+
+
+def live_flows(table: FlowTable) -> NDArray[np.int64]:
+    """The indexes of the flows that were not released, in order of their connections."""
+    numbers = table.flow_array["connection_number"][: table.flow_count]
+    return np.argsort(numbers, kind="stable")[table.free_count :]
 
 
 def _extended(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mqpcap.arrays import Int64Array
 from mqpcap.records import dataclass
 from mqpcap.tcp.flow_records import NO_OFFSET
-from mqpcap.tcp.flow_table import FlowTable
+from mqpcap.tcp.flow_table import FlowTable, live_flows
 from mqpcap.tcp.headers import address_text
 from mqpcap.tcp.sequence_numbers import MAX_WINDOW, unwrapped
 
@@ -228,7 +228,7 @@ class Flows:
         """The indexes of the connections that are not forgotten, in order of their numbers."""
         counts = len(self), int(self._table.live_count)
         if self._live[0] != counts:
-            self._live = counts, self._table.live()
+            self._live = counts, live_flows(self._table)
         return self._live[1]
 
     def __len__(self) -> int:

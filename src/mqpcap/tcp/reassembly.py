@@ -443,8 +443,7 @@ class Reassembler:
     @property
     def flow_count(self) -> int:
         """Connections in the table."""
-        count: int = self._table.live_count
-        return count
+        return int(self._table.live_count)
 
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""
