@@ -460,6 +460,31 @@ def test_order_is_likely_among_equal_names_until_replies_cross(crosses: bool) ->
     assert [states[k] for k in range(4)] == [("answered", "echo")] * 2 + nines
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_a_reply_acknowledges_decides_whether_it_is_an_orphan(by_name: bool, is_late: bool) -> None:
+    """Whether a request that the server had not read was captured before the reply or after it does not matter.
+
+    Bytes of the client are missing at 20. The replies to 5 and 9 acknowledge these bytes and no more: the request 9 at
+    60 is another. The reply to 6 acknowledges less than an earlier one: what the server had read then is not known.
+    """
+    rule = CorrelationRule(asks={"Get": RequestRule("always", frozenset({"Got"}))}, tie=("number",), by_name=by_name)
+    late = 10 if is_late else 0
+    messages = [
+        ("c2s", "Get", 7, 0, 0, 0), ("s2c", "Got", 7, 1, 0, 20), ("c2s", "Get", 9, 2 + late, 60, 20),
+        ("s2c", "Got", 9, 3, 20, 60), ("s2c", "Got", 5, 4, 40, 60), ("s2c", "Got", 6, 5, 60, 20),
+    ]  # fmt: skip
+    rows = [
+        {"direction": direction, "op": op, "f.number": number, "ts_ns": ts_ns, "stream_offset": offset,
+         "frame_len": LENGTH, "first_ack": ack, "last_ack": ack, "broken": offset == 60 and op == "Get"}
+        for direction, op, number, ts_ns, offset, ack in sorted(messages, key=lambda message: message[3])
+    ]  # fmt: skip
+    made = correlated(rule, [placed(rows)], {1: End()}, {"number": pa.int64()}, {1: True})["exchanges"]
+
+    states = {row["reply_offset"]: row["state"] for row in made if row["reply_offset"] is not None}
+    assert states == {0: "answered", 20: "orphan", 40: "orphan", 60: "unknown"}
+
+
 @pytest.mark.parametrize("side", ["c2s", "s2c"])
 def test_a_truncated_message_may_be_any_message(side: str) -> None:
     """Its operation was not captured, so no later reply is certain to be the one that is next by count."""

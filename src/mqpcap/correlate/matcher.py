@@ -412,10 +412,10 @@ class RequestMatcher(TcpOrder):
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
         """A reply gets no request; is_orphan: all its candidates are phantoms."""
         self.has_unpaired = True
-        is_orphan = is_orphan and not self.requests.was_restarted
+        is_orphan = is_orphan and not (self.requests.was_restarted or r.acks_less)
         if self.tables.echoes:  # a captured request may accept it in another state
             is_orphan = is_orphan and not (self.state.is_assumed or r.echoes_nothing)
-            is_orphan = is_orphan and not self.client_keys.may_be_used(r.echo_key)
+            is_orphan = is_orphan and not self.client_keys.may_be_used(r)
         self.results.state(r.row, State.ORPHAN if is_orphan else _UNKNOWN)
 
     @cython.cfunc

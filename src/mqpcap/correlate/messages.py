@@ -82,10 +82,12 @@ class Reply(SideMessage):
     ``may_be_missing``: a phantom that may stand for no reply; ``any_number``: for any number of them. A phantom stands
     where its hole ends, and acknowledges what the next reply does: the missing ones acknowledged that or less.
     ``publish_offset``: stream offset of this client's publish of the delivered message, -1 if there is none.
+    ``acks_less``: an earlier reply acknowledged more: which bytes of the client the server had read is not known.
     """
 
     bit: cython.longlong
     publish_offset: cython.longlong
+    acks_less: cython.bint
     echoes_nothing: cython.bint
     may_be_missing: cython.bint
     any_number: cython.bint
@@ -93,7 +95,12 @@ class Reply(SideMessage):
     def __init__(self) -> None:
         SideMessage.__init__(self)
         self.bit, self.publish_offset = 0, -1
-        self.echoes_nothing = self.may_be_missing = self.any_number = False
+        self.acks_less = self.echoes_nothing = self.may_be_missing = self.any_number = False
+
+    @cython.cfunc
+    def may_answer(self, offset: cython.longlong) -> cython.bint:
+        """Whether the server may have read the begin of a request at an offset when it replied."""
+        return self.ack == NO_OFFSET or offset < self.ack
 
 
 def phantom_request(offset: int, end: int, kind: int) -> Request:

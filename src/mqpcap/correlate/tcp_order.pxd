@@ -1,7 +1,7 @@
 from mqpcap.correlate.messages cimport Reply, Request, SideMessage
 
 cdef class TcpOrder:
-    cdef long long client_read, server_read, resume_at, last_ns, pause_ns
+    cdef long long client_read, server_read, acked_to, resume_at, last_ns, pause_ns
     cdef bint skips_silent, client_truncated, server_truncated, is_after_hole, has_waiting, is_deferred
     cdef object waiting_requests, waiting_replies
     cdef public long long held_bytes

@@ -54,6 +54,7 @@ class TcpOrder:
     """One connection: how far both sides were read, and messages that wait for bytes of the other side.
 
     ``client_read``, ``server_read``: messages below this stream offset were read, or were in a hole.
+    ``acked_to``: how much of the client's side the server's messages acknowledged, at most.
     ``resume_at``: the first waiting reply goes on when ``client_read`` reaches this offset.
     ``has_waiting``: a request or a reply waits. Else there are no queues: an empty queue takes 700 bytes.
     ``last_ns``, ``pause_ns``: when the last byte of either side came; the longest pause since the last reply.
@@ -67,6 +68,7 @@ class TcpOrder:
 
     client_read: cython.longlong
     server_read: cython.longlong
+    acked_to: cython.longlong
     resume_at: cython.longlong
     last_ns: cython.longlong
     pause_ns: cython.longlong
@@ -83,7 +85,7 @@ class TcpOrder:
 
     def __init__(self) -> None:
         self.replay = None
-        self.client_read = self.server_read = 0
+        self.client_read = self.server_read = self.acked_to = 0
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = self.is_after_hole = False
         self.skips_silent, self.has_waiting, self.is_deferred = True, False, False
@@ -188,6 +190,8 @@ class TcpOrder:
         """The next reply, a hole of the server, or its message that is neither."""
         if r.row != -1 or r.end_ns:
             self._note_time(r.ts_ns, r.end_ns, False)
+        r.acks_less = r.ack != _NO_OFFSET and r.ack < self.acked_to
+        self.acked_to = max(self.acked_to, r.ack)
         if r.row != _OTHER:
             self._add_reply(r)
 

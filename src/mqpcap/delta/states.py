@@ -29,7 +29,7 @@ from mqpcap.errors import CaptureError
 from mqpcap.protocols import protocols
 from mqpcap.tables.messages import fingerprints
 
-STATE_HEADER: Final = b"mqpcap state 10\n"
+STATE_HEADER: Final = b"mqpcap state 11\n"
 """Begins every dumped state. The number changes with each release that changes a class or attribute in it."""
 MAX_STATE_BYTES: Final = 1 << 30
 """Bytes of a state, besides ``--max-memory``; a larger state is not read."""
