@@ -1,5 +1,8 @@
 from mqpcap.correlate.messages cimport Reply, Request
 
+cdef int ANY_NUMBER, ONE_REPLY
+cdef long long NO_ECHO_KEY
+
 cdef class PlacedReply:
     cdef Reply reply
     cdef Py_ssize_t low, high, limit, named, least, own_from, fixed

@@ -12,23 +12,13 @@ from collections.abc import Sequence
 
 import cython
 
+from mqpcap.correlate.messages import ANY_NUMBER, ONE_REPLY, Reply, Request
 from mqpcap.correlate.replay import ANY, MISSING, Replay
-from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.messages import Reply, Request
-else:
-    from mqpcap.correlate.messages import Reply, Request
+from mqpcap.schema.requests import NO_ECHO_KEY
 
 MAX_CANDIDATES = 1024
 """Requests that are compared with one reply. With more, its first and last place stay as wide as they may be."""
-ANY_NUMBER = len(RequestKind)
-"""After the kinds of requests: a phantom that stands for any number of requests."""
 
-_ANY = cython.declare(cython.int, ANY_NUMBER)
-_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 _MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 
 
@@ -109,7 +99,7 @@ class Alignment:
     @cython.cfunc
     def _next(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The place after a reply to request ``i``."""
-        return i if self._kind(i) == _ANY else i + 1
+        return i if self._kind(i) == ANY_NUMBER else i + 1
 
     @cython.ccall
     def farthest(self) -> cython.Py_ssize_t:
@@ -117,7 +107,7 @@ class Alignment:
         if self.far < self.high:
             self.far = self.high
         n: cython.Py_ssize_t = len(self.ring)
-        while self.far < n and self._kind(self.far) != _ONE_REPLY:
+        while self.far < n and self._kind(self.far) != ONE_REPLY:
             self.far += 1
         return self.far
 
@@ -129,7 +119,7 @@ class Alignment:
             return i > named or not self.use_ids
         if r.row < 0:
             return True
-        if self.echoes and not r.echoes_nothing and (q.echo_key != r.echo_key or r.echo_key == _NO_KEY):
+        if self.echoes and not r.echoes_nothing and (q.echo_key != r.echo_key or r.echo_key == NO_ECHO_KEY):
             return False
         return bool(self.accepted[q.code] & r.bit)
 
@@ -224,7 +214,7 @@ class Alignment:
         for k in range(len(self.placed) - 1, -1, -1):
             p = self.placed[k]
             r = p.reply
-            while x > self.start and self._kind(x - 1) != _ONE_REPLY:
+            while x > self.start and self._kind(x - 1) != ONE_REPLY:
                 x -= 1
             if r.any_number:
                 x, y = p.low, min(p.high, y)
@@ -252,7 +242,7 @@ class Alignment:
     def offset_at(self, i: cython.Py_ssize_t) -> cython.longlong:
         """Stream offset of a request, or what stands for it in a replay."""
         q: Request = self.ring[i]
-        return q.offset if q.row >= 0 else ANY if q.kind == _ANY else MISSING
+        return q.offset if q.row >= 0 else ANY if q.kind == ANY_NUMBER else MISSING
 
     @cython.cfunc
     def record(self, replay: Replay) -> cython.void:

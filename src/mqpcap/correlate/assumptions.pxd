@@ -1,5 +1,9 @@
-from mqpcap.correlate.alignment cimport Alignment
+from mqpcap.correlate.alignment cimport Alignment, PlacedReply
 from mqpcap.correlate.messages cimport Reply, Request
+
+cdef Py_ssize_t MAX_CANDIDATES
+cdef int ONE_REPLY
+cdef long long NO_OFFSET
 
 cdef class Rounds:
     cdef bint holds_replies, is_denied, is_whole, asked_fixed

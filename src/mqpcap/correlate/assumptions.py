@@ -19,18 +19,12 @@ from typing import Any
 import cython
 import numpy as np
 
-from mqpcap.correlate.alignment import MAX_CANDIDATES
+from mqpcap.correlate.alignment import MAX_CANDIDATES, Alignment, PlacedReply
+from mqpcap.correlate.messages import ONE_REPLY, Reply, Request
 from mqpcap.correlate.replay import Replay
 from mqpcap.correlate.span_alignment import SpanAlignment
-from mqpcap.schema.requests import Evidence, RequestKind, RequestTables
+from mqpcap.schema.requests import Evidence, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
-    from cython.cimports.mqpcap.correlate.messages import Reply, Request
-else:
-    from mqpcap.correlate.alignment import Alignment, PlacedReply
-    from mqpcap.correlate.messages import Reply, Request
 
 MIN_ROUNDS = 3
 MIN_SPREAD_ROUNDS = 6
@@ -45,11 +39,8 @@ PROMPT_NS = 500_000
 SERVED_NS = 2_000_000
 """After a request that was answered, those within this time are likely answered one after the other, too."""
 
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
 _CLOSE = cython.declare(cython.int, int(Evidence.CLOSE))
 _LENGTH = cython.declare(cython.int, int(Evidence.LENGTH))
-_MAX_CANDIDATES = cython.declare(cython.Py_ssize_t, MAX_CANDIDATES)
 _PAUSE = cython.declare(cython.int, int(Evidence.PAUSE))
 _ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION))
 
@@ -95,7 +86,7 @@ class Rounds:
         self.is_denied = self.is_whole = self.asked_fixed = False
         self.asked_count = self.open_count = self.round_count = self.lone_pair_count = self.waited_count = 0
         self.reply_ns = self.asked_ns = self.asked_end_ns = 0
-        self.reply_end = _NO_OFFSET
+        self.reply_end = NO_OFFSET
         self.reply_to_reply = self.request_to_reply = None
 
     @cython.cfunc
@@ -103,12 +94,12 @@ class Rounds:
         """An awaited request."""
         is_second: cython.bint = self.open_count > 0
         is_second = is_second and (self.asked_fixed or q.ts_ns - self.asked_end_ns < NO_REPLY_NS)
-        if not self.is_denied and (is_second or _NO_OFFSET < q.ack < self.reply_end):
+        if not self.is_denied and (is_second or NO_OFFSET < q.ack < self.reply_end):
             self.waited_count = self.asked_count if self._has_evidence() else 0
             self.is_denied = True
         self.open_count += 1
         self.asked_count += 1
-        self.asked_ns, self.asked_end_ns, self.asked_fixed = q.ts_ns, q.end_ns, q.kind == _ONE_REPLY
+        self.asked_ns, self.asked_end_ns, self.asked_fixed = q.ts_ns, q.end_ns, q.kind == ONE_REPLY
 
     @cython.cfunc
     def answer(self, r: Reply) -> cython.void:
@@ -273,7 +264,7 @@ class Assumptions:
             return False
         if evidence == _PAUSE:
             return q.pause_ns >= self.tables.habits.pause_ns
-        is_awaited: cython.bint = q.kind == _ONE_REPLY or self.awaited[q.code]
+        is_awaited: cython.bint = q.kind == ONE_REPLY or self.awaited[q.code]
         return evidence == _ALTERNATION and is_awaited and q.asked <= self.waited_count
 
     @cython.cfunc
@@ -358,7 +349,7 @@ class Assumptions:
         i: cython.Py_ssize_t
         q: Request = self.ring[low]
         payload_key: cython.longlong = q.payload_key
-        for i in range(low + 1, min(high, low + _MAX_CANDIDATES) + 1):
+        for i in range(low + 1, min(high, low + MAX_CANDIDATES) + 1):
             q = self.ring[i]
             if q.payload_key != payload_key and self.certain.fits(i, r, -1):
                 return False
@@ -371,7 +362,7 @@ class Assumptions:
     ) -> cython.Py_ssize_t:  # fmt: skip
         """The first request in low..high without a reply that a reply fits, -1 if there is none."""
         i: cython.Py_ssize_t
-        for i in range(low, min(high, low + _MAX_CANDIDATES) + 1):
+        for i in range(low, min(high, low + MAX_CANDIDATES) + 1):
             if i not in taken and self.certain.fits(i, r, -1):
                 return i
         return -1

@@ -6,10 +6,7 @@ In: the requests and replies of one connection. Out: answers for its ``matcher``
 
 import cython
 
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.messages import Reply, Request
-else:
-    from mqpcap.correlate.messages import Reply, Request
+from mqpcap.correlate.messages import Reply, Request
 
 MAX_KEYS = 1 << 12
 """Echo keys of requests that are remembered, and ids of a client: whether it uses each once is decided by these."""

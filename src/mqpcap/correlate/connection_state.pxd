@@ -1,6 +1,9 @@
 from mqpcap.correlate.alignment cimport Alignment
 from mqpcap.correlate.messages cimport MatchResults, Reply, Request
 
+cdef int ONE_REPLY, OPTIONAL_REPLY, UNKNOWN
+cdef long long NO_OFFSET
+
 cdef class ConnectionState:
     cdef object tables
     cdef int number, following

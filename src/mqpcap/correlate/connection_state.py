@@ -9,20 +9,10 @@ import operator
 
 import cython
 
-from mqpcap.schema.requests import RequestKind, RequestTables, State
+from mqpcap.correlate.alignment import Alignment
+from mqpcap.correlate.messages import ONE_REPLY, OPTIONAL_REPLY, UNKNOWN, MatchResults, Reply, Request
+from mqpcap.schema.requests import RequestKind, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.alignment import Alignment
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
-else:
-    from mqpcap.correlate.alignment import Alignment
-    from mqpcap.correlate.messages import MatchResults, Reply, Request
-
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
-_UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 
 
 @cython.cclass
@@ -75,8 +65,8 @@ class ConnectionState:
             self.is_contradicted = self.is_contradicted or code in tables.contradicting
             if code in tables.confirming:
                 self.is_assumed = False
-                acknowledged: cython.longlong = read if r.ack == _NO_OFFSET else r.ack
-                results.confirmed_from[flow] = acknowledged if self.is_contradicted else _NO_OFFSET
+                acknowledged: cython.longlong = read if r.ack == NO_OFFSET else r.ack
+                results.confirmed_from[flow] = acknowledged if self.is_contradicted else NO_OFFSET
         if code not in tables.state_after:
             return self.number
         return tables.state_after[code].get(self.number, self.number)
@@ -92,10 +82,10 @@ class ConnectionState:
         kind: cython.int = self.kinds[q.code]
         if kind != old_kinds[q.code]:
             results.kinds.extend((q.row, kind))
-            if not is_certain and kind != _ONE_REPLY:
-                results.state(q.row, _UNKNOWN)
+            if not is_certain and kind != ONE_REPLY:
+                results.state(q.row, UNKNOWN)
                 return False
-        if kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
+        if kind not in (ONE_REPLY, OPTIONAL_REPLY):
             return False
         q.kind = kind
         return True

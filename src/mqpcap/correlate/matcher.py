@@ -38,30 +38,29 @@ from functools import lru_cache
 
 import cython
 
-from mqpcap.correlate.alignment import ANY_NUMBER, Candidates
-from mqpcap.correlate.messages import LIKELY, NO_ROW, phantom_reply, phantom_request
-from mqpcap.correlate.open_requests import MAX_COMPARED
+from mqpcap.correlate.alignment import Alignment, Candidates, PlacedReply
+from mqpcap.correlate.assumptions import Assumptions, Rounds
+from mqpcap.correlate.client_keys import ClientKeys
+from mqpcap.correlate.connection_state import ConnectionState
+from mqpcap.correlate.messages import (
+    ANY_NUMBER,
+    LIKELY,
+    NEVER,
+    NO_ROW,
+    ONE_REPLY,
+    OPTIONAL_REPLY,
+    UNKNOWN,
+    MatchResults,
+    Reply,
+    Request,
+    phantom_reply,
+    phantom_request,
+)
+from mqpcap.correlate.open_requests import MAX_COMPARED, OpenRequests
 from mqpcap.correlate.replay import MISSING
 from mqpcap.correlate.span_alignment import MAX_MARGIN
+from mqpcap.correlate.tcp_order import TcpOrder
 from mqpcap.schema.requests import Evidence, RequestKind, RequestTables, State
-from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
-    from cython.cimports.mqpcap.correlate.assumptions import Assumptions, Rounds
-    from cython.cimports.mqpcap.correlate.client_keys import ClientKeys
-    from cython.cimports.mqpcap.correlate.connection_state import ConnectionState
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
-    from cython.cimports.mqpcap.correlate.open_requests import OpenRequests
-    from cython.cimports.mqpcap.correlate.tcp_order import TcpOrder
-else:
-    from mqpcap.correlate.alignment import Alignment, PlacedReply
-    from mqpcap.correlate.assumptions import Assumptions, Rounds
-    from mqpcap.correlate.client_keys import ClientKeys
-    from mqpcap.correlate.connection_state import ConnectionState
-    from mqpcap.correlate.messages import MatchResults, Reply, Request
-    from mqpcap.correlate.open_requests import OpenRequests
-    from mqpcap.correlate.tcp_order import TcpOrder
 
 MAX_OPEN_REQUESTS = 1 << 14
 """Requests of a group that are not settled, and replies as well; with more all of them are decided as they stand."""
@@ -69,13 +68,7 @@ MAX_PHANTOM_REQUESTS = 12
 MAX_PHANTOM_REPLIES = 48
 """Phantoms of one hole; more are any number of requests or replies, which decides as much."""
 
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
-_ANY = cython.declare(cython.int, ANY_NUMBER)
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
-_NEVER = cython.declare(cython.longlong, 1 << 62)
 _ORDER = cython.declare(cython.int, int(Evidence.ORDER))
-_UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
 _NO_KEYS = ClientKeys()
 """The keys of each client, if the protocol's replies repeat no key: it stays empty."""
 
@@ -154,20 +147,20 @@ class RequestMatcher(TcpOrder):
         q.kind = self.state.kinds[q.code]
         if q.kind != self.midstream_kinds[q.code]:
             self.results.kinds.extend((q.row, q.kind))
-        if q.kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
+        if q.kind not in (ONE_REPLY, OPTIONAL_REPLY):
             self._add_other(q)
             return
         if self.after_close is not None:
             if len(self.after_close) < self.max_open:
                 self.after_close.append(q.row)
             else:
-                self.results.state(q.row, _UNKNOWN)
+                self.results.state(q.row, UNKNOWN)
             return
         if 0 < self.quiet_ns <= q.pause_ns and not q.in_hole:
             self._settle_quiet()
         if q.in_hole:
             self.rounds.add_hole()
-        if q.kind == _ONE_REPLY or self.awaited[q.code]:
+        if q.kind == ONE_REPLY or self.awaited[q.code]:
             self.rounds.ask(q)
         q.asked, q.after_replies = self.rounds.asked_count, self.reply_count
         if self.certain.echoes:
@@ -182,8 +175,8 @@ class RequestMatcher(TcpOrder):
     def _add_other(self, q: Request) -> cython.void:
         """A request that gets no reply, or whose operation is unknown."""
         if q.kind == RequestKind.TRUNCATED:
-            self.results.state(q.row, _UNKNOWN)
-            q.is_unread, q.kind = True, _OPTIONAL_REPLY
+            self.results.state(q.row, UNKNOWN)
+            q.is_unread, q.kind = True, OPTIONAL_REPLY
             self.rounds.add_hole()
             self.requests.add(q)
         elif q.kind == RequestKind.ONE_WAY:
@@ -210,7 +203,7 @@ class RequestMatcher(TcpOrder):
         else:
             least: cython.longlong = 1 if habits.all_count and not hole.truncated else 0
             for k in range(max_count):
-                kind: cython.int = _ONE_REPLY if k < least else _OPTIONAL_REPLY
+                kind: cython.int = ONE_REPLY if k < least else OPTIONAL_REPLY
                 self.requests.add(phantom_request(hole.offset, hole.end, kind))
         if self.replay is not None:
             self.replay.add("hole", hole.offset, MISSING, MISSING, max_count, -1, False, f"client, {length} bytes")
@@ -250,7 +243,7 @@ class RequestMatcher(TcpOrder):
         if c.low == c.high and c.low < self.requests.acknowledged and not c.placed:
             # The usual case: all requests before are settled, and the next must be answered.
             q = self.ring[c.low]
-            if q.kind == _ONE_REPLY and not q.is_unread and c.fits(c.low, r, -1):
+            if q.kind == ONE_REPLY and not q.is_unread and c.fits(c.low, r, -1):
                 self._pair(q, r, _ORDER)
                 self._pass(c.low + 1)
                 return
@@ -270,7 +263,7 @@ class RequestMatcher(TcpOrder):
             self._give_up_span(self.requests.acknowledged)
             self.requests.acknowledge(r)
             if not c.add(PlacedReply(r, self.requests.acknowledged, -1, 0)):  # the late start accepts any reply
-                self.results.state(r.row, _UNKNOWN)
+                self.results.state(r.row, UNKNOWN)
                 return
         self.reply_count += 1
         if self.replay is not None:
@@ -324,9 +317,9 @@ class RequestMatcher(TcpOrder):
         self.results.pair(q.row, r.row, evidence)
         if self.replay is not None:
             self.replay.add("pair", r.offset, q.offset, q.offset, 1, evidence)
-        if self.awaited[q.code] or q.kind == _ONE_REPLY:
+        if self.awaited[q.code] or q.kind == ONE_REPLY:
             self.rounds.add_pair(q, r)
-        if q.kind == _ONE_REPLY:
+        if q.kind == ONE_REPLY:
             self.client_keys.publishes.clear()  # a new queue has no earlier messages
         if self.quiet_ns > 0:  # a server that took this long may take it again: only a longer silence settles
             taken_ns = min(r.ts_ns - q.end_ns, 4 * (self.tables.habits.quiet_ns or 0))
@@ -344,7 +337,7 @@ class RequestMatcher(TcpOrder):
         place = self.requests.settle_below(place)
         c.restart(place)
         if self.replay is not None:
-            self.replay.settled(self.requests.at(place).offset if place < len(self.ring) else _NEVER)
+            self.replay.settled(self.requests.at(place).offset if place < len(self.ring) else NEVER)
         if self.state.following >= 0:
             self._change_state(self.state.following, True)
 
@@ -406,7 +399,7 @@ class RequestMatcher(TcpOrder):
             return _ORDER
         if start <= self.requests.acknowledged_phantom:
             return Evidence.ID
-        return _ORDER if self.requests.at(start).kind == _ONE_REPLY else Evidence.ECHO
+        return _ORDER if self.requests.at(start).kind == ONE_REPLY else Evidence.ECHO
 
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
@@ -416,7 +409,7 @@ class RequestMatcher(TcpOrder):
         if self.tables.echoes:  # a captured request may accept it in another state
             is_orphan = is_orphan and not (self.state.is_assumed or r.echoes_nothing)
             is_orphan = is_orphan and not self.client_keys.may_be_used(r)
-        self.results.state(r.row, State.ORPHAN if is_orphan else _UNKNOWN)
+        self.results.state(r.row, State.ORPHAN if is_orphan else UNKNOWN)
 
     @cython.cfunc
     def _pair_likely(
@@ -461,7 +454,7 @@ class RequestMatcher(TcpOrder):
         for p in self.certain.placed:
             self._leave_unpaired(p.reply, False)
         for i in range(self.certain.start, place):
-            self.results.state(self.requests.at(i).row, _UNKNOWN)
+            self.results.state(self.requests.at(i).row, UNKNOWN)
         self.has_unpaired = True
         self._restart_late(place)
 
@@ -473,8 +466,8 @@ class RequestMatcher(TcpOrder):
         if c.placed:
             self._decide(c.low, c.farthest(), False)
         for i in range(c.start, len(self.ring)):
-            if self.requests.at(i).kind == _ONE_REPLY:
-                self.results.state(self.requests.at(i).row, _UNKNOWN)
+            if self.requests.at(i).kind == ONE_REPLY:
+                self.results.state(self.requests.at(i).row, UNKNOWN)
         self._restart_late(len(self.ring))
 
     @cython.cfunc
@@ -499,7 +492,7 @@ class RequestMatcher(TcpOrder):
             self._record("decision", "the state of the connection changes")
             self._decide(c.low, c.farthest(), False)
             for q in waiting:
-                self.results.state(q.row, _UNKNOWN)
+                self.results.state(q.row, UNKNOWN)
             self._restart_late(len(self.ring))
         self._change_state(state, False)
 
@@ -564,13 +557,13 @@ class RequestMatcher(TcpOrder):
             q = self.ring[i]
             if q.row < 0 or q.is_unread:
                 continue
-            if q.kind == _ONE_REPLY:
+            if q.kind == ONE_REPLY:
                 is_due = is_sure and ended and not q.truncated
-                self.results.state(q.row, State.UNANSWERED if is_due else _UNKNOWN)
+                self.results.state(q.row, State.UNANSWERED if is_due else UNKNOWN)
             elif not is_sure and not (whole_replies and self.tables.silence[q.code] == State.NOT_EXPECTED):
-                self.results.state(q.row, _UNKNOWN)
+                self.results.state(q.row, UNKNOWN)
         for row in self.after_close or ():
-            self.results.state(row, State.UNANSWERED if is_sure and ended else _UNKNOWN)
+            self.results.state(row, State.UNANSWERED if is_sure and ended else UNKNOWN)
         self.ring.clear()
         return self.state.is_contradicted
 

@@ -11,9 +11,15 @@ from typing import Any
 
 import cython
 
-from mqpcap.schema.requests import NO_ECHO_KEY, State
+from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind, State
 from mqpcap.tcp.flow_records import NO_OFFSET
 
+# As plain integers: each compiled module declares the type of those that it imports in its .pxd file.
+ONE_REPLY, OPTIONAL_REPLY = int(RequestKind.ONE_REPLY), int(RequestKind.OPTIONAL_REPLY)
+UNKNOWN = int(State.UNKNOWN)
+ANY_NUMBER = len(RequestKind)
+"""After the kinds of requests: a phantom that stands for any number of requests."""
+NEVER = 1 << 62
 NO_ROW = len(State)
 """After the states: a reply that has no row of its own."""
 LIKELY = 16

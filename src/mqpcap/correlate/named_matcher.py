@@ -17,18 +17,11 @@ answer the later ones, which are due none.
 
 import cython
 
-from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestKind, RequestTables, State
-from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
-    from cython.cimports.mqpcap.correlate.tcp_order import TcpOrder
-else:
-    from mqpcap.correlate.messages import MatchResults, Reply, Request
-    from mqpcap.correlate.tcp_order import TcpOrder
-
-from mqpcap.correlate.messages import LIKELY, NO_ROW
+from mqpcap.correlate.messages import LIKELY, NO_ROW, ONE_REPLY, OPTIONAL_REPLY, UNKNOWN, MatchResults, Reply, Request
 from mqpcap.correlate.replay import MISSING
+from mqpcap.correlate.tcp_order import TcpOrder
+from mqpcap.schema.requests import NO_ECHO_KEY, Evidence, RequestTables, State
+from mqpcap.tcp.flow_records import NO_OFFSET
 
 MAX_OPEN_REQUESTS = 1 << 14
 """Requests of a connection that have no reply yet; with more the older half is given up."""
@@ -37,16 +30,11 @@ MAX_NAMES = 1 << 12
 MIN_NAMES = 3
 """Different names that show that a client does not use one name for all requests."""
 
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
-_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 _MAX_NAMES = cython.declare(cython.Py_ssize_t, MAX_NAMES)
 _ECHO = cython.declare(cython.int, int(Evidence.ECHO))
 _ID = cython.declare(cython.int, int(Evidence.ID))
 _LIKELY_ORDER = cython.declare(cython.int, int(Evidence.ORDER) + LIKELY)
 _LIKELY_ALTERNATION = cython.declare(cython.int, int(Evidence.ALTERNATION) + LIKELY)
-_UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
 
 
 @cython.cclass
@@ -101,25 +89,25 @@ class NamedMatcher(TcpOrder):
             self.client_has_hole, self.unnamed_to = True, q.end
             return
         kind: cython.int = self.tables.kind[0][q.code]
-        if kind not in (_ONE_REPLY, _OPTIONAL_REPLY):
+        if kind not in (ONE_REPLY, OPTIONAL_REPLY):
             return
-        if q.echo_key == _NO_KEY and kind == _OPTIONAL_REPLY and not q.truncated:
+        if q.echo_key == NO_ECHO_KEY and kind == OPTIONAL_REPLY and not q.truncated:
             self.results.state(q.row, self.tables.silence[q.code])  # it names nothing that a reply could repeat
             return
-        if q.echo_key in (0, _NO_KEY):
+        if q.echo_key in (0, NO_ECHO_KEY):
             self.has_unnamed, self.unnamed_to = True, q.end
-            self.results.state(q.row, _UNKNOWN)
+            self.results.state(q.row, UNKNOWN)
             return
         q.after_replies = self.server_hole_count
         requests = self.open.get(q.echo_key)
-        if requests and kind == _ONE_REPLY and q.code in self.tables.again:
-            q.kind, q.asked = _OPTIONAL_REPLY, self.asked_count
+        if requests and kind == ONE_REPLY and q.code in self.tables.again:
+            q.kind, q.asked = OPTIONAL_REPLY, self.asked_count
             self._open(q)
             return
         while requests and self._is_again(requests[0]):  # its first reply came before, and the name has a new use
             self._end_again(requests[0])
         self.asked_count += 1
-        self.due_count += kind == _ONE_REPLY
+        self.due_count += kind == ONE_REPLY
         q.kind, q.asked = kind, self.asked_count
         self._note_name(q)
         self._open(q)
@@ -137,13 +125,13 @@ class NamedMatcher(TcpOrder):
     @cython.cfunc
     def _is_again(self, q: Request) -> cython.bint:
         """Whether a request is an earlier one again."""
-        return q.kind == _OPTIONAL_REPLY and q.code in self.tables.again
+        return q.kind == OPTIONAL_REPLY and q.code in self.tables.again
 
     @cython.cfunc
     def _end_again(self, q: Request) -> cython.void:
         """No reply comes for a request that came again."""
         self._drop(q)
-        self.results.state(q.row, State.NOT_EXPECTED if q.after_replies == self.server_hole_count else _UNKNOWN)
+        self.results.state(q.row, State.NOT_EXPECTED if q.after_replies == self.server_hole_count else UNKNOWN)
 
     @cython.cfunc
     def _note_name(self, q: Request) -> cython.void:
@@ -181,7 +169,7 @@ class NamedMatcher(TcpOrder):
             return
         if self.replay is not None:
             self.replay.add("unpaired", r.offset, q.offset, q.offset, 1)
-        self.results.state(q.row, _UNKNOWN)
+        self.results.state(q.row, UNKNOWN)
         self._leave_unpaired(r, True)
 
     @cython.cfunc
@@ -201,14 +189,14 @@ class NamedMatcher(TcpOrder):
         self.in_doubt.discard(name)
         for q in self.open.pop(name):
             self.open_count -= 1
-            is_one_way = q.kind == _OPTIONAL_REPLY and self.tables.silence[q.code] == State.NOT_EXPECTED
-            self.results.state(q.row, State.NOT_EXPECTED if is_full and is_one_way else _UNKNOWN)
+            is_one_way = q.kind == OPTIONAL_REPLY and self.tables.silence[q.code] == State.NOT_EXPECTED
+            self.results.state(q.row, State.NOT_EXPECTED if is_full and is_one_way else UNKNOWN)
 
     @cython.cfunc
     def _add_reply(self, r: Reply) -> cython.void:
         q: Request
         request: Request
-        if r.row < 0 or r.echo_key == _NO_KEY:
+        if r.row < 0 or r.echo_key == NO_ECHO_KEY:
             self.server_hole_count += 1
         if r.row < 0:
             return
@@ -226,7 +214,7 @@ class NamedMatcher(TcpOrder):
             # The name was used again, so a reply in a hole answered the earlier ones.
             for q in requests[:-1]:
                 self._drop(q)
-                self.results.state(q.row, _UNKNOWN)
+                self.results.state(q.row, UNKNOWN)
             requests = requests[-1:]
             q = requests[0]
         while len(requests) > 1 and self._is_again(requests[-1]):
@@ -234,7 +222,7 @@ class NamedMatcher(TcpOrder):
         is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
         for request in requests:
-            in_order = in_order and request.kind == _ONE_REPLY
+            in_order = in_order and request.kind == ONE_REPLY
         is_held: cython.bint = len(requests) == 1 and self._is_held(q)
         was_given_up: cython.bint = (self.all_given_up or r.echo_key in self.given_up) and not is_held
         if was_given_up or (is_in_doubt and not in_order) or (q.has_id and q.after_replies != self.server_hole_count):
@@ -264,7 +252,7 @@ class NamedMatcher(TcpOrder):
         bit = self.tables.reply_bits[r.code]
         fitting: list[Request] = []
         for q in self.open.get(r.echo_key, ()):
-            if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
+            if (r.ack != NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
                 break
             if self.tables.accepted_replies[0][q.code] & bit:
                 fitting.append(q)
@@ -289,10 +277,10 @@ class NamedMatcher(TcpOrder):
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, may_be_captured: cython.bint) -> cython.void:
         """A reply without a request: an orphan if no captured request can have had its name."""
-        may_be_captured = may_be_captured or self.has_unnamed or r.echo_key == _NO_KEY
+        may_be_captured = may_be_captured or self.has_unnamed or r.echo_key == NO_ECHO_KEY
         may_be_captured = may_be_captured or r.acks_less or len(self.names) >= MAX_NAMES
         may_be_captured = may_be_captured or (r.echo_key in self.names and r.may_answer(self.names[r.echo_key]))
-        state = _UNKNOWN if may_be_captured else State.ORPHAN
+        state = UNKNOWN if may_be_captured else State.ORPHAN
         self.results.state(r.row, NO_ROW if self.tables.one_reply else state)
 
     @cython.cfunc
@@ -324,10 +312,10 @@ class NamedMatcher(TcpOrder):
         for requests in self.open.values():
             for q in requests:
                 if self._is_again(q):
-                    self.results.state(q.row, State.NOT_EXPECTED if is_due else _UNKNOWN)
-                elif q.kind == _ONE_REPLY:
-                    self.results.state(q.row, State.UNANSWERED if is_due and not q.truncated else _UNKNOWN)
+                    self.results.state(q.row, State.NOT_EXPECTED if is_due else UNKNOWN)
+                elif q.kind == ONE_REPLY:
+                    self.results.state(q.row, State.UNANSWERED if is_due and not q.truncated else UNKNOWN)
                 elif q.after_replies != self.server_hole_count or self.tables.silence[q.code] != State.NOT_EXPECTED:
-                    self.results.state(q.row, _UNKNOWN)
+                    self.results.state(q.row, UNKNOWN)
         self.open = {}
         return False

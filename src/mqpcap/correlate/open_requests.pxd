@@ -1,6 +1,9 @@
 from mqpcap.correlate.alignment cimport Alignment, PlacedReply
 from mqpcap.correlate.messages cimport MatchResults, Reply, Request
 
+cdef int ANY_NUMBER, ONE_REPLY, UNKNOWN
+cdef long long NO_OFFSET
+
 cdef class OpenRequests:
     cdef list ring
     cdef dict indexes_by_key

@@ -7,27 +7,15 @@ candidates. Called by: ``matcher``.
 
 import cython
 
-from mqpcap.correlate.alignment import ANY_NUMBER
-from mqpcap.correlate.messages import phantom_request
-from mqpcap.schema.requests import RequestKind, State
+from mqpcap.correlate.alignment import Alignment, PlacedReply
+from mqpcap.correlate.messages import ANY_NUMBER, ONE_REPLY, UNKNOWN, MatchResults, Reply, Request, phantom_request
+from mqpcap.schema.requests import State
 from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request
-else:
-    from mqpcap.correlate.alignment import Alignment, PlacedReply
-    from mqpcap.correlate.messages import MatchResults, Reply, Request
 
 MAX_COMPARED = 1024
 """Requests among which the client's own publish is looked for, and a request whose id another operation used later."""
 MIN_DROPPED = 1024
 """Decided requests that leave the ring together."""
-
-_ANY = cython.declare(cython.int, ANY_NUMBER)
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_UNKNOWN = cython.declare(cython.int, int(State.UNKNOWN))
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
 
 
 @cython.cclass
@@ -81,7 +69,7 @@ class OpenRequests:
         q: Request
         while self.acknowledged < n:
             q = self.ring[self.acknowledged]
-            if (r.ack != _NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
+            if (r.ack != NO_OFFSET and q.reach > r.ack) or q.last_ack > r.offset:
                 break
             if q.is_unread:
                 self.acknowledged_phantom = self.acknowledged
@@ -184,10 +172,10 @@ class OpenRequests:
             return
         offset: cython.longlong = self.at(place).offset
         is_split: cython.bint = place > 0 and self.at(place - 1).row < 0 and self.at(place - 1).offset == offset
-        if self.at(place).kind == _ANY:
+        if self.at(place).kind == ANY_NUMBER:
             is_split = latest < 0 or latest == place
         while is_split and place < n and self.at(place).row < 0 and self.at(place).offset == offset:
-            self.at(place).offset = _NO_OFFSET
+            self.at(place).offset = NO_OFFSET
             place += 1
 
     @cython.cfunc
@@ -213,8 +201,8 @@ class OpenRequests:
             if q.row < 0 or q.is_unread or i in taken:
                 continue
             is_doubtful: cython.bint = doubt_from <= i < doubt_to and bool(c.accepted[q.code] & bits)
-            if q.kind == _ONE_REPLY:
+            if q.kind == ONE_REPLY:
                 is_lost = server_has_hole and not is_doubtful and i < lowest
-                results.state(q.row, State.LOST if is_lost else _UNKNOWN)
+                results.state(q.row, State.LOST if is_lost else UNKNOWN)
             elif is_doubtful or server_has_hole:
-                results.state(q.row, _UNKNOWN)
+                results.state(q.row, UNKNOWN)

@@ -28,17 +28,10 @@ from collections import Counter
 import cython
 import numpy as np
 
-from mqpcap.correlate.alignment import ANY_NUMBER
-from mqpcap.correlate.messages import phantom_reply
-from mqpcap.schema.requests import NO_ECHO_KEY, RequestKind
+from mqpcap.correlate.alignment import Alignment, PlacedReply
+from mqpcap.correlate.messages import ANY_NUMBER, ONE_REPLY, Reply, Request, SideMessage, phantom_reply
+from mqpcap.schema.requests import NO_ECHO_KEY
 from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.alignment import Alignment, PlacedReply
-    from cython.cimports.mqpcap.correlate.messages import Reply, Request, SideMessage
-else:
-    from mqpcap.correlate.alignment import Alignment, PlacedReply
-    from mqpcap.correlate.messages import Reply, Request, SideMessage
 
 MAX_PLACES = 1 << 20
 """Places of a span together; with more the span gives no likely pair."""
@@ -57,10 +50,6 @@ _IMPOSSIBLE = cython.declare(cython.double, 1e15)
 _MAX_EXCESS = cython.declare(cython.double, MAX_EXCESS)
 _SHIFT = cython.declare(cython.int, 32)
 """A place is an item, times two to this, plus phantoms of the item."""
-_ONE_REPLY = cython.declare(cython.int, int(RequestKind.ONE_REPLY))
-_ANY = cython.declare(cython.int, ANY_NUMBER)
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
-_NO_KEY = cython.declare(cython.longlong, NO_ECHO_KEY)
 
 
 @cython.cclass
@@ -138,7 +127,7 @@ def _with_holes(
             items.append(m)
             if not (m.truncated or m.is_unread):
                 sizes.append(m.end - m.offset)
-        elif m.offset == _NO_OFFSET:
+        elif m.offset == NO_OFFSET:
             continue
         elif hole is not None and hole.end == m.end:
             hole.max_count += 1
@@ -207,8 +196,8 @@ class SpanAlignment:
         q: Request = item
         if q.is_unread:
             return p.unseen_cost
-        is_known: cython.bint = not self.certain.echoes and q.echo_key != _NO_KEY and p.reply.echo_key != _NO_KEY
-        return _IMPOSSIBLE if is_known and q.echo_key != p.reply.echo_key else 0.0
+        is_other: cython.bint = q.echo_key != p.reply.echo_key and NO_ECHO_KEY not in (q.echo_key, p.reply.echo_key)
+        return _IMPOSSIBLE if is_other and not self.certain.echoes else 0.0
 
     @cython.cfunc
     def _leave(self, index: cython.Py_ssize_t) -> cython.void:
@@ -226,7 +215,7 @@ class SpanAlignment:
         q: Request = item
         if (q.truncated or q.is_unread) and not self.all_count:
             self._add_step(index, next_place, 0.7)
-        elif q.kind != _ONE_REPLY:
+        elif q.kind != ONE_REPLY:
             self._add_step(index, next_place, 0.3)
 
     # -- places ---------------------------------------------------------------------------------------------
@@ -344,15 +333,15 @@ class SpanAlignment:
         is_open: cython.bint = False
         if end < len(c.ring):
             q = c.ring[end]
-            if q.row < 0 and q.offset != _NO_OFFSET:
+            if q.row < 0 and q.offset != NO_OFFSET:
                 offset: cython.longlong = q.offset
-                if q.kind == _ANY:
+                if q.kind == ANY_NUMBER:
                     is_open, end = True, end + 1
                 elif end > c.start:
                     q = c.ring[end - 1]
                     is_open = q.row < 0 and q.offset == offset
         for q in c.ring[c.start : end]:
-            self.is_late = self.is_late or (q.row < 0 and q.offset == _NO_OFFSET)
+            self.is_late = self.is_late or (q.row < 0 and q.offset == NO_OFFSET)
         self.items, self.indexes = _with_holes(c.ring, c.start, end, False)
         result: dict[int, tuple[int, float]] = {}
         if not self._go_forward(taken):

@@ -1,4 +1,7 @@
-from mqpcap.correlate.messages cimport Reply, Request, SideMessage
+from mqpcap.correlate.messages cimport MatchResults, Reply, Request, SideMessage
+
+cdef int OPTIONAL_REPLY, UNREAD
+cdef long long NEVER, NO_OFFSET
 
 cdef class TcpOrder:
     cdef long long client_read, server_read, acked_to, resume_at, last_ns, pause_ns

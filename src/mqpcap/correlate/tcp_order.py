@@ -17,16 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqpcap.correlate.batch import UNREAD, Messages
+from mqpcap.correlate.messages import (
+    NEVER,
+    OPTIONAL_REPLY,
+    MatchResults,
+    Reply,
+    Request,
+    SideMessage,
+    phantom_reply,
+    phantom_request,
+)
 from mqpcap.correlate.replay import MISSING
 from mqpcap.schema.requests import RequestKind, RequestTables
 from mqpcap.tcp.flow_records import NO_OFFSET
-
-if cython.compiled:
-    from cython.cimports.mqpcap.correlate.messages import MatchResults, Reply, Request, SideMessage
-else:
-    from mqpcap.correlate.messages import MatchResults, Reply, Request, SideMessage
-
-from mqpcap.correlate.messages import phantom_reply, phantom_request
 
 MAX_WAITING = 1 << 14
 """Requests of a connection that wait for bytes of the server, and replies likewise; with more they go on."""
@@ -40,10 +43,6 @@ _OTHER = cython.declare(cython.longlong, -2)
 """The row of a message that is no request and no reply."""
 _CLOSE_NS = cython.declare(cython.longlong, 1_000_000)
 """Waiting messages of a side that are no requests or replies are merged within this time."""
-_UNREAD = cython.declare(cython.int, UNREAD)
-_NO_OFFSET = cython.declare(cython.longlong, NO_OFFSET)
-_NEVER = cython.declare(cython.longlong, 1 << 62)
-_OPTIONAL_REPLY = cython.declare(cython.int, int(RequestKind.OPTIONAL_REPLY))
 _ONE_WAY = cython.declare(cython.int, int(RequestKind.ONE_WAY))
 _SILENT_SUCCESS = cython.declare(cython.int, int(RequestKind.SILENT_SUCCESS))
 _NOT_A_REQUEST = cython.declare(cython.int, int(RequestKind.NOT_A_REQUEST))
@@ -89,7 +88,7 @@ class TcpOrder:
         self.last_ns = self.pause_ns = 0
         self.client_truncated = self.server_truncated = self.is_after_hole = False
         self.skips_silent, self.has_waiting, self.is_deferred = True, False, False
-        self.resume_at = _NEVER
+        self.resume_at = NEVER
         self.waiting_requests = self.waiting_replies = ()
         self.held_bytes = 0
 
@@ -150,7 +149,7 @@ class TcpOrder:
     @cython.cfunc
     def _client_hole(self, end: cython.longlong, ts_ns: cython.longlong) -> cython.void:
         """Add a hole of the client that reaches to an offset; ``ts_ns``: the time of the next message."""
-        q: Request = phantom_request(self.client_read, end, _OPTIONAL_REPLY)
+        q: Request = phantom_request(self.client_read, end, OPTIONAL_REPLY)
         q.truncated, q.ts_ns = self.client_truncated, ts_ns
         self.client_read = end
         self.add(q, True)
@@ -190,7 +189,7 @@ class TcpOrder:
         """The next reply, a hole of the server, or its message that is neither."""
         if r.row != -1 or r.end_ns:
             self._note_time(r.ts_ns, r.end_ns, False)
-        r.acks_less = r.ack != _NO_OFFSET and r.ack < self.acked_to
+        r.acks_less = r.ack != NO_OFFSET and r.ack < self.acked_to
         self.acked_to = max(self.acked_to, r.ack)
         if r.row != _OTHER:
             self._add_reply(r)
@@ -216,7 +215,7 @@ class TcpOrder:
             if m.row == _OTHER and ts_ns - m.end_ns < _CLOSE_NS:
                 m.end_ns = max(m.end_ns, end_ns)
                 return
-        m = phantom_request(end - 1, end, _OPTIONAL_REPLY) if from_client else phantom_reply(end, ack, 0, True)
+        m = phantom_request(end - 1, end, OPTIONAL_REPLY) if from_client else phantom_reply(end, ack, 0, True)
         m.row, m.ack, m.ts_ns, m.end_ns = _OTHER, ack, ts_ns, end_ns
         self.add(m, from_client)
 
@@ -264,7 +263,7 @@ class TcpOrder:
                 self._take_reply(replies.popleft())
             else:
                 break
-        self.resume_at = _NEVER
+        self.resume_at = NEVER
         if not requests and not replies:
             self.waiting_requests, self.waiting_replies, self.has_waiting = (), (), False
             self.is_deferred = False
@@ -297,9 +296,9 @@ class TcpOrder:
         ``replies_end``.
         """
         if not whole_requests:
-            self._client_hole(max(requests_end, self.client_read + 1), _NEVER)
+            self._client_hole(max(requests_end, self.client_read + 1), NEVER)
         if not whole_replies:
-            self._server_hole(max(replies_end, self.server_read + 1), _NO_OFFSET, _NEVER)
+            self._server_hole(max(replies_end, self.server_read + 1), NO_OFFSET, NEVER)
         self.release(True)
         return self._finish(ended, orderly, whole_requests, whole_replies)
 
@@ -366,7 +365,7 @@ class _MessageColumns:
         kind: cython.int
         q: Request
         if offset > m.client_read:
-            if m.client_read == _NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
+            if m.client_read == NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
                 m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
                 m._client_hole(offset, self.ts_ns[k])
@@ -380,10 +379,10 @@ class _MessageColumns:
             q.kind, q.has_id, q.reach = kind, self.has_id[k], end
             q.last_ack = self.last_ack[k]
             if q.truncated or (self.early is not None and q.code in self.early):
-                q.reach, q.last_ack = offset + 1, _NO_OFFSET
+                q.reach, q.last_ack = offset + 1, NO_OFFSET
             m.add(q, True)
-        elif index == _UNREAD:
-            q = phantom_request(offset, offset + self.shortest, _OPTIONAL_REPLY)
+        elif index == UNREAD:
+            q = phantom_request(offset, offset + self.shortest, OPTIONAL_REPLY)
             q.truncated, q.ts_ns, q.end_ns = True, self.ts_ns[k], self.end_ns[k]
             m.add(q, True)
         else:
@@ -403,8 +402,8 @@ class _MessageColumns:
         ack: cython.longlong = self.first_ack[k]
         r: Reply
         if offset > m.server_read:
-            if m.server_read == _NO_OFFSET:
-                m.server_read = min(offset, self.acked_from[k]) if self.acked_from[k] != _NO_OFFSET else offset
+            if m.server_read == NO_OFFSET:
+                m.server_read = min(offset, self.acked_from[k]) if self.acked_from[k] != NO_OFFSET else offset
             elif m.server_read == 0 and self.start_seen[k] and not self.after_gap[k]:
                 m.server_read = offset  # a header of the stream in front
             if offset > m.server_read:
@@ -416,7 +415,7 @@ class _MessageColumns:
             r = Reply()
             self._read(r, k)
             m.add(r, False)
-        elif self.index[k] == _UNREAD:
+        elif self.index[k] == UNREAD:
             r = phantom_reply(end, ack, self.shortest, True)
             r.ts_ns, r.end_ns = self.ts_ns[k], self.end_ns[k]
             m.add(r, False)
@@ -453,7 +452,7 @@ def match_messages(
             m = matchers[current] = matcher_type(tables, current, bool(opens[k]), results)
             m.last_ns = columns.ts_ns[k]
             if not columns.start_seen[k]:
-                m.client_read = m.server_read = _NO_OFFSET
+                m.client_read = m.server_read = NO_OFFSET
             if current == results.watched_flow:
                 m.replay = results.replay
                 m.replay.add("start", MISSING, MISSING, MISSING, 0 if opens[k] else 1)
@@ -462,7 +461,7 @@ def match_messages(
             i += 1
             was_deferred = m.is_deferred
             if m.has_waiting:
-                m.defer(columns.ts_ns[order[i]] if i < count and flow[order[i]] == current else _NEVER)
+                m.defer(columns.ts_ns[order[i]] if i < count and flow[order[i]] == current else NEVER)
             if client[k]:
                 columns.feed_client(m, k)
             else:
