@@ -33,16 +33,6 @@ class PlacedReply:
     ``fixed``, ``unseen_cost``: see `SpanAlignment`: its certain request, or -1; what it costs at a missing request.
     """
 
-    reply: Reply
-    low: cython.Py_ssize_t
-    high: cython.Py_ssize_t
-    limit: cython.Py_ssize_t
-    named: cython.Py_ssize_t
-    least: cython.Py_ssize_t
-    own_from: cython.Py_ssize_t
-    fixed: cython.Py_ssize_t
-    unseen_cost: cython.double
-
     def __init__(
         self, reply: Reply, limit: cython.Py_ssize_t, named: cython.Py_ssize_t, own_from: cython.Py_ssize_t
     ) -> None:
@@ -67,15 +57,6 @@ class Alignment:
     ``use_publishes``: whether no other client published a message of this client.
     """
 
-    ring: list[Request]
-    echoes: cython.bint
-    accepted: Sequence[int]
-    use_ids: cython.bint
-    use_publishes: cython.bint
-    start: cython.Py_ssize_t
-    low: cython.Py_ssize_t
-    high: cython.Py_ssize_t
-    far: cython.Py_ssize_t
     placed: list[PlacedReply]
 
     def __init__(self, ring: list[Request], echoes: bool, accepted: Sequence[int]) -> None:

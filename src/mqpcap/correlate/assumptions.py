@@ -65,19 +65,6 @@ class Rounds:
     ``is_whole``: no hole since the last reply.
     """
 
-    holds_replies: cython.bint
-    is_denied: cython.bint
-    waited_count: cython.longlong
-    asked_count: cython.longlong
-    open_count: cython.longlong
-    round_count: cython.longlong
-    lone_pair_count: cython.longlong
-    is_whole: cython.bint
-    reply_ns: cython.longlong
-    reply_end: cython.longlong
-    asked_ns: cython.longlong
-    asked_end_ns: cython.longlong
-    asked_fixed: cython.bint
     reply_to_reply: Any  # an array once a reply came
     request_to_reply: Any
 
@@ -180,16 +167,9 @@ class Assumptions:
     ``replay``: records the assumptions, if it is not None.
     """
 
-    certain: Alignment
-    ring: list[Request]
-    tables: RequestTables
-    awaited: bytes
-    replies_before: cython.longlong
-    waited_count: cython.longlong
-    use_publishes: cython.bint
+    tables: Any
     likely: dict[int, tuple[int, int]]
     margins: dict[int, float]
-    replay: Any
 
     def __init__(
         self, certain: Alignment, tables: RequestTables, awaited: bytes, replies_before: int, replay: Replay | None

@@ -45,10 +45,6 @@ class ClientKeys:
     keys: dict[int, int]
     ids: set[int]
     publishes: dict[int, Publish]
-    publish_count: cython.longlong
-    ids_repeat: cython.bint
-    publishes_repeat: cython.bint
-    has_forgotten: cython.bint
 
     def __init__(self) -> None:
         self.keys, self.ids, self.publishes = {}, set(), {}

@@ -25,13 +25,6 @@ class ConnectionState:
     ``is_contradicted``: a message showed another state than the assumed one, or may have been missed.
     """
 
-    tables: RequestTables
-    number: cython.int
-    following: cython.int
-    kinds: bytes
-    is_assumed: cython.bint
-    is_contradicted: cython.bint
-
     def __init__(self, tables: RequestTables, started: bool) -> None:
         self.tables, self.following, self.is_contradicted = tables, -1, False
         self.is_assumed = not started and bool(tables.confirming)

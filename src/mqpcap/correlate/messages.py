@@ -37,20 +37,6 @@ class SideMessage:
     ``asked``: of a request: awaited requests up to it; of a reply: up to the reply.
     """
 
-    row: cython.longlong
-    code: cython.int
-    echo_key: cython.longlong
-    payload_key: cython.longlong
-    offset: cython.longlong
-    end: cython.longlong
-    ts_ns: cython.longlong
-    end_ns: cython.longlong
-    hole_length: cython.longlong
-    ack: cython.longlong
-    asked: cython.longlong
-    truncated: cython.bint
-    is_unread: cython.bint
-
     def __init__(self) -> None:
         self.row, self.code, self.echo_key, self.payload_key = -1, 0, NO_ECHO_KEY, 0
         self.offset = self.end = self.ts_ns = self.end_ns = self.hole_length = self.ack = self.asked = 0
@@ -65,14 +51,6 @@ class Request(SideMessage):
     ``after_replies``: replies before it. ``in_hole``: it acknowledges a part of a hole, so that the replies before it
     are unknown.
     """
-
-    kind: cython.int
-    reach: cython.longlong
-    last_ack: cython.longlong
-    pause_ns: cython.longlong
-    after_replies: cython.longlong
-    has_id: cython.bint
-    in_hole: cython.bint
 
     def __init__(self) -> None:
         SideMessage.__init__(self)
@@ -90,13 +68,6 @@ class Reply(SideMessage):
     ``publish_offset``: stream offset of this client's publish of the delivered message, -1 if there is none.
     ``acks_less``: an earlier reply acknowledged more: which bytes of the client the server had read is not known.
     """
-
-    bit: cython.longlong
-    publish_offset: cython.longlong
-    acks_less: cython.bint
-    echoes_nothing: cython.bint
-    may_be_missing: cython.bint
-    any_number: cython.bint
 
     def __init__(self) -> None:
         SideMessage.__init__(self)
@@ -140,17 +111,9 @@ class MatchResults:
     ``open_bytes``: what the open messages and the keys of all matchers take. It stays when results are cleared.
     """
 
-    # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.
-    pairs: Any
-    evidence: Any
-    states: Any
-    kinds: Any
     handled_to: dict[int, int]
     confirmed_from: dict[int, int]
-
-    watched_flow: cython.longlong
     replay: Any
-    open_bytes: cython.longlong
 
     def __init__(self) -> None:
         self.watched_flow, self.replay, self.open_bytes = -1, None, 0
@@ -158,6 +121,7 @@ class MatchResults:
 
     def clear(self) -> None:
         """Forget all results."""
+        # Arrays take a quarter of the memory of lists: a flood of small requests gives a state to each.
         self.pairs, self.evidence, self.states, self.kinds = array("q"), array("b"), array("q"), array("q")
         self.handled_to, self.confirmed_from = {}, {}
 

@@ -32,12 +32,6 @@ class OpenRequests:
 
     ring: list[Request]
     indexes_by_key: dict[int, tuple[int, int]]
-    dropped_count: cython.longlong
-    keyed: cython.Py_ssize_t
-    acknowledged: cython.Py_ssize_t
-    last_phantom: cython.Py_ssize_t
-    acknowledged_phantom: cython.Py_ssize_t
-    was_restarted: cython.bint
 
     def __init__(self) -> None:
         self.ring, self.indexes_by_key, self.was_restarted = [], {}, False

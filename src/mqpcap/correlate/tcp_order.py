@@ -65,21 +65,8 @@ class TcpOrder:
     ``held_bytes``: what open messages and keys take, as it was counted last.
     """
 
-    client_read: cython.longlong
-    server_read: cython.longlong
-    acked_to: cython.longlong
-    resume_at: cython.longlong
-    last_ns: cython.longlong
-    pause_ns: cython.longlong
-    skips_silent: cython.bint
-    client_truncated: cython.bint
-    server_truncated: cython.bint
-    is_after_hole: cython.bint
-    has_waiting: cython.bint
-    is_deferred: cython.bint
     waiting_requests: Any  # a deque while messages wait, else ()
     waiting_replies: Any
-    held_bytes: cython.longlong
     replay: Any  # a `Replay`, None unless somebody wants it
 
     def __init__(self) -> None:
