@@ -19,14 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mqpcap.arrays import Int64Array
 from mqpcap.decode import foreign_protocols
 from mqpcap.decode.message_buffer import LENGTH, OFFSET, ORDER, TS_NS
+from mqpcap.decode.openings import clients_first
 from mqpcap.decode.proxy_header import ProxyHeader, consent_length, may_begin_header, proxy_header
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, copies
 from mqpcap.decode.trial import MANY_MESSAGES, read_on_trial
 from mqpcap.records import dataclass
 from mqpcap.schema.protocol import Claim, Direction, MessageQueue, Opening, Verdict
+from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.headers import address_text
 
@@ -340,6 +343,25 @@ class Detector:
 
     # -- detection -----------------------------------------------------------------------------
 
+    def first_claims(
+        self, chunks: StreamChunks, flows: Flows, rows: Int64Array
+    ) -> Iterator[tuple[int, MessageQueue, Claim]]:
+        """The first chunks of connections that the client's first packet decides on the port of its protocol.
+
+        ``rows``: the first chunk of each new connection. None of them needs `detect_first`.
+        """
+        rows, _, port = clients_first(chunks, flows, rows)
+        sizes = chunks.piece_length[chunks.piece_first[rows]]
+        buffer = memoryview(chunks.buffer)
+        for row, server_port, start, size in zip(
+            rows.tolist(), port[:, 1].tolist(), chunks.start[rows].tolist(), sizes.tolist(), strict=True
+        ):
+            own = self._own_ports.get(server_port)
+            if own is not None and own.first_claim is not None and size < OPENING_BYTES:
+                claim = own.first_claim(bytes(buffer[start : start + size]))
+                if claim is not None:
+                    yield row, own, claim
+
     def detect_first(
         self, origin: FlowOrigin, new: Sequence[StreamChunk]
     ) -> tuple[Detection, Packet] | PendingDetection:
@@ -354,9 +376,6 @@ class Detector:
             return PendingDetection()
         data, side, offset = chunk.payload(0, length), chunk.side, chunk.packets.value(OFFSET, 0)
         starts = origin.starts(offset, -1) if side == 0 else origin.starts(-1, offset)
-        own = self._own_ports.get(origin.ports[1]) if origin.a_is_client and side == 0 and starts[0] else None
-        if own is not None and own.first_claim is not None and (claim := own.first_claim(data)) is not None:
-            return Detection(own, claim, 0, "content"), chunk.packet(0)
         cache_key = data, side, starts, self._client_by_port(origin), *self._port_key(origin)
         detection = self._cache.get(cache_key, _NOT_CACHED)
         if detection is _NOT_CACHED:

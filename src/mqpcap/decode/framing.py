@@ -22,7 +22,6 @@ from mqpcap.decode.detection import (
     FlowOrigin,
     PendingDetection,
     ProvenServer,
-    ServerProtocol,
     origins,
 )
 from mqpcap.decode.foreign_protocols import GRPC, HTTP_2, TLS, is_grpc
@@ -33,7 +32,7 @@ from mqpcap.decode.proxy_header import REASON, Proxied, ProxyHeader
 from mqpcap.decode.scanning import Scanners
 from mqpcap.decode.side import STOP, Side
 from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
-from mqpcap.schema.protocol import Evidence, MessageQueue
+from mqpcap.schema.protocol import Claim, Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
 
@@ -108,6 +107,7 @@ class Framer:
         """
         connections = self.connections
         rows = self._pass_foreign(chunks, flows)
+        self._begin_claimed(chunks, flows, rows)
         new_here = (
             n for n in dict.fromkeys(chunks.flow[rows].tolist()) if n not in connections or not connections[n].decided
         )
@@ -160,6 +160,28 @@ class Framer:
         ]
         self._foreign.add(chunks, rows, np.array(is_tls)[place[rows]], self.output)
         return np.flatnonzero(~of_row)
+
+    def _begin_claimed(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> None:
+        """Begin the new connections that their first packet decides, all of a window together."""
+        first_rows = rows[np.diff(chunks.flow[rows], prepend=-1) != 0]
+        is_new = [number not in self.connections for number in chunks.flow[first_rows].tolist()]
+        new_rows = first_rows[np.array(is_new, np.bool_)]
+        claimed = [*self.detector.first_claims(chunks, flows, new_rows)] if len(new_rows) else []
+        if not claimed:
+            return
+        claimed_rows = np.array([row for row, _, _ in claimed], np.int64)
+        numbers = chunks.flow[claimed_rows]
+        flow = flows.columns(numbers)
+        server = np.ones(len(flow), np.int64)
+        packet_ns = chunks.piece_ts_ns[chunks.piece_first[claimed_rows]].tolist()
+        columns = flow.cached_id.tolist(), flow.ips(server), flow.ports(server).tolist(), flow.first_ts_ns.tolist()
+        for number, (_, protocol, claim), ts_ns, *origin in zip(
+            numbers.tolist(), claimed, packet_ns, *columns, strict=True
+        ):
+            connection = ConnectionState(number, (Side(number, 0), Side(number, 1)), protocol, True)
+            self.connections[number] = connection
+            self._begin(connection, claim, "content", Evidence(*origin))
+            self.detector.learn((protocol.name, origin[1], origin[2]), ts_ns)
 
     def finish(self, flows: Flows, only: Collection[int] | None = None) -> list[Frames]:
         """Ends connections (``only``: these); returns their last messages. Afterwards every byte is accounted for."""
@@ -253,10 +275,9 @@ class Framer:
             for side in connection.sides:
                 side.give_up("tls" if detection.foreign_protocol == TLS else "foreign")
         else:
-            connection.identified_by = detection.identified_by
-            self.claimed_count += 1
             server = origin.server(detection)
-            self._begin(connection, origin, detection, server)
+            evidence = Evidence(origin.connection_id, server[1], server[2], origin.first_ts_ns)
+            self._begin(connection, detection.claim, detection.identified_by, evidence, detection.proxied)
             if detection.identified_by != "peer" and not detection.is_guess:
                 self.detector.learn(
                     server, first_packet[0] if first_packet is not None else pending.ts_ns if pending else 0
@@ -283,18 +304,24 @@ class Framer:
         self.output.problems.append(Problem(side.flow, side.index, 0, length, "undecoded", REASON, ts_ns, number))
 
     def _begin(
-        self, connection: ConnectionState, origin: FlowOrigin, detection: Detection, server: ServerProtocol
+        self,
+        connection: ConnectionState,
+        claim: Claim,
+        identified_by: str | None,
+        evidence: Evidence,
+        proxied: ProxyHeader | None = None,
     ) -> None:
-        """Set the first layouts of both directions, as the protocol claimed."""
-        assert detection.protocol is not None
-        began = [detection.claim.c2s or "", detection.claim.s2c or ""]
-        connection.evidence = Evidence(origin.connection_id, server[1], server[2], origin.first_ts_ns, layouts=began)
-        layouts, proxied = self._scanners.scanners_for(detection.protocol), detection.proxied
+        """Begin a connection of a protocol: set the first layouts of both directions, as the protocol claimed."""
+        assert connection.protocol is not None
+        self.claimed_count += 1
+        connection.identified_by, connection.evidence = identified_by, evidence
+        evidence.layouts = began = [claim.c2s or "", claim.s2c or ""]
+        layouts = self._scanners.scanners_for(connection.protocol)
         for number, side in enumerate(connection.sides):
-            layout = began[number != connection.client]
+            is_client = number == connection.client
+            layout = began[not is_client]
             if layout:
-                is_client = number == connection.client
                 is_after_header = proxied is not None and (is_client or proxied.consent_length > 0)
-                side.begin(layouts[layout].layout_index, is_after_header or (is_client and detection.claim.opens))
+                side.begin(layouts[layout].layout_index, is_after_header or (is_client and claim.opens))
             else:
                 side.give_up("bad_framing")

@@ -68,7 +68,9 @@ class OpeningTable:
         if not len(chunks.buffer):
             return
         is_own = self._unanswered.fits(_first_words(chunks, rows), chunks.length[rows]).any(axis=1)
-        rows, server_rows = self._decidable(chunks, flows, rows[~is_own])
+        rows, server_rows, port = clients_first(chunks, flows, rows[~is_own])
+        is_asked = np.isin(port, self._asked_ports).any(axis=1)
+        rows, server_rows = rows[~is_asked], server_rows[~is_asked]
         if not len(rows):
             return
         lengths = chunks.length[rows], np.where(server_rows >= 0, chunks.length[server_rows], 0)
@@ -91,27 +93,30 @@ class OpeningTable:
             answer_data = bytes(buffer[server_start : server_start + server_size]) if server_size else b""
             yield number, foreign_protocol(bytes(buffer[start : start + size]), answer_data)
 
-    def _decidable(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The chunks of clients that the table can decide, and those of their servers, -1 for none."""
-        following = np.minimum(rows + 1, len(chunks) - 1)
-        has_server = (chunks.flow[following] == chunks.flow[rows]) & (following > rows)
-        is_client = (chunks.side[rows] == 0) & (chunks.offset[rows] == 0) & (chunks.length[rows] > 0)
-        # Another chunk follows a gap.
-        next_flow = chunks.flow[np.minimum(rows + 1 + has_server, len(chunks) - 1)]
-        is_client &= (next_flow != chunks.flow[rows]) | (rows + 1 + has_server >= len(chunks))
-        is_client &= ~has_server | ((chunks.side[following] == 1) & (chunks.offset[following] == 0))
-        rows, following, has_server = rows[is_client], following[is_client], has_server[is_client]
-        if not len(rows):
-            return rows, rows
-        has_server &= chunks.length[following] > 0
-        order, last_piece = chunks.piece_order, len(chunks.piece_order) - 1
-        server_order = order[np.minimum(chunks.piece_first[following], last_piece)]
-        is_first = ~has_server | (order[chunks.piece_first[rows]] < server_order)
-        a_is_client, start_known, port = flows.beginnings(chunks.flow[rows])
-        is_known = a_is_client & start_known[:, 0] & ~np.isin(port, self._asked_ports).any(1)
-        has_server &= start_known[:, 1]
-        kept = is_known & is_first
-        return rows[kept], np.where(has_server, following, -1)[kept]
+
+def clients_first(
+    chunks: StreamChunks, flows: Flows, rows: Int64Array
+) -> tuple[Int64Array, Int64Array, NDArray[np.int32]]:
+    """The chunks of clients that spoke first, from their SYN on and without a gap; ``rows``: first chunks.
+
+    Also those of their servers, -1 for none, and the ports of both.
+    """
+    following = np.minimum(rows + 1, len(chunks) - 1)
+    has_server = (chunks.flow[following] == chunks.flow[rows]) & (following > rows)
+    is_client = (chunks.side[rows] == 0) & (chunks.offset[rows] == 0) & (chunks.length[rows] > 0)
+    # Another chunk follows a gap.
+    next_flow = chunks.flow[np.minimum(rows + 1 + has_server, len(chunks) - 1)]
+    is_client &= (next_flow != chunks.flow[rows]) | (rows + 1 + has_server >= len(chunks))
+    is_client &= ~has_server | ((chunks.side[following] == 1) & (chunks.offset[following] == 0))
+    rows, following, has_server = rows[is_client], following[is_client], has_server[is_client]
+    has_server &= chunks.length[following] > 0
+    order, last_piece = chunks.piece_order, len(chunks.piece_order) - 1
+    server_order = order[np.minimum(chunks.piece_first[following], last_piece)]
+    is_first = ~has_server | (order[chunks.piece_first[rows]] < server_order)
+    a_is_client, start_known, port = flows.beginnings(chunks.flow[rows])
+    kept = a_is_client & start_known[:, 0] & is_first
+    has_server &= start_known[:, 1]
+    return rows[kept], np.where(has_server, following, -1)[kept], port[kept]
 
 
 def _first_words(chunks: StreamChunks, rows: Int64Array) -> _Words:
