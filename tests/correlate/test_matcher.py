@@ -485,6 +485,27 @@ def test_what_a_reply_acknowledges_decides_whether_it_is_an_orphan(by_name: bool
     assert states == {0: "answered", 20: "orphan", 40: "orphan", 60: "unknown"}
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize(("undecoded", "state"), [(False, "orphan"), (True, "unknown")])
+def test_a_reply_to_bytes_that_were_captured_is_no_orphan(by_name: bool, undecoded: bool, state: str) -> None:
+    """The bytes 20 to 40 of the client were not captured, or are no message: the reply to 5 answers them."""
+    rule = CorrelationRule(asks={"Get": RequestRule("always", frozenset({"Got"}))}, tie=("number",), by_name=by_name)
+    messages = [
+        ("c2s", "Get", 7, 0, 0), ("s2c", "Got", 7, 0, 20), ("s2c", "Got", 5, 20, 40),
+        ("c2s", "Get", 8, 40, 40), ("s2c", "Got", 8, 40, 60),
+    ]  # fmt: skip
+    rows = [
+        {"direction": direction, "op": op, "f.number": number, "ts_ns": k, "stream_offset": offset,
+         "frame_len": LENGTH, "first_ack": ack, "last_ack": ack, "broken": number == 8 and op == "Get",
+         "undecoded": undecoded and number == 8 and op == "Get"}
+        for k, (direction, op, number, offset, ack) in enumerate(messages)
+    ]  # fmt: skip
+    made = correlated(rule, [placed(rows)], {1: End()}, {"number": pa.int64()}, {1: True})["exchanges"]
+
+    states = {row["reply_offset"]: row["state"] for row in made}
+    assert (states[0], states[20]) == ("answered", state)
+
+
 @pytest.mark.parametrize("side", ["c2s", "s2c"])
 def test_a_truncated_message_may_be_any_message(side: str) -> None:
     """Its operation was not captured, so no later reply is certain to be the one that is next by count."""

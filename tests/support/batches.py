@@ -78,7 +78,7 @@ def batch(rows: Sequence[Row], types: Mapping[str, pa.DataType], started: Mappin
     ends = np.array([row.get("end_ts_ns", row["ts_ns"]) for row in rows], np.int64)
     return Batch(
         pa.table(columns), numbers("connection"), columns["direction"].to_numpy(zero_copy_only=False) == "c2s",
-        numbers("stream_offset"), numbers("frame_len"), numbers("ts_ns"), ends, flags("broken"),
+        numbers("stream_offset"), numbers("frame_len"), numbers("ts_ns"), ends, flags("broken"), flags("undecoded"),
         np.array([row.get("flaw") == "truncated" for row in rows], np.bool_),
         np.array([started.get(row["connection"], True) for row in rows], np.bool_),
         numbers("first_ack", NO_OFFSET), numbers("last_ack", NO_OFFSET), numbers("acked_from"),

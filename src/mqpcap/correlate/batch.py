@@ -55,6 +55,7 @@ class Batch(ColumnBatch):
     Each array has an entry a row, and rows are in order of time. See the module for the last four.
 
     after_gap    bytes are missing before the message, or it was found by a search.
+    undecoded    the bytes before the message were captured, and are no message.
     truncated    not all of the message was captured.
     missing_ns   when a packet first showed the missing bytes before the message or in it, 0 if that is not known.
     """
@@ -67,6 +68,7 @@ class Batch(ColumnBatch):
     ts_ns: Int64Array
     end_ns: Int64Array
     after_gap: NDArray[np.bool_]
+    undecoded: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     start_seen: NDArray[np.bool_]
     first_ack: Int64Array

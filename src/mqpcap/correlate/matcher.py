@@ -79,6 +79,12 @@ def _awaited(codes: frozenset[int], code_count: int) -> bytes:
     return bytes(code in codes for code in range(code_count))
 
 
+@cython.cfunc
+def _was_captured(q: Request) -> cython.bint:
+    """Whether bytes of a request, or of a phantom, were captured."""
+    return q.row >= 0 or q.was_captured
+
+
 @cython.cclass
 class RequestMatcher(TcpOrder):
     """The requests and replies of one connection; see the module.
@@ -199,12 +205,12 @@ class RequestMatcher(TcpOrder):
         self.rounds.add_hole()
         self.state.leave_open(self.certain)
         if max_count > MAX_PHANTOM_REQUESTS:
-            self.requests.add(phantom_request(hole.offset, hole.end, ANY_NUMBER))
+            self.requests.add(phantom_request(hole.offset, hole.end, ANY_NUMBER, hole.was_captured))
         else:
             least: cython.longlong = 1 if habits.all_count and not hole.truncated else 0
             for k in range(max_count):
                 kind: cython.int = ONE_REPLY if k < least else OPTIONAL_REPLY
-                self.requests.add(phantom_request(hole.offset, hole.end, kind))
+                self.requests.add(phantom_request(hole.offset, hole.end, kind, hole.was_captured))
         if self.replay is not None:
             self.replay.add("hole", hole.offset, MISSING, MISSING, max_count, -1, False, f"client, {length} bytes")
 
@@ -376,7 +382,7 @@ class RequestMatcher(TcpOrder):
                 continue
             q = self.ring[earliest]
             if q.is_unread:
-                self._leave_unpaired(r, q.row < 0)
+                self._leave_unpaired(r, not _was_captured(q))
             else:
                 taken[earliest] = r
                 self._pair(q, r, self._evidence(r, start))
@@ -441,8 +447,8 @@ class RequestMatcher(TcpOrder):
             if self.replay is not None and earliest >= 0:
                 places = c.offset_at(earliest), c.offset_at(latest)
                 self.replay.add("unpaired", r.offset, *places, latest - earliest + 1)
-            has_captured = any(self.requests.at(i).row >= 0 for i in range(earliest, latest + 1))
-            self._leave_unpaired(r, earliest >= 0 and not has_captured)
+            candidates = self.ring[max(earliest, 0) : latest + 1]
+            self._leave_unpaired(r, earliest >= 0 and not any(_was_captured(q) for q in candidates))
 
     # -- spans that are given up ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ cdef class SideMessage:
 cdef class Request(SideMessage):
     cdef long long reach, last_ack, pause_ns, after_replies
     cdef int kind
-    cdef bint has_id, in_hole
+    cdef bint was_captured, has_id, in_hole
 
 cdef class Reply(SideMessage):
     cdef long long bit, publish_offset

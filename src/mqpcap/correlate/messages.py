@@ -47,6 +47,7 @@ class SideMessage:
 class Request(SideMessage):
     """A request, or a phantom.
 
+    ``was_captured``: of a phantom: bytes of it were, so that a reply to it is no orphan.
     ``reach``: a reply that acknowledges this offset may answer it. ``pause_ns``: how long both sides paused before it.
     ``after_replies``: replies before it. ``in_hole``: it acknowledges a part of a hole, so that the replies before it
     are unknown.
@@ -56,7 +57,7 @@ class Request(SideMessage):
         SideMessage.__init__(self)
         self.ack = self.last_ack = NO_OFFSET
         self.kind = self.reach = self.pause_ns = self.after_replies = 0
-        self.has_id = self.in_hole = False
+        self.was_captured = self.has_id = self.in_hole = False
 
 
 @cython.cclass
@@ -80,11 +81,11 @@ class Reply(SideMessage):
         return self.ack == NO_OFFSET or offset < self.ack
 
 
-def phantom_request(offset: int, end: int, kind: int) -> Request:
+def phantom_request(offset: int, end: int, kind: int, was_captured: bool = False) -> Request:
     """A request that may have been in a hole, which begins at an offset."""
     q = Request()
     q.offset, q.end, q.hole_length, q.reach = offset, end, end - offset, offset + 1
-    q.kind, q.is_unread = kind, True
+    q.kind, q.is_unread, q.was_captured = kind, True, was_captured
     return q
 
 

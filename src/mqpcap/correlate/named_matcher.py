@@ -87,6 +87,7 @@ class NamedMatcher(TcpOrder):
     def _add_request(self, q: Request) -> cython.void:
         if q.row < 0:
             self.client_has_hole, self.unnamed_to = True, q.end
+            self.has_unnamed = self.has_unnamed or q.was_captured
             return
         kind: cython.int = self.tables.kind[0][q.code]
         if kind not in (ONE_REPLY, OPTIONAL_REPLY):

@@ -18,7 +18,7 @@ cdef class TcpOrder:
     cdef void _forget(self)
     cpdef long long recount(self)
     cpdef long long give_up_all(self)
-    cdef void _client_hole(self, long long end, long long ts_ns)
+    cdef void _client_hole(self, long long end, long long ts_ns, bint was_captured)
     cdef void _server_hole(self, long long end, long long ack, long long ts_ns)
     cdef void _note_time(self, long long ts_ns, long long end_ns, bint from_client)
     cdef void _take_request(self, Request q)

@@ -134,9 +134,9 @@ class TcpOrder:
     # -- messages in order of time -------------------------------------------------------------------------
 
     @cython.cfunc
-    def _client_hole(self, end: cython.longlong, ts_ns: cython.longlong) -> cython.void:
+    def _client_hole(self, end: cython.longlong, ts_ns: cython.longlong, was_captured: cython.bint) -> cython.void:
         """Add a hole of the client that reaches to an offset; ``ts_ns``: the time of the next message."""
-        q: Request = phantom_request(self.client_read, end, OPTIONAL_REPLY)
+        q: Request = phantom_request(self.client_read, end, OPTIONAL_REPLY, was_captured)
         q.truncated, q.ts_ns = self.client_truncated, ts_ns
         self.client_read = end
         self.add(q, True)
@@ -283,7 +283,7 @@ class TcpOrder:
         ``replies_end``.
         """
         if not whole_requests:
-            self._client_hole(max(requests_end, self.client_read + 1), NEVER)
+            self._client_hole(max(requests_end, self.client_read + 1), NEVER, False)
         if not whole_replies:
             self._server_hole(max(replies_end, self.server_read + 1), NO_OFFSET, NEVER)
         self.release(True)
@@ -313,6 +313,7 @@ class _MessageColumns:
     acked_from: cython.const[cython.longlong][:]
     truncated: cython.const[cython.uchar][:]
     after_gap: cython.const[cython.uchar][:]
+    undecoded: cython.const[cython.uchar][:]
     start_seen: cython.const[cython.uchar][:]
     first_row: cython.longlong
     shortest: cython.longlong
@@ -327,7 +328,8 @@ class _MessageColumns:
         self.ts_ns, self.end_ns = memoryview(batch.ts_ns), memoryview(batch.end_ns)
         self.first_ack, self.last_ack = memoryview(batch.first_ack), memoryview(batch.last_ack)
         self.acked_from, self.truncated = memoryview(batch.acked_from), _bytes(batch.truncated)
-        self.after_gap, self.start_seen = _bytes(batch.after_gap), _bytes(batch.start_seen)
+        self.after_gap, self.undecoded = _bytes(batch.after_gap), _bytes(batch.undecoded)
+        self.start_seen = _bytes(batch.start_seen)
         self.first_row, self.shortest = rows.first_row, tables.habits.shortest_bytes
         self.kinds, self.early = tables.kind[tables.midstream_state], tables.early or None
 
@@ -355,7 +357,7 @@ class _MessageColumns:
             if m.client_read == NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
                 m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
-                m._client_hole(offset, self.ts_ns[k])
+                m._client_hole(offset, self.ts_ns[k], self.undecoded[k])
         if end > m.client_read:
             m.client_read = end
         m.client_truncated = self.truncated[k]
@@ -369,7 +371,7 @@ class _MessageColumns:
                 q.reach, q.last_ack = offset + 1, NO_OFFSET
             m.add(q, True)
         elif index == UNREAD:
-            q = phantom_request(offset, offset + self.shortest, OPTIONAL_REPLY)
+            q = phantom_request(offset, offset + self.shortest, OPTIONAL_REPLY, True)
             q.truncated, q.ts_ns, q.end_ns = True, self.ts_ns[k], self.end_ns[k]
             m.add(q, True)
         else:

@@ -257,7 +257,8 @@ def _batch(
     return Batch(
         pa.table({name: columns[name] for name in _OF_BATCH} | ends | fields),
         frames.flow, from_client, frames.offset, frames.captured, frames.ts_ns, frames.end_ts_ns,
-        frames.resynced | (frames.gap_before > 0), frames.flaw == Flaw.TRUNCATED, started[connections.index],
+        frames.resynced | (frames.gap_before > 0), frames.resynced & (frames.gap_before == 0),
+        frames.flaw == Flaw.TRUNCATED, started[connections.index],
         frames.first_ack, frames.last_ack, acked_from, connections.missing_ns,
     )  # fmt: skip
 
