@@ -72,6 +72,7 @@ from mqpcap.protocols.kokaq import (
     KokaqRequest,
     KokaqRequestLsb,
 )
+from mqpcap.protocols.mqtt import Mqtt, Mqtt5Ack, MqttConnect
 from mqpcap.protocols.msgq import MsgQ, MsgQGetlname, MsgQSend
 from mqpcap.scapy import session as session_module
 from mqpcap.scapy.session import MqSession, Seen, top
@@ -882,6 +883,22 @@ def test_rows_of_tables_build_messages() -> None:
         FqAuth(quue="q")
     by_row = FqStatus(status_values=[{"name": "drops", "value": 3}])
     assert bytes(by_row) == bytes(FqStatus(status_values=[FqStatusValue(name_="drops", value=3)]))
+
+
+def test_a_part_under_a_condition_has_its_fields_on_the_message() -> None:
+    ack = Mqtt(packet_type="PUBACK") / Mqtt5Ack(packet_id=1, reason_code=0)
+    plain, absent = bytes(ack), ack.properties
+    ack.properties = [{"id": "reason_string", "text": "no"}]
+    connect = MqttConnect(protocol_level=5, properties=[{"id": 17, "four_bytes": 5}])
+
+    # MQTT 5.0, 3.4.2: packet identifier, reason code, length of the properties, reason string (31).
+    assert (plain, absent) == (bytes.fromhex("40030001 00"), None)
+    assert bytes(ack) == bytes.fromhex("40090001 00 05 1f 0002") + b"no"
+    # 3.1.2.11: session expiry interval (17), four bytes.
+    assert bytes.fromhex("05 11 00000005") in bytes(connect)
+    assert Mqtt.read(bytes(ack), "c2s").properties[0].text == b"no"
+    with pytest.raises(AttributeError, match="Mqtt5Ack has no field 'propertis'"):
+        Mqtt5Ack(propertis=[])
 
 
 @pytest.mark.parametrize("layout", [x for p in protocols().values() for x in p.layouts if x.header and x.op])

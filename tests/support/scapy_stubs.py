@@ -83,11 +83,15 @@ def _stub(cls: type[Message]) -> str:
     base = next(base for base in cls.__mro__[1:] if issubclass(base, Message))
     bases = "Message, metaclass=_MessageClass" if base is Message else base.__name__
     lines = [f"class {cls.__name__}({bases}):"]
-    kinds = {kind.name: kind for kind in cls.fields_desc}
-    parts = (kind.message.fields_desc for kind in cls.fields_desc if isinstance(kind, fields.Nested))
-    kinds |= {kind.name: kind for part in parts for kind in part if kind.name not in kinds}
-    lines += [f"    {name}: _Field[{', '.join(_types(kind))}]" for name, kind in kinds.items()]
-    arguments = [f"{name}: {_types(kind)[1]} = ..." for name, kind in kinds.items()]
+    types = {kind.name: _types(kind) for kind in cls.fields_desc}
+    for kind in cls.fields_desc:
+        part = fields.bare(kind)
+        for inner in part.message.fields_desc if isinstance(part, fields.Nested) else ():
+            read, write = _types(inner)
+            is_optional = part is not kind and not read.endswith("None")
+            types.setdefault(inner.name, (f"{read} | None" if is_optional else read, write))
+    lines += [f"    {name}: _Field[{read}, {write}]" for name, (read, write) in types.items()]
+    arguments = [f"{name}: {write} = ..." for name, (_, write) in types.items()]
     keywords = f", *, {', '.join(arguments)}" if arguments else ""
     return "\n".join([*lines, f"    def __init__(self, _pkt: bytes = ...{keywords}) -> None: ...", ""])
 

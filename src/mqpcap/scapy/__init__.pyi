@@ -1189,7 +1189,8 @@ class Mqtt5Ack(Message, metaclass=_MessageClass):
     reason_code: _Field[int | None, _Integer]
     property_part_len: _Field[int | None, _Integer]
     property_part: _Field[MqttProperties | None, MqttProperties | None]
-    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+    properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
 
 class Mqtt5Connack(Message, metaclass=_MessageClass):
     reserved_flags: _Field[Any | None, Any]
@@ -1198,14 +1199,16 @@ class Mqtt5Connack(Message, metaclass=_MessageClass):
     reason_code: _Field[int, _Integer]
     property_part_len: _Field[int | None, _Integer]
     property_part: _Field[MqttProperties | None, MqttProperties | None]
-    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., acknowledge_flags: _Integer = ..., session_present: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+    properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., acknowledge_flags: _Integer = ..., session_present: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
 
 class Mqtt5Ending(Message, metaclass=_MessageClass):
     reserved_flags: _Field[Any | None, Any]
     reason_code: _Field[int | None, _Integer]
     property_part_len: _Field[int | None, _Integer]
     property_part: _Field[MqttProperties | None, MqttProperties | None]
-    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+    properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
 
 class Mqtt5Publish(Message, metaclass=_MessageClass):
     dup: _Field[int, _Integer]
@@ -1227,7 +1230,8 @@ class Mqtt5Pubrel(Message, metaclass=_MessageClass):
     reason_code: _Field[int | None, _Integer]
     property_part_len: _Field[int | None, _Integer]
     property_part: _Field[MqttProperties | None, MqttProperties | None]
-    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ...) -> None: ...
+    properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., packet_id: _Integer = ..., reason_code: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., properties: list[MqttProperty] | None = ...) -> None: ...
 
 class Mqtt5Suback(Message, metaclass=_MessageClass):
     reserved_flags: _Field[Any | None, Any]
@@ -1303,7 +1307,9 @@ class MqttConnect(Message, metaclass=_MessageClass):
     username: _Field[bytes | None, _Octets]
     password_len: _Field[int | None, _Integer]
     password: _Field[bytes | None, _Octets]
-    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., protocol_name_len: _Integer = ..., protocol_name: _Octets = ..., level: _Integer = ..., protocol_level: _Integer = ..., bridge: _Integer = ..., connect_flags: _Integer = ..., clean_start: _Integer = ..., will_qos: _Integer = ..., will_retain: _Integer = ..., keep_alive: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., client_id_len: _Integer = ..., client_id: _Octets = ..., will_property_part_len: _Integer = ..., will_property_part: MqttWillProperties | None = ..., will_topic_len: _Integer = ..., will_topic: _Octets = ..., will_body_len: _Integer = ..., will_body: _Octets = ..., username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ...) -> None: ...
+    properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    will_properties: _Field[list[MqttProperty] | None, list[MqttProperty] | None]
+    def __init__(self, _pkt: bytes = ..., *, reserved_flags: Any = ..., protocol_name_len: _Integer = ..., protocol_name: _Octets = ..., level: _Integer = ..., protocol_level: _Integer = ..., bridge: _Integer = ..., connect_flags: _Integer = ..., clean_start: _Integer = ..., will_qos: _Integer = ..., will_retain: _Integer = ..., keep_alive: _Integer = ..., property_part_len: _Integer = ..., property_part: MqttProperties | None = ..., client_id_len: _Integer = ..., client_id: _Octets = ..., will_property_part_len: _Integer = ..., will_property_part: MqttWillProperties | None = ..., will_topic_len: _Integer = ..., will_topic: _Octets = ..., will_body_len: _Integer = ..., will_body: _Octets = ..., username_len: _Integer = ..., username: _Octets = ..., password_len: _Integer = ..., password: _Octets = ..., properties: list[MqttProperty] | None = ..., will_properties: list[MqttProperty] | None = ...) -> None: ...
 
 class MqttDisconnect(Message, metaclass=_MessageClass):
     reserved_flags: _Field[Any | None, Any]

@@ -6,12 +6,13 @@ Called by: Scapy, after ``display.install`` has set these functions as methods.
 Scapy's error is the name alone. Documents and tables name some fields otherwise (``code`` for ``error_code``).
 """
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
 from scapy.packet import NoPayload, Packet
 
-from mqpcap.schema.fields import Nested
+from mqpcap.schema.fields import Nested, bare
 from mqpcap.schema.message import Message
 
 
@@ -55,10 +56,10 @@ def init(message: Message, /, *arguments: Any, **fields: Any) -> None:
         unknown = {name for name in fields if name not in message.fieldtype}
         if not unknown or not error.args or error.args[0] not in unknown:
             raise
-        for part in message.fields_desc:
-            given = {name: fields.pop(name) for name in sorted(unknown & _names_in(part))}
-            if given and part.name not in fields:
-                fields[part.name] = part.message(**given)
+        for field, part, names in _parts(message):
+            given = {name: fields.pop(name) for name in sorted(unknown & names)}
+            if given and field not in fields:
+                fields[field] = part(**given)
         if unknown & fields.keys():
             raise UnknownField(message, error.args[0]) from None
         _init(message, *arguments, **fields)
@@ -69,10 +70,12 @@ def missing_attribute(message: Message, name: str) -> Any:
     try:
         return Packet.__getattr__(message, name)
     except AttributeError:
-        part = _part_with(message, name)
-        if part is None:
+        place = _part_with(message, name)
+        if place is None:
             raise UnknownField(message, name) from None
-        return getattr(part, name)
+        layer, field, _ = place
+        value = layer.getfieldval(field)
+        return None if value is None else getattr(value, name)
 
 
 def set_attribute(message: Message, name: str, value: Any) -> None:
@@ -86,23 +89,30 @@ def set_attribute(message: Message, name: str, value: Any) -> None:
     try:
         message.setfieldval(name, value)
     except AttributeError:
-        part = _part_with(message, name)
-        if part is None:
+        place = _part_with(message, name)
+        if place is None:
             raise UnknownField(message, name) from None
-        setattr(part, name, value)
+        layer, field, part = place
+        if (given := layer.getfieldval(field)) is None:
+            layer.setfieldval(field, part(**{name: value}))
+        else:
+            setattr(given, name, value)
 
 
-def _names_in(field: Any) -> set[str]:
-    """The names of the fields of a nested part; none for another field."""
-    return {inner.name for inner in field.message.fields_desc} if isinstance(field, Nested) else set()
+def _parts(message: Packet) -> Iterator[tuple[str, type[Message], set[str]]]:
+    """The nested parts of a message, also those under a condition: field, class, and names of its fields."""
+    for field in message.fields_desc:
+        kind = bare(field)
+        if isinstance(kind, Nested):
+            yield field.name, kind.message, {inner.name for inner in kind.message.fields_desc}
 
 
-def _part_with(message: Packet, name: str) -> Any:
-    """The nested part of a message, or of a layer after it, with a field of a name; None without one."""
+def _part_with(message: Packet, name: str) -> tuple[Packet, str, type[Message]] | None:
+    """The layer, from the message on, with a nested part that has a field of a name; the part's field and class."""
     while not isinstance(message, NoPayload):
-        for field in message.fields_desc:
-            if name in _names_in(field):
-                return message.getfieldval(field.name)
+        for field, part, names in _parts(message):
+            if name in names:
+                return message, field, part
         message = message.payload
     return None
 

@@ -690,7 +690,8 @@ Read = Callable[[Packet, Buffer], tuple[Buffer, Any]]
 
 def _from_row(cls: "type[Message]", value: Any) -> Any:
     """A message for a value as the tables have it, a dict by columns; any other value as it is."""
-    names = {kind.column: kind.name for kind in map(bare, cls.fields_desc)}
+    kinds = [bare(kind) for kind in cls.fields_desc]
+    names = {kind.column: kind.name for kind in kinds} | {kind.name: kind.name for kind in kinds}
     return cls(**{str(names.get(name, name)): x for name, x in value.items()}) if isinstance(value, dict) else value
 
 
