@@ -1,5 +1,6 @@
 """The fast case of a segment and the slow path are one judgement: all tables are equal without the fast case."""
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -8,12 +9,15 @@ from combined_cases import CHANGES, LOSSES, conversation, together, write
 from dissection import dissect
 from mutated_captures import PCAPS, tables
 from rows import merged, records
+from segments import a, b, segments
+from streams import HANDSHAKE
 from torture import MAKERS
 
 from mqpcap.capture import captures
 from mqpcap.protocols import protocols
 from mqpcap.tcp import reassembly
-from mqpcap.tcp.flow_table import FastPath, FlowTable
+from mqpcap.tcp.flow_table import MAX_HOLE, FastPath, FlowTable
+from mqpcap.tcp.reassembly import Reassembler
 
 SENT = [(True, b"".join(MAKERS["blipmq"][1](k) for k in range(first, first + 2))) for first in range(0, 24, 2)]
 PORT = protocols()["blipmq"].ports[0]
@@ -73,3 +77,21 @@ def test_copies_of_a_second_tap_are_counted_to_the_last_one(lost_index: int | No
 
     sent = [sum(packet.from_client == side for packet in packets) for side in (True, False)]
     assert [row["duplicate_packets_c2s"], row["duplicate_packets_s2c"]] == sent
+
+
+@pytest.mark.parametrize("path", [FastPath, only_slow])
+def test_an_acknowledgement_of_old_bytes_counts(
+    path: Callable[[FlowTable], FastPath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of bytes more than MAX_HOLE before the last ones: far from all expected numbers, but of the connection."""
+    monkeypatch.setattr(reassembly, "FastPath", path)
+    size = 60_000
+    end = 5000 + (2 * MAX_HOLE // size) * size
+    reassembler = Reassembler()
+    sent = [b(seq, bytes(size), ack=1000) for seq in range(5000, end, size)]
+    chunks = reassembler.feed(segments([*HANDSHAKE, *sent, a(1000, ack=end)]))
+    reassembler.retain(chunks, chunks.length)
+
+    chunks = reassembler.feed(segments([a(1000, b"x", ack=5000 + size)]))
+
+    assert chunks.piece_ack.tolist() == [size]

@@ -1006,7 +1006,7 @@ class FastPath:
             return 0
         # The limit is narrow if the packet may belong to an older connection of the 5-tuple.
         near = _NEAR if self._flows[flow].previous >= 0 else _MAX_HOLE
-        if ack >= 0 and not flag & _SYN and self._is_near(q, ack, near) == 0:
+        if ack >= 0 and not flag & _SYN and self.is_near(q, ack, near) == 0:
             # It acknowledges bytes far from all known bytes: a payload in order counts, its acknowledgement does not.
             if length == 0 or near == _NEAR:
                 return 0
@@ -1042,25 +1042,26 @@ class FastPath:
         self._table.note_ahead(o)
         return 1
 
-    @cython.cfunc
+    @cython.ccall
     @cython.nogil
     @cython.exceptval(-1)
-    def _is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
-        """Whether an acknowledgement number that a side sends is close to the known bytes of the other side."""
+    def is_near(self, q: cython.longlong, ack: cython.longlong, near: cython.longlong) -> cython.longlong:
+        """Whether a side may acknowledge a number: at most ``near`` bytes beyond the known bytes of the other side.
+
+        With NEAR_BYTES the number is also close to the bytes in order; else it may be that of any captured byte.
+        """
         o: cython.longlong = q ^ 1
-        distance: cython.longlong
-        if self._sides[q].ack >= 0:
-            distance = _ahead(ack, self._sides[q].ack)
-            if -near <= distance <= near:
-                return 1
-        elif self._sides[o].base_seq < 0:
+        off: cython.longlong
+        lowest: cython.longlong
+        if self._sides[q].ack >= 0 and -near <= _ahead(ack, self._sides[q].ack) <= near:
             return 1
         if self._sides[o].base_seq < 0:
-            return 0
-        distance = _ahead(ack, self._sides[o].base_seq + self._sides[o].next_offset)
-        if self._sides[o].base_known and distance < self._sides[o].lowest_offset - _NEAR - self._sides[o].next_offset:
-            return 0
-        return 1 if -near <= distance <= near + self._sides[o].known_end - self._sides[o].next_offset else 0
+            return self._sides[q].ack < 0
+        off = _unwrapped(ack, self._sides[o].base_seq, self._sides[o].next_offset)
+        lowest = self._sides[o].next_offset if near == _NEAR else self._sides[o].lowest_offset
+        if near != _NEAR and not self._sides[o].base_known:
+            lowest -= near
+        return lowest - _NEAR <= off <= max(self._sides[o].next_offset, self._sides[o].known_end) + near
 
     @cython.cfunc
     @cython.nogil

@@ -109,7 +109,7 @@ class Handshakes:
         peer_record: SideRecord = self._table.sides[side ^ 1]
         ack = 1
         if packet.flags & ACK and (peer_record.base_seq >= 0 or side_record.ack >= 0):
-            ack = 2 if self._is_plausible_ack(packet.ack, side_record, peer_record) else 0
+            ack = 2 if self._fast_path.is_near(side, packet.ack, MAX_HOLE) else 0
         if side_record.base_seq < 0:
             return Fit(ack, 0)
         offset = unwrapped(packet.seq, side_record.base_seq, side_record.next_offset)
@@ -125,24 +125,6 @@ class Handshakes:
         if ack == 2 and side_record.ack >= 0:
             distance += abs(ahead(packet.ack, side_record.ack))
         return Fit(2 + ack, min(highest - offset, offset - lowest, 0), -distance)
-
-    def _is_plausible_ack(self, number: int, side_record: SideRecord, peer_record: SideRecord) -> bool:
-        """Whether a side may acknowledge up to a number: at most MAX_HOLE bytes beyond the captured bytes."""
-        if side_record.ack >= 0 and abs(ahead(number, side_record.ack)) <= MAX_HOLE:
-            return True
-        if peer_record.base_seq < 0:
-            return side_record.ack < 0
-        offset = unwrapped(number, peer_record.base_seq, peer_record.next_offset)
-        lowest = peer_record.lowest_offset if peer_record.base_known else peer_record.lowest_offset - MAX_HOLE
-        return lowest - NEAR_BYTES <= offset <= max(peer_record.next_offset, peer_record.known_end) + MAX_HOLE
-
-    def is_far_ack(self, packet: Segment, side: int) -> bool:
-        """Whether a packet acknowledges bytes that cannot have been sent."""
-        side_record: SideRecord = self._table.sides[side]
-        peer_record: SideRecord = self._table.sides[side ^ 1]
-        return (peer_record.base_seq >= 0 or side_record.ack >= 0) and not self._is_plausible_ack(
-            packet.ack, side_record, peer_record
-        )
 
     # Resets
 

@@ -30,7 +30,7 @@ from mqpcap.tcp import eviction
 from mqpcap.tcp.chunks import StreamChunks, StreamRange, chunks_of, run_starts
 from mqpcap.tcp.flags import FIN, RST, SYN
 from mqpcap.tcp.flow_records import NO_OFFSET, PIECE, FlowRecord, Segment, SideRecord
-from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, STALE_NS, FastPath, FlowTable, gather_pieces
+from mqpcap.tcp.flow_table import CLOSED_TIMEOUT_NS, MAX_HOLE, STALE_NS, FastPath, FlowTable, gather_pieces
 from mqpcap.tcp.flows import Flows
 from mqpcap.tcp.gaps import Gap, Gaps, GapTimes
 from mqpcap.tcp.handshake import NEW, STRAY, Handshakes
@@ -206,7 +206,7 @@ class Reassembler:
             side = self._handshakes.apply_syn(packet, side)
             seq = wrapped(seq + 1)
         ack = packet.sent_ack
-        if ack >= 0 and self._handshakes.is_far_ack(packet, side):
+        if ack >= 0 and not self._fast_path.is_near(side, ack, MAX_HOLE):
             ack = packet.ack = -1
         if table.sides[side ^ 1].base_seq < 0:
             table.begin_other(side >> 1, side, seq, ack)
