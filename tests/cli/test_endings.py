@@ -174,7 +174,9 @@ def unreadable_input(name: str, place: Place) -> None:
 
 
 def ended_by(number: signal.Signals, name: str, place: Place) -> None:
-    """At any moment after the process can hear it."""
+    """At any moment after the process can hear it. Both signals are raised by one function: each command meets one."""
+    if name not in one_in(2, [*COMMANDS], number == signal.SIGTERM):
+        return
     when_s = random.Random(time.time_ns()).uniform(0, 0.8)
     command = place.start(name, stdin=subprocess.PIPE)
     while not caught(command.pid) and command.poll() is None:  # a short command may have ended

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,8 @@ from rows import QUICK_SPARK, importable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+DAEMONS = Path(__file__).parents[1] / "support" / "spark_daemons"
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +21,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from mqpcap.spark.session import session
 
     folder = tmp_path_factory.mktemp("spark")
-    os.environ.update(importable(dict(os.environ)))
+    environment = importable(dict(os.environ))
+    os.environ.update(environment | {"PYTHONPATH": os.pathsep.join([str(DAEMONS), environment["PYTHONPATH"]])})
     made = session(
         "local[2]",
         {

@@ -321,7 +321,7 @@ def test_secrets_in_a_capture_reach_every_share_in_their_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_packet: int
 ) -> None:
     """Of two connections one begins before packet 60. The secrets are at the end of a range, at its begin or inside."""
-    path = capture_with_secrets("t13_aes256_gcm", tmp_path / "x.pcapng", before_packet)
+    path = capture_with_secrets("t13_aes256_gcm", tmp_path / "x.pcapng", before_packet, 125)
     found = captures([str(path)]).captures
     secrets_at = path.read_bytes().index(b"CLIENT_HANDSHAKE_TRAFFIC")
     monkeypatch.setattr(ranges, "WINDOW_PACKETS", 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from dissection import Dissection, dissect
+from examples import one_in
 from rows import merged, moved, of_dissections, texts
 
 from mqpcap.capture import Capture, captures, windows
@@ -19,7 +20,8 @@ from mqpcap.spark.share import Share, SharedKnowledge
 from mqpcap.tables.captures import CaptureRows
 
 PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
-SAMPLES = sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap"))
+SAMPLES = one_in(3, sorted(path.relative_to(PCAPS).as_posix() for path in PCAPS.rglob("*.pcap")), 1)
+"""Others than those that `test_job.test_samples_in_shares_are_the_local_export` reads in shares."""
 OF_ONE_CONNECTION = ("messages", "exchanges", "connections", "problems", *protocols())
 
 

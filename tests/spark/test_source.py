@@ -159,11 +159,12 @@ def test_frame_keeps_the_files_of_its_first_action(spark: "SparkSession", tmp_pa
     assert load(str(tmp_path)).count() == before + 242
 
 
-def test_stream_of_the_format_names_what_streams(spark: "SparkSession", tmp_path: Path) -> None:
-    rows = spark.readStream.format("mqpcap").load(str(PCAPS / "flymq/core.pcap"))
+def test_stream_of_the_format_names_what_streams() -> None:
+    """At the first call of a stream: Spark 4.3 loses what its reader's construction raises."""
+    stream = CaptureSource({"path": str(PCAPS / "flymq/core.pcap")}).streamReader(StructType())
 
-    with pytest.raises(Exception, match=r"has no streams: mqpcap\.spark\.stream_to_lake fills a lake"):
-        rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    with pytest.raises(CaptureError, match=r"has no streams: mqpcap\.spark\.stream_to_lake fills a lake"):
+        stream.initialOffset()
 
 
 def test_view_in_sql_and_glob(spark: "SparkSession") -> None:

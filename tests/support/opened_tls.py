@@ -34,13 +34,13 @@ def keys_of(name: str) -> KeyLog:
     return KeyLog(str(CAPTURES / f"{name}.keylog"))
 
 
-def capture_with_secrets(name: str, path: Path, before_packet: int = 0) -> Path:
-    """A capture as pcapng with its key log inside, as ``editcap --inject-secrets`` puts it in front of all packets."""
+def capture_with_secrets(name: str, path: Path, before_packet: int = 0, packet_count: int | None = None) -> Path:
+    """First packets of a capture as pcapng, its key log inside as ``editcap --inject-secrets`` puts it in front."""
     data, count = io.BytesIO(), 0
     file = PacketFile(data, "test")
     (capture,) = captures([str(CAPTURES / f"{name}.pcap")]).captures
     for window in capture.windows():
-        for i, start in enumerate(window.offset.tolist()):
+        for i, start in enumerate(window.offset.tolist()[:packet_count]):
             if count == before_packet:
                 file.write_secrets((CAPTURES / f"{name}.keylog").read_bytes())
             packet = window.buffer[start : start + int(window.caplen[i])].tobytes()

@@ -98,7 +98,7 @@ class RangeReader:
         file_range, entry = self.file_range, self.file_range.entry
         name = self.capture.files[file_range.file]
         first_ts_ns = None
-        buffered: list[list[pa.RecordBatch]] = []
+        buffered, buffered_bytes = list[list[pa.RecordBatch]](), 0
         with closing(self.capture.source(file_range.file)) as source:
             if entry is None and file_range.begin:
                 entry = boundaries.find_boundary(name, source, file_range.begin)
@@ -108,10 +108,12 @@ class RangeReader:
             reader = WindowReader(name, file_range.file, source, entry, file_range.until)
             for window in reader.windows():
                 first_ts_ns = int(window.ts_ns[0]) if first_ts_ns is None else first_ts_ns
-                buffered += [*_key_logs(window.secrets, self.plan), _by_share(window, self.plan)]
-                if sum(batch.nbytes for batches in buffered for batch in batches) >= BUFFERED_BYTES:
+                added = [*_key_logs(window.secrets, self.plan), _by_share(window, self.plan)]
+                buffered += added
+                buffered_bytes += sum(batch.nbytes for batches in added for batch in batches)
+                if buffered_bytes >= BUFFERED_BYTES:
                     yield _tables(buffered)
-                    buffered.clear()
+                    buffered, buffered_bytes = [], 0
             # Secrets after the last packet serve the next range.
             buffered += _key_logs(reader.secrets if file_range.until is not None else (), self.plan)
         if buffered:
