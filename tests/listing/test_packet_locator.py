@@ -1,10 +1,12 @@
 """Packets and stretches of streams read again: what the file has, wherever it is and however it was captured."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from combined_cases import conversation, write
 from hypothesis import given
 from hypothesis import strategies as st
 from torture import ACK, CLIENT_PORT, SYN, Segment, packet, pcap, toy_layer
@@ -35,6 +37,10 @@ def placed(path: Path, *segments: Segment, packed: bool = False) -> tuple[Packet
     """Where packets of a capture are, and the id of its first connection."""
     data = pcap([*OPENING, *segments], PORT)
     path.write_bytes(gzip.compress(data) if packed else data)
+    return located(path)
+
+
+def located(path: Path) -> tuple[PacketLocator, int]:
     (capture,) = captures([str(path)]).captures
     ids: list[int] = []
 
@@ -90,6 +96,19 @@ def test_the_first_copy_of_a_byte_wins(tmp_path: Path) -> None:
     places, of = placed(tmp_path / "a.pcap", segment(0, 10), other)
 
     assert places.gather(places.side(of, "c2s"), 0, 20, 2, 3)[0] == STREAM[:10] + b"?" * 10
+
+
+def test_a_copy_with_a_wrong_checksum_gives_way(tmp_path: Path) -> None:
+    """As in the tables: another copy wins, also a later one; without another the damaged bytes are taken."""
+    sent = conversation([(True, STREAM[:100]), (True, STREAM[100:])])
+    first, second = (packet for packet in sent if packet.body)
+    wrong = replace(first, body=b"?" * 100, is_damaged=True)
+    index, alone = sent.index(first), replace(second, body=b"!" * 100, is_damaged=True)
+    packets = [*sent[:index], wrong, *(alone if packet is second else packet for packet in sent[index:])]
+    write(tmp_path / "a.pcap", packets, PORT)
+    places, of = located(tmp_path / "a.pcap")
+
+    assert places.gather(places.side(of, "c2s"), 0, 200, 0, len(packets) - 1)[0] == STREAM[:100] + b"!" * 100
 
 
 def test_what_is_cut_is_not_looked_for_elsewhere(tmp_path: Path) -> None:

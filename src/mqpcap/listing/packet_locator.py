@@ -4,7 +4,8 @@ In: the windows of a capture, through `PacketLocator.hooks`. Out: `PacketLocator
 gathers the bytes of a range of a stream from the packets that carried it. Called by: ``recording``.
 
 In memory it keeps about 50 bytes per packet: the position in its file and the key of its connection. It also keeps the
-sequence numbers where the streams of each connection begin. As in the tables, the first copy of a byte wins.
+sequence numbers where the streams of each connection begin. As in the tables, the first copy of a byte
+whose checksum is not wrong wins.
 
 A compressed file has no random access: the first read of a packet unpacks it to a temporary file. A pipe cannot be
 read again.
@@ -193,6 +194,8 @@ class PacketLocator:
         begin: Int64Array = ahead(segments.seq + is_syn - wrapped(side.base + offset), np.zeros(1, np.int64))
         is_sent = (segments.key == side.key) & (endpoint_pairs(segments)[0] == side.sender) & (segments.length > 0)
         hits = np.flatnonzero(is_sent & (begin < length) & (begin + segments.length > 0))
+        # As in the tables, a damaged copy comes last.
+        hits = hits[np.argsort(segments.checksum[hits] < 0, kind="stable")]
         body, is_captured = np.zeros(length, np.uint8), np.zeros(length, np.bool_)
         for i, first_offset in zip(hits.tolist(), begin[hits].tolist(), strict=True):
             low, high = max(first_offset, 0), min(first_offset + int(segments.length[i]), length)
