@@ -57,6 +57,7 @@ def test_statement_is_printed_with_its_explanation() -> None:
     ("words", "code", "line"),
     [
         (["slowst", "DIR"], 2, "mqpcap: there is no question 'slowst'; there are acks, "),
+        (["DIR", "slowest"], 2, ": the question comes first, then the directory; there are acks, "),
         (["slowest"], 2, "mqpcap: name the directory of an export, or a capture, too"),
         (["slowest", "DIR", "--set", "n"], 2, "'n' is not NAME=VALUE"),
         (["slowest", "DIR", "--set", "top=3"], 2, "mqpcap: slowest has no parameter top; it has n"),

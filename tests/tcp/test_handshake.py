@@ -25,6 +25,14 @@ def test_server_data_captured_before_the_handshake_turns_the_flow_round(window: 
     assert seen.side(1) == [(0, b"hello")]
 
 
+def test_a_conflict_of_server_data_captured_before_the_handshake_is_the_servers(window: int) -> None:
+    early = [b(5000, b"hello", ack=1000), b(5000, b"hexlo", ack=1000, ts_ns=5)]
+    seen = read([*early, *HANDSHAKE, a(1000, b"hi", ack=5005)], window)
+
+    assert (seen.flows[0].a_ip, seen.side(1)) == (A[0], [(0, b"hello")])
+    assert seen.conflicts() == [(0, 1, 2, 1)]
+
+
 def test_later_server_data_captured_before_the_handshake_does_not_hide_the_syn_ack(window: int) -> None:
     later = b(5003, b"lo", ack=1002)
     seen = read([later, *HANDSHAKE, a(1000, b"hi", ack=5000), b(5000, b"hel", ack=1002)], window)

@@ -37,7 +37,7 @@ def ask(
     form: "Form | None",
     utc: bool,
 ) -> None:
-    """Answer a question about the tables of an export.
+    """Answer a question about the tables of an export: the question first, then DIR.
 
     Without a question: lists them. DIR may also be a capture or a directory of captures: its tables are made in a
     temporary directory. Each question is a file of standard SQL: DuckDB answers it here, Spark and Polars give the same

@@ -12,6 +12,7 @@ paired across captures, and counts are sums. If the captures do not show a value
 """
 
 import datetime
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -88,7 +89,8 @@ def _names() -> tuple[str, ...]:
 def statement(name: str) -> str:
     """The SQL of a question, its explanation in comments. Raises QueryError if there is none of that name."""
     if name not in _names():
-        raise QueryError(f"there is no question {name!r}; there are {', '.join(_names())}")
+        order = ": the question comes first, then the directory" if os.path.exists(name) else ""
+        raise QueryError(f"there is no question {name!r}{order}; there are {', '.join(_names())}")
     return (files(__name__) / f"{name}.sql").read_text("utf-8")
 
 

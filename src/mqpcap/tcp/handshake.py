@@ -345,11 +345,10 @@ class Handshakes:
         record: FlowRecord = self._table.flows[flow]
         record.fin_by, record.reset_by = (3 - end if end else 0 for end in (record.fin_by, record.reset_by))
         queues = self._out_of_order.queues
-        queue_a, queue_b = queues.pop(flow * 2, None), queues.pop(flow * 2 + 1, None)
-        if queue_b is not None:
-            queues[flow * 2] = queue_b
-        if queue_a is not None:
-            queues[flow * 2 + 1] = queue_a
+        taken = [(side, queues.pop(side)) for side in (flow * 2, flow * 2 + 1) if side in queues]
+        for side, queue in taken:
+            queue.conflicts = [row._replace(side=side & 1 ^ 1) for row in queue.conflicts]
+            queues[side ^ 1] = queue
         return True
 
     def open(self, packet: Segment, side: int) -> None:
