@@ -58,6 +58,13 @@ def test_two_subflows_are_one_connection(tmp_path: Path) -> None:
     assert (second["bytes_c2s"], second["missing_bytes_c2s"], second["tcp_state"]) == (0, 0, "opened")
 
 
+def test_the_count_of_subflows_is_noted() -> None:
+    """The capture has two subflows; the first is the connection."""
+    said = run("show", SOURCE).stderr
+
+    assert said.splitlines() == ["note: subflows of Multipath TCP, read with the first one of their connection: 1"]
+
+
 def plain_pairs(tmp_path: Path) -> dict[tuple[str, int], tuple[str, int | None]]:
     return pairs(read(tmp_path, PACKETS))
 
