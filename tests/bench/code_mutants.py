@@ -2,7 +2,8 @@
 
 Not a test: run it by hand, without other work on the machine. Each mutant flips a comparison, ``and`` and ``or``, or a
 number in ``tcp``, ``decode`` or ``correlate``. It is *killed* if a test of its package fails or does not end within the
-time limit. The score is the share of killed mutants; a survivor is printed with its line.
+time limit. The score is the share of killed mutants; a survivor is printed with its line. The tests of each package run
+without a change first: if they fail, each mutant would count as killed.
 
 The mutant is a copy of the package in a temporary folder, where the changed module runs uncompiled.
 """
@@ -125,12 +126,16 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=300)
     parser.add_argument("--package", choices=PACKAGES, action="append", help="of the sample only its mutants")
     args = parser.parse_args()
-    killed: dict[str, list[bool]] = {package: [] for package in PACKAGES}
+    killed: dict[str, list[bool]] = {package: [] for package in args.package or PACKAGES}
     with tempfile.TemporaryDirectory() as name:
         shutil.copytree(ROOT / "src", Path(name) / "src")
         for mutation in sample(args.count, args.seed):
-            if args.package and mutation.module.parent.name not in args.package:
+            if mutation.module.parent.name not in killed:
                 continue
+            if not killed[mutation.module.parent.name] and is_killed(
+                mutation._replace(line=1, start=0, end=0, text=""), Path(name), args.limit_s
+            ):
+                sys.exit(f"the tests of {mutation.module.parent.name} fail without a change: nothing is measured")
             result = is_killed(mutation, Path(name), args.limit_s)
             killed[mutation.module.parent.name].append(result)
             line = mutation.module.read_text().splitlines()[mutation.line - 1].strip()

@@ -130,7 +130,7 @@ def caught(pid: int) -> bool:
 
 def closed_stdout(name: str, place: Place) -> None:
     """Who writes files does not need it. All commands open closed streams in one place: some are tried."""
-    if name not in one_in(3, [*COMMANDS]):
+    if name not in one_in(6, [*COMMANDS]):
         return
     with CAPTURE.open("rb") as stdin:
         command = place.start(name, stdin=stdin, stdout=None, preexec_fn=lambda: os.close(1))
