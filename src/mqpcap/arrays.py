@@ -262,8 +262,7 @@ class ColumnBatch:
             return self
         arrow_rows = None if all(isinstance(x, np.ndarray) for x in columns.values()) else pa.array(rows)
         return replace(
-            self,
-            **{name: x.take(rows if isinstance(x, np.ndarray) else arrow_rows) for name, x in columns.items()},
+            self, **{name: x.take(rows if isinstance(x, np.ndarray) else arrow_rows) for name, x in columns.items()}
         )
 
     @classmethod

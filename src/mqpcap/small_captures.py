@@ -263,11 +263,7 @@ def _together(
 
 
 def read_together(
-    captures: Sequence[Capture],
-    options: Options,
-    emit: Emit,
-    note: Callable[[SmallCapture], None],
-    ends: bool = True,
+    captures: Sequence[Capture], options: Options, emit: Emit, note: Callable[[SmallCapture], None], ends: bool = True
 ) -> list[Capture]:
     """Emit the rows of small captures; returns the captures that must be read by themselves.
 

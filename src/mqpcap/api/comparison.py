@@ -9,10 +9,7 @@ from mqpcap.statistics.changes import Comparison, compared, count_side, new_side
 
 
 def diff(
-    before: Source,
-    after: Source,
-    filter: str | Query | None = None,
-    **options: Unpack[FilterOptions],
+    before: Source, after: Source, filter: str | Query | None = None, **options: Unpack[FilterOptions]
 ) -> Comparison:
     """Operations, errors, latencies, topics and clients of two captures, compared.
 

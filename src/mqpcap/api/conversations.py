@@ -43,11 +43,7 @@ class FollowedConnection:
         return self._bytes(direction)
 
 
-def follow(
-    path: Source,
-    filter: str | Query | None = None,
-    **options: Unpack[FilterOptions],
-) -> FollowedConnection:
+def follow(path: Source, filter: str | Query | None = None, **options: Unpack[FilterOptions]) -> FollowedConnection:
     """One connection and its messages; the filter selects messages of this connection alone, as ``"connection == c2"``.
 
     A name will do, ``"c2"``, and words: ``connection="c2"``. Raises MqpcapError if not exactly one connection matches.

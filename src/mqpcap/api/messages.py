@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from mqpcap.schema.message import Message
 
 
-def show(
-    path: Source,
-    filter: str | Query | None = None,
-    **options: Unpack[FilterOptions],
-) -> Iterator[MessageRow]:
+def show(path: Source, filter: str | Query | None = None, **options: Unpack[FilterOptions]) -> Iterator[MessageRow]:
     """The messages in order of time, while the captures are read: columns, fields, and what became of each request.
 
     >>> import mqpcap
@@ -63,11 +59,7 @@ def _counted(
     return ShownMessages(inputs.wanted or EVERYTHING, columns, left_out, tally)
 
 
-def messages(
-    path: Source,
-    filter: str | Query | None = None,
-    **options: Unpack[FilterOptions],
-) -> "Iterator[Message]":
+def messages(path: Source, filter: str | Query | None = None, **options: Unpack[FilterOptions]) -> "Iterator[Message]":
     """The messages as Scapy messages with ``.mq``, in order of time, while the captures are read.
 
     They have no packets; ``mqpcap.open(path).packets(row)`` has. Secrets are in the bytes, as in Scapy's own layers.

@@ -25,11 +25,7 @@ def info(path: Source, **options: Unpack[CallOptions]) -> list[CaptureQuality]:
     return [report for report in reports if report is not None]
 
 
-def report(
-    path: Source,
-    out: str | os.PathLike[str] | BinaryIO,
-    **options: Unpack[CallOptions],
-) -> int:
+def report(path: Source, out: str | os.PathLike[str] | BinaryIO, **options: Unpack[CallOptions]) -> int:
     """Write a report on captures as one HTML file and return its size in bytes.
 
     out: a path that is new or an earlier report, or a binary file. Raises OutputError for any other path, and if

@@ -413,11 +413,7 @@ class BlockWalk:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _add(
-        self,
-        offset: cython.Py_ssize_t,
-        captured: cython.longlong,
-        original: cython.longlong,
-        entry: cython.Py_ssize_t,
+        self, offset: cython.Py_ssize_t, captured: cython.longlong, original: cython.longlong, entry: cython.Py_ssize_t
     ) -> cython.longlong:
         """A packet of the interface whose row of the table begins at ``entry``."""
         self.last_number += 1

@@ -9,14 +9,7 @@ import click
 
 from mqpcap.cli.command import command
 from mqpcap.cli.console import line_style, put_lines, put_rows, width_of, wrapped
-from mqpcap.cli.options import (
-    PACKET,
-    common,
-    field_lines,
-    field_options,
-    filter_options,
-    time_options,
-)
+from mqpcap.cli.options import PACKET, common, field_lines, field_options, filter_options, time_options
 from mqpcap.cli.reading import finish, reading
 from mqpcap.errors import MisuseError
 from mqpcap.reading import Choices, Outcome, first_packet_ns

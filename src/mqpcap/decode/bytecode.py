@@ -852,12 +852,7 @@ class Scanner(Interpreter):
     @cython.cfunc
     @cython.nogil
     def _body(
-        self,
-        position: cython.longlong,
-        end: cython.longlong,
-        first: cython.int,
-        count: cython.int,
-        exact: cython.bint,
+        self, position: cython.longlong, end: cython.longlong, first: cython.int, count: cython.int, exact: cython.bint
     ) -> cython.int:
         """The first variant of a body that fits; ``self.pos`` is then its end. INCOMPLETE: more bytes are needed."""
         variant: cython.int

@@ -38,16 +38,10 @@ CACHE_LINE = 8
 
 globals().update(
     {
-        "OFFSET": OFFSET,
-        "LENGTH": LENGTH,
-        "TS_NS": TS_NS,
-        "NUMBER": NUMBER,
-        "FILE": FILE,
-        "ORDER": ORDER,
-        "ACK": ACK,
-        "LAST": LAST,
+        "OFFSET": OFFSET, "LENGTH": LENGTH, "TS_NS": TS_NS, "NUMBER": NUMBER,
+        "FILE": FILE, "ORDER": ORDER, "ACK": ACK, "LAST": LAST,
     }
-)
+)  # fmt: skip
 
 
 @cython.final

@@ -27,10 +27,7 @@ MAX_REMEMBERED_CHARS = 1024
 
 
 def recalled(
-    protocol: MessageQueue,
-    parts: Sequence[Frames],
-    batches: Iterator[Decoded],
-    evidence_of: Callable[[int], Evidence],
+    protocol: MessageQueue, parts: Sequence[Frames], batches: Iterator[Decoded], evidence_of: Callable[[int], Evidence]
 ) -> Iterator[Decoded]:
     """The batches of the parts with their remembered texts."""
     if not any(_has_key(protocol)[part.layout].any() for part in parts):
@@ -47,10 +44,7 @@ def _has_key(protocol: MessageQueue) -> NDArray[np.bool_]:
 
 
 def _recalled_in_steps(
-    protocol: MessageQueue,
-    parts: Sequence[Frames],
-    batches: Iterator[Decoded],
-    evidence_of: Callable[[int], Evidence],
+    protocol: MessageQueue, parts: Sequence[Frames], batches: Iterator[Decoded], evidence_of: Callable[[int], Evidence]
 ) -> Iterator[Decoded]:
     steps = ([batch] for batch in batches) if _is_in_stream_order(parts) else iter([list(batches)])
     for step in steps:

@@ -443,12 +443,7 @@ class Lake:
         return name
 
     def _read(
-        self,
-        addition: Addition,
-        tables: delta_tables.LakeTables,
-        outcome: Outcome,
-        meter: Meter,
-        finish: bool,
+        self, addition: Addition, tables: delta_tables.LakeTables, outcome: Outcome, meter: Meter, finish: bool
     ) -> _Reading:
         """Read the new files of a recording from its state."""
         recording, failed_count = addition.recording, len(outcome.unreadable)

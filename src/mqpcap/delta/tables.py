@@ -20,13 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import (
-    AddAction,
-    CommitProperties,
-    RemoveAction,
-    Transaction,
-    create_table_with_add_actions,
-)
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
 from pyarrow.dataset import dataset
 
 from mqpcap.errors import OutputError, one_line

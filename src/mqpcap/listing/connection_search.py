@@ -87,11 +87,7 @@ class ConnectionSearch:
     """
 
     def __init__(
-        self,
-        capture: Capture,
-        query: Query,
-        keep: Callable[[Output], None] | None = None,
-        hooks: StageHooks = NUMBERED,
+        self, capture: Capture, query: Query, keep: Callable[[Output], None] | None = None, hooks: StageHooks = NUMBERED
     ) -> None:
         self.capture, self.query, self._hooks = capture, query, hooks
         self.tally = MatchTally(query)

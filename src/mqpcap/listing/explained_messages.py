@@ -13,12 +13,7 @@ from typing import get_args
 from mqpcap.capture import Capture
 from mqpcap.errors import MisuseError
 from mqpcap.listing.connection_search import MOST_NAMED, connection_query
-from mqpcap.listing.explanation import (
-    Explanation,
-    body_spans,
-    explanation,
-    secret_spans,
-)
+from mqpcap.listing.explanation import Explanation, body_spans, explanation, secret_spans
 from mqpcap.listing.extra_columns import BYTES, LAYOUT, VARIANT
 from mqpcap.listing.hex_dump import dump
 from mqpcap.listing.message_lines import Paint, Style, line

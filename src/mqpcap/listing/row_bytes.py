@@ -2,13 +2,7 @@
 
 from collections.abc import Sequence
 
-from mqpcap.listing.explanation import (
-    Explanation,
-    body_spans,
-    explanation,
-    reading,
-    secret_spans,
-)
+from mqpcap.listing.explanation import Explanation, body_spans, explanation, reading, secret_spans
 from mqpcap.listing.extra_columns import LAYOUT, VARIANT
 from mqpcap.listing.message_row import MessageRow
 from mqpcap.protocols import protocols

@@ -54,10 +54,7 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.python.daemon.module": "mqpcap.spark.daemon",
 }
-_ALWAYS = {
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-}
+_ALWAYS = {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
 
 
 class SparkError(MqpcapError):

@@ -496,11 +496,7 @@ _PACKETS = {
 
 
 def quality_of(
-    capture: Capture,
-    outcome: Outcome,
-    meter: Meter,
-    worker: Background,
-    counters: Counters | None = None,
+    capture: Capture, outcome: Outcome, meter: Meter, worker: Background, counters: Counters | None = None
 ) -> CaptureQuality | None:
     """The numbers of a capture, None if nothing of it can be read; counters count its rows on the way."""
     quality, counters = CaptureQuality(), counters or Counters()

@@ -9,13 +9,7 @@ from mqpcap.errors import QueryError
 from mqpcap.schema.protocol import DIRECTIONS
 from mqpcap.statistics.counters import Counters
 from mqpcap.statistics.delays import Delays
-from mqpcap.statistics.groups import (
-    MAX_GROUPS,
-    MAX_TIME_GROUPS,
-    Groups,
-    LikelyPairs,
-    Sums,
-)
+from mqpcap.statistics.groups import MAX_GROUPS, MAX_TIME_GROUPS, Groups, LikelyPairs, Sums
 from mqpcap.statistics.keys import OF_MESSAGES
 from mqpcap.statistics.lists import (
     Conversations,

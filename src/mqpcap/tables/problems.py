@@ -26,11 +26,7 @@ BLOCK_ROWS = 1 << 14
 
 
 def problems(
-    capture: str,
-    stretches: Sequence[Problem],
-    foreign: Int64Array,
-    flows: Flows,
-    states: Mapping[int, ConnectionState],
+    capture: str, stretches: Sequence[Problem], foreign: Int64Array, flows: Flows, states: Mapping[int, ConnectionState]
 ) -> Iterator[pa.Table]:
     """The rows, in order of time, in blocks; ``foreign``: rows of FOREIGN_COLUMNS."""
     numbers = np.array([(*p[:4], *p[6:]) for p in stretches], np.int64).reshape(-1, len(_NUMBERS))

@@ -74,11 +74,7 @@ MESSAGES = pa.schema(
         always(*CONNECTION_ID),
         always("direction", pa.string(), "side that sent it", values=DIRECTIONS),
         always("stream_offset", pa.int64(), "offset of its first byte in the byte stream of its direction"),
-        always(
-            "frame_len",
-            pa.int64(),
-            "captured bytes of the message, header included; contiguous unless truncated",
-        ),
+        always("frame_len", pa.int64(), "captured bytes of the message, header included; contiguous unless truncated"),
         always("ts", US, "time of its first byte"),
         always("ts_ns", pa.int64(), "time of its first byte, since 1970 in UTC"),
         always("end_ts_ns", pa.int64(), "time of the packet with its last missing byte, since 1970 in UTC"),

@@ -577,15 +577,7 @@ PROTOCOL = MessageQueue(
     # What answers what depends on the state of the connection.
     rule=CorrelationRule(
         asks={},
-        columns=(
-            "correlation_id",
-            "qos",
-            "subscription_id",
-            "error_text",
-            "protocol_version",
-            "partition_key",
-            "body",
-        ),
+        columns=("correlation_id", "qos", "subscription_id", "error_text", "protocol_version", "partition_key", "body"),
         fingerprinted=("body",),
         request_group=correlation.request_group,
         deliveries=DeliveryRule("body_hash", correlation.keys, body_hash, lifetime_ns=correlation.LIFETIME_NS),
