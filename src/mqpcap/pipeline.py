@@ -413,7 +413,7 @@ class Pipeline:
         blocks = list(self._connection_rows.rows(ended, columns))
         self.framer.proxied.end(blocks)
         if self.options.pairs_requests:
-            self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows.columns(numbers))))
+            self._emit_in_background(self.pairing.close(self._closings.by_protocol(numbers, flows)))
         self._emit_in_background(Output("connections", block) for block in blocks)
         for table in problems(self.capture, new_problems, foreign, flows, states):
             self._emit_in_background([Output("problems", table)])

@@ -119,7 +119,7 @@ def test_times_of_gaps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 6):
         times.add(number, 20, 20, number)
     assert [shown_ns(times, number, 20, 20) for number in range(1, 6)] == [0, 0, 0, 4, 5]
-    times.forget(4)
+    times.forget({4})
     for number in (8, 9):
         times.add(number, 20, 20, number)
     assert [shown_ns(times, number, 20, 20) for number in (4, 5, 8, 9)] == [0, 5, 8, 9]

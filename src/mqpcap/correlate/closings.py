@@ -7,7 +7,6 @@ Called by: ``pipeline``.
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mqpcap.arrays import Int64Array
 from mqpcap.correlate.batch import ConnectionEnds
@@ -15,7 +14,7 @@ from mqpcap.decode.frames import Problem
 from mqpcap.decode.framing import ConnectionState
 from mqpcap.decode.proxy_header import REASON as PROXY_HEADER
 from mqpcap.tcp.flow_records import NO_OFFSET
-from mqpcap.tcp.flows import FlowColumns
+from mqpcap.tcp.flows import Flows
 from mqpcap.websocket import REASON as WEBSOCKET
 
 NO_MESSAGE = ("bad_framing", "truncated", PROXY_HEADER, WEBSOCKET)
@@ -47,19 +46,19 @@ class Closings:
         for flow in self._missing_at.keys() & {*flows.tolist()}:
             del self._missing_at[flow]
 
-    def by_protocol(self, flows: Int64Array, columns: FlowColumns) -> list[tuple[str, ConnectionEnds]]:
-        """How connections ended, for each protocol with a rule for requests; ``columns``: their records."""
-        rows_by_protocol: dict[str, list[int]] = {}
-        for row, flow in enumerate(flows.tolist()):
-            state = self._connections.get(flow)
+    def by_protocol(self, numbers: Int64Array, flows: Flows) -> list[tuple[str, ConnectionEnds]]:
+        """How connections ended, for each protocol with a rule for requests."""
+        numbers_by_protocol: dict[str, list[int]] = {}
+        for number, state in zip(numbers.tolist(), map(self._connections.get, numbers.tolist()), strict=True):
             if state is not None and state.protocol is not None and state.protocol.rule is not None:
-                rows_by_protocol.setdefault(state.protocol.name, []).append(row)
+                numbers_by_protocol.setdefault(state.protocol.name, []).append(number)
         return [
-            (protocol, self._closing(flows[rows], columns, np.array(rows, np.int64)))
-            for protocol, rows in rows_by_protocol.items()
+            (protocol, self._closing(np.array(of_protocol, np.int64), flows))
+            for protocol, of_protocol in numbers_by_protocol.items()
         ]
 
-    def _closing(self, flows: Int64Array, columns: FlowColumns, row: NDArray[np.int64]) -> ConnectionEnds:
+    def _closing(self, flows: Int64Array, table: Flows) -> ConnectionEnds:
+        columns, row = table.columns(flows), np.arange(len(flows))
         client = np.array([self._connections[flow].client for flow in flows.tolist()], np.int64)
         server = 1 - client
         fin, server_fin = columns.fin_offset[row, client], columns.fin_offset[row, server]

@@ -14,6 +14,7 @@ A connection may ask for a fact of another connection (``Evidence.lookup``). If 
 messages wait until ASK_NS more of the capture was read and no connection that may share the fact is stalled.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from heapq import nsmallest
@@ -278,9 +279,11 @@ class EvidenceCollector:
             return frames
         names = [layout.name for layout in reader.program.layouts]
         keys, index = factorize(frames.flow * len(names) + frames.layout)
-        pairs = [divmod(key, len(names)) for key in keys.tolist()]
-        layouts = [names.index(rule.select_layout(self.evidence_of(flow), names[layout])) for flow, layout in pairs]
-        return replace(frames, layout=np.array(layouts, np.int32)[index])
+        flows, layouts = (x.tolist() for x in np.divmod(keys, len(names)))
+        pairs = zip(map(self.evidence_of, flows), map(names.__getitem__, layouts), strict=True)
+        selected = itertools.starmap(rule.select_layout, pairs)
+        indexes = dict(zip(names, range(len(names)), strict=True))
+        return replace(frames, layout=np.array([*map(indexes.__getitem__, selected)], np.int32)[index])
 
     # -- evidence ------------------------------------------------------------------------------------------
 

@@ -30,11 +30,18 @@ from mqpcap.decode.frames import FoundMessages, Frames, Problem
 from mqpcap.decode.openings import OpeningTable
 from mqpcap.decode.proxy_header import REASON, Proxied, ProxyHeader
 from mqpcap.decode.scanning import Scanners
-from mqpcap.decode.side import STOP, Side
-from mqpcap.decode.stream_chunk import Packet, StreamChunk, by_connection, joined
+from mqpcap.decode.side import STOP
+from mqpcap.decode.stream_chunk import Packet, by_connection, joined
 from mqpcap.schema.protocol import Claim, Evidence, MessageQueue
 from mqpcap.tcp.chunks import StreamChunks
 from mqpcap.tcp.flows import Flows
+
+if cython.compiled:
+    from cython.cimports.mqpcap.decode.side import Side
+    from cython.cimports.mqpcap.decode.stream_chunk import StreamChunk
+else:
+    from mqpcap.decode.side import Side
+    from mqpcap.decode.stream_chunk import StreamChunk
 
 FOREIGN = -1
 GRPC_BYTES = 16 << 10
@@ -161,6 +168,7 @@ class Framer:
         self._foreign.add(chunks, rows, np.array(is_tls)[place[rows]], self.output)
         return np.flatnonzero(~of_row)
 
+    @cython.locals(connection=ConnectionState)  # type: ignore[untyped-decorator]
     def _begin_claimed(self, chunks: StreamChunks, flows: Flows, rows: Int64Array) -> None:
         """Begin the new connections that their first packet decides, all of a window together."""
         first_rows = rows[np.diff(chunks.flow[rows], prepend=-1) != 0]
@@ -175,12 +183,13 @@ class Framer:
         server = np.ones(len(flow), np.int64)
         packet_ns = chunks.piece_ts_ns[chunks.piece_first[claimed_rows]].tolist()
         columns = flow.cached_id.tolist(), flow.ips(server), flow.ports(server).tolist(), flow.first_ts_ns.tolist()
-        for number, (_, protocol, claim), ts_ns, *origin in zip(
-            numbers.tolist(), claimed, packet_ns, *columns, strict=True
+        origins_of = zip(*columns, strict=True)
+        for number, (_, protocol, claim), ts_ns, origin in zip(
+            numbers.tolist(), claimed, packet_ns, origins_of, strict=True
         ):
             connection = ConnectionState(number, (Side(number, 0), Side(number, 1)), protocol, True)
             self.connections[number] = connection
-            self._begin(connection, claim, "content", Evidence(*origin))
+            self._begin(connection, claim, "content", origin)
             self.detector.learn((protocol.name, origin[1], origin[2]), ts_ns)
 
     def finish(self, flows: Flows, only: Collection[int] | None = None) -> list[Frames]:
@@ -218,6 +227,7 @@ class Framer:
         for side in (0, 1) if self.undecided else ():
             self.undecided.pop((number, side), None)
 
+    @cython.locals(connection=ConnectionState, chunk=StreamChunk, side=Side, a=Side, b=Side)  # type: ignore[untyped-decorator]
     def _take(
         self, connection: ConnectionState, new: list[StreamChunk], consumed: list[int], wanted: list[int]
     ) -> None:
@@ -276,8 +286,8 @@ class Framer:
                 side.give_up("tls" if detection.foreign_protocol == TLS else "foreign")
         else:
             server = origin.server(detection)
-            evidence = Evidence(origin.connection_id, server[1], server[2], origin.first_ts_ns)
-            self._begin(connection, detection.claim, detection.identified_by, evidence, detection.proxied)
+            evidence_of = origin.connection_id, server[1], server[2], origin.first_ts_ns
+            self._begin(connection, detection.claim, detection.identified_by, evidence_of, detection.proxied)
             if detection.identified_by != "peer" and not detection.is_guess:
                 self.detector.learn(
                     server, first_packet[0] if first_packet is not None else pending.ts_ns if pending else 0
@@ -303,19 +313,23 @@ class Framer:
         ts_ns, number, _ = packet
         self.output.problems.append(Problem(side.flow, side.index, 0, length, "undecoded", REASON, ts_ns, number))
 
+    @cython.locals(connection=ConnectionState, side=Side)  # type: ignore[untyped-decorator]
     def _begin(
         self,
         connection: ConnectionState,
         claim: Claim,
         identified_by: str | None,
-        evidence: Evidence,
+        origin: tuple[int, str, int, int],
         proxied: ProxyHeader | None = None,
     ) -> None:
-        """Begin a connection of a protocol: set the first layouts of both directions, as the protocol claimed."""
+        """Begin a connection of a protocol: set the first layouts of both directions, as the protocol claimed.
+
+        ``origin``: the first properties of its `Evidence`.
+        """
         assert connection.protocol is not None
         self.claimed_count += 1
-        connection.identified_by, connection.evidence = identified_by, evidence
-        evidence.layouts = began = [claim.c2s or "", claim.s2c or ""]
+        began = [claim.c2s or "", claim.s2c or ""]
+        connection.identified_by, connection.evidence = identified_by, Evidence(*origin, layouts=began)
         layouts = self._scanners.scanners_for(connection.protocol)
         for number, side in enumerate(connection.sides):
             is_client = number == connection.client

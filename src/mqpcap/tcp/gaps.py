@@ -51,9 +51,10 @@ class GapTimes:
         self._gaps.setdefault(side, []).append((end, length, ns))
         self._count += 1
 
-    def forget(self, side: int) -> None:
-        """Drop the times of a side."""
-        self._count -= len(self._gaps.pop(side, ()))
+    def forget(self, sides: set[int]) -> None:
+        """Drop the times of sides."""
+        for side in self._gaps.keys() & sides:
+            self._count -= len(self._gaps.pop(side))
 
     def shown_ns(
         self, side: Int64Array, offset: Int64Array, gap_before: Int64Array, is_truncated: NDArray[np.bool_]

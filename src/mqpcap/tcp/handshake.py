@@ -399,9 +399,10 @@ class Handshakes:
 
     def forget(self, flows: list[int]) -> None:
         """Drop the state of flows that were released."""
-        for flow in flows:
-            self._pending.pop(flow, None)
-            self._duplicates.pop(flow, None)
+        released = {*flows}
+        for by_flow in (self._pending, self._duplicates):
+            for flow in by_flow.keys() & released:
+                del by_flow[flow]
         self._duplicates = {flow: self._duplicates_of(flow) for flow in self._duplicates}
 
 

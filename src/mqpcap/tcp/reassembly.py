@@ -478,13 +478,14 @@ class Reassembler:
         if len(flows) == 0:
             return
         indexes = self.flows.indexes(flows)
-        for number in flows.tolist():
-            self._gaps.times.forget(number * 2)
-            self._gaps.times.forget(number * 2 + 1)
+        self._gaps.times.forget(_sides(flows))
         for flow in indexes.tolist():
             table.stop_comparing(flow)
-            for side in (flow * 2, flow * 2 + 1):
-                gaps.pop(side, None)
+        sides = _sides(indexes)
+        for side in gaps.keys() & sides:
+            del gaps[side]
+        for kept in (history.blocks, history.packets):
+            for side in kept.keys() & sides:
                 history.drop(side)
         self._fast_path.release(indexes)
         self._handshakes.forget(indexes.tolist())
@@ -531,6 +532,11 @@ class Reassembler:
     def _final_below(self, side: int) -> int:
         """The stream offset below which no packet can fill a gap: TCP does not retransmit that far back."""
         return int(self._table.sides[side].next_offset) - MAX_WINDOW
+
+
+def _sides(flows: Int64Array) -> set[int]:
+    """Both sides of connections, by number or by index."""
+    return {*(flows * 2).tolist(), *(flows * 2 + 1).tolist()}
 
 
 def _packet(segments: Segments, row: int) -> Segment:
