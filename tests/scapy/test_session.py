@@ -62,6 +62,7 @@ from mqpcap.protocols.kokaq import (
     KokaqRequest,
     KokaqSimple,
 )
+from mqpcap.protocols.mqtt import Mqtt
 from mqpcap.protocols.msgq import MsgQ, MsgQFlat, MsgQGetlname, MsgQJson, MsgQLname
 from mqpcap.schema.message import Message
 
@@ -266,6 +267,37 @@ def test_content_says_who_sent_what_a_socket_reads(name: str) -> None:
         # A form of BlipMQ's version 2 derives from that of version 1.
         classes = [(type(each.payload), type(m.payload)) for each, m in zip(found, messages, strict=True)]
         assert [pair for pair in classes if not issubclass(*pair)] == []
+
+
+# A message that tells the version of MQTT (3.1.1 and 5.0, sections 3.1 and 3.2), a PUBLISH after it, and its body.
+VERSIONS = {
+    "CONNECT of 5.0": ("100e 00044d515454 05 02 003c 00 000161", "3007 000174 00 686921", b"hi!"),
+    "CONNECT of 3.1.1": ("100d 00044d515454 04 02 003c 000161", "3007 000174 00 686921", b"\0hi!"),
+    "CONNACK of 5.0": ("2003 00 00 00", "3007 000174 00 686921", b"hi!"),
+    "CONNACK of 3.1.1": ("2002 00 00", "3007 000174 00 686921", b"\0hi!"),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_a_socket_reads_mqtt_in_the_version_that_the_first_packet_tells(name: str) -> None:
+    first, later, body = VERSIONS[name]
+    for read in (first, first + later):
+        session: dict[str, object] = {}
+
+        Mqtt.tcp_reassemble(bytes.fromhex(read), {}, session)
+        found = Mqtt.tcp_reassemble(bytes.fromhex(later), {}, session)
+
+        assert found is not None and found.body == body
+
+
+def test_a_servers_socket_reads_requests_that_come_together() -> None:
+    lists, creates = bytes(FlyMQ() / FlyMQListTopics()), bytes(FlyMQ() / FlyMQCreateTopic(topic=b"t", partitions=1))
+    session: dict[str, object] = {}
+
+    found = FlyMQ.tcp_reassemble(creates + lists, {}, session)
+
+    assert found is not None and FlyMQCreateTopic in found
+    assert session["direction"] == "c2s"
 
 
 def test_a_header_of_kokaq_that_ends_in_zeros_is_not_waited_for() -> None:

@@ -22,7 +22,7 @@ from mqpcap.scapy.session import top
 from mqpcap.schema.compiler import compiled
 from mqpcap.schema.fields import Broken
 from mqpcap.schema.message import Message, MessageSlice
-from mqpcap.schema.protocol import Direction, Layout, MessageQueue, Opening, Verdict
+from mqpcap.schema.protocol import Direction, Evidence, Layout, MessageQueue, Opening, Verdict
 
 MAX_MESSAGES = 65536
 """Messages read from a single packet; an IP packet has fewer bytes than that."""
@@ -130,7 +130,7 @@ def tcp_reassemble(
         return cls.read(data, "s2c") if data else None
     directions: Sequence[Direction] = [session["direction"]] if "direction" in session else ["s2c", "c2s"]
     messages = {direction: _first_of_side(cls, protocol, direction, data, session) for direction in directions}
-    fitting = [d for d, (packet, _) in messages.items() if packet is not None and conf.raw_layer not in packet]
+    fitting = [d for d, (packet, _) in messages.items() if packet is not None and _is_read(packet)]
     if len(fitting) > 1:
         verdicts = {d: _verdict(protocol, d, data) for d in fitting}
         fitting = [d for d in fitting if verdicts[d] is max(verdicts.values())]
@@ -139,6 +139,10 @@ def tcp_reassemble(
     elif not fitting and any(packet is None for packet, _ in messages.values()):
         return None
     packet, next_layout = messages[fitting[0] if fitting else directions[0]]
+    if not next_layout and "mqpcap layout" not in session and packet is not None and len(fitting) == 1:
+        padding = packet.getlayer(conf.padding_layer)
+        raw = data if padding is None else data[: -len(padding)]
+        next_layout = _told_layout(protocol, fitting[0], packet, raw)
     if next_layout:
         session["mqpcap layout"] = next_layout
     return packet
@@ -162,6 +166,25 @@ def _first_of_side(
     if first_slice is None:
         return cls.read(data, direction), ""
     return _whole_message(first_slice, data, False, may_wait=False), first_slice.next_layout
+
+
+def _told_layout(protocol: MessageQueue, direction: Direction, message: Message, raw: bytes) -> str:
+    """The layout of later messages if a message has the value that tells it, or is of one version only; else empty."""
+    rule, (layout, *_) = protocol.evidence, _entry_layouts(protocol, direction)
+    if rule is None or rule.told_by is None or rule.select_layout is None:
+        return ""
+    column, key = rule.told_by
+    value = getattr(message, column, None)
+    values = range(256) if value is None else (value,)
+    names = {rule.select_layout(Evidence(0, "", 0, 0, {key: value}), layout.name) for value in values}
+    reads = {name: type(message).read(raw, direction, name) for name in names}
+    fitting = [name for name, read in reads.items() if _is_read(read)]
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def _is_read(message: Message) -> bool:
+    """Whether all layers of a message were read. Bytes after it are padding, which is a kind of Raw."""
+    return all(type(layer) is not conf.raw_layer for layer in message.iterpayloads())
 
 
 def _verdict(protocol: MessageQueue, direction: Direction, data: bytes) -> Verdict:
