@@ -5,7 +5,8 @@ number in ``tcp``, ``decode`` or ``correlate``. It is *killed* if a test of its 
 time limit. The score is the share of killed mutants; a survivor is printed with its line. The tests of each package run
 without a change first: if they fail, each mutant would count as killed.
 
-The mutant is a copy of the package in a temporary folder, where the changed module runs uncompiled.
+The mutant is a copy of the package in a temporary folder, where the changed module runs uncompiled. If other modules
+use its C types, its package runs uncompiled.
 """
 
 import argparse
@@ -96,7 +97,8 @@ def is_killed(mutation: Mutation, folder: Path, limit_s: float) -> bool:
     package = folder / "src" / "mqpcap"
     copied = package / mutation.module.relative_to(ROOT / "src" / "mqpcap")
     original = copied.read_text()
-    compiled = list(copied.parent.glob(f"{copied.stem}.*.so"))
+    # Compiled modules that import the types of a .pxd cannot use those of its uncompiled module.
+    compiled = list(copied.parent.glob("*.so" if copied.with_suffix(".pxd").exists() else f"{copied.stem}.*.so"))
     try:
         for library in compiled:
             library.rename(library.with_suffix(".off"))
