@@ -75,7 +75,8 @@ class WaitingRows:
         self.row_count = 0
         self._blocks: dict[int, Block] = {}
         self._block_count = 0
-        self._by_flow: dict[int, set[int]] = {}
+        self._by_flow: dict[int, tuple[int, ...]] = {}
+        """By connection the blocks with rows of it that waited: most connections of a window share one tuple."""
         self._touched: set[int] = set()
         self._file: IO[bytes] | None = None
 
@@ -97,8 +98,9 @@ class WaitingRows:
         self._blocks[number] = block
         self.row_count += len(block)
         self._touched.add(number)
+        alone, by_flow = (number,), self._by_flow
         for flow in factorize(block.column("flow")[block.state == PENDING])[0].tolist():
-            self._by_flow.setdefault(flow, set()).add(number)
+            by_flow[flow] = by_flow[flow] + alone if flow in by_flow else alone
 
     def by_block(self, rows: Int64Array) -> Iterator[tuple[Block, NDArray[np.intp], NDArray[np.intp]]]:
         """Rows by the block they are in: places in it, and which of ``rows`` they are, but for those that left."""
@@ -146,7 +148,7 @@ class WaitingRows:
 
         Rows that have a state then leave.
         """
-        numbers = self._touched.union(*(self._by_flow.get(flow, ()) for flow in flows))
+        numbers = self._touched.union(*{self._by_flow.get(flow, ()) for flow in flows})
         self._touched = set()
         for number in sorted(numbers):
             block = self._blocks[number]
@@ -162,12 +164,11 @@ class WaitingRows:
         if len(left) == len(block):
             block.table = None if block.place is not None else block.table
             return
-        flow = block.column("flow")
+        flow, alone = block.column("flow"), (number,)
         for gone in {*factorize(flow)[0].tolist()}.difference(factorize(flow[left])[0].tolist()):
-            numbers = self._by_flow.get(gone, set())
-            numbers.discard(number)
-            if not numbers:
-                self._by_flow.pop(gone, None)
+            numbers = self._by_flow.pop(gone, alone)
+            if numbers != alone and (others := tuple(x for x in numbers if x != number)):
+                self._by_flow[gone] = others
         if not len(left):
             del self._blocks[number]
             return
