@@ -1,5 +1,7 @@
 """Values of messages by the names of filters."""
 
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -64,3 +66,15 @@ def test_only_the_columns_that_are_read_are_named() -> None:
 def test_an_unknown_name_names_its_neighbours() -> None:
     with pytest.raises(QueryError, match="did you mean"):
         FieldReader(("flymq.partitio",))
+
+
+def test_names_of_json_are_looked_up_with_the_first_line() -> None:
+    """Every `show` imports what makes lines; looking up a name reads the descriptions of all protocols."""
+    code = """
+import mqpcap.listing.field_lines
+from mqpcap.query import filter_columns
+print(filter_columns._protocol_fields.cache_info().currsize)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert said.stdout == "0\n"
