@@ -220,6 +220,7 @@ class NamedMatcher(TcpOrder):
             q = requests[0]
         while len(requests) > 1 and self._is_again(requests[-1]):
             requests.pop()
+        self.has_crossed = self.has_crossed or q.offset < self.answered_to
         is_in_doubt: cython.bint = len(requests) > 1 or r.echo_key in self.in_doubt
         in_order: cython.bint = is_whole and not (self.server_hole_count or self.tables.one_reply or self.has_crossed)
         for request in requests:
@@ -233,7 +234,6 @@ class NamedMatcher(TcpOrder):
             self._leave_unpaired(r, True)
             return
         self._drop(q)
-        self.has_crossed = self.has_crossed or q.offset < self.answered_to
         self.answered_to = max(self.answered_to, q.offset)
         if is_in_doubt and r.echo_key in self.open:
             self.in_doubt.add(r.echo_key)
