@@ -255,15 +255,18 @@ def test_a_hole_after_what_a_reply_acknowledges_does_not_change_the_evidence(tmp
     assert [row["how"] for row in exchanges if row["op"] == "PING"] == ["echo"]
 
 
-def test_requests_after_a_hole_come_before_a_later_reply_that_acknowledges_the_hole(tmp_path: Path) -> None:
-    """The sequence number of a packet with POLL and PING is 4 kB too high; the PONG acknowledges the true one.
+@pytest.mark.parametrize("first", [POLL, b""], ids=["POLL", ""])
+def test_requests_after_a_hole_come_before_a_later_reply_that_acknowledges_the_hole(
+    first: bytes, tmp_path: Path
+) -> None:
+    """The sequence number of POLL and PING, or of PING, is 4 kB too high; the PONG acknowledges the true one.
 
     The PING has the id of the PONG and is older, so that the PONG may be its reply: it is no orphan.
     """
     login, accepted = _blipmq(2, 2, b"\0\7dev-key"), _blipmq(5, 2, bytes(8))
     ping, pong = _blipmq(7, 5, b""), _blipmq(8, 5, b"")
     requests, replies = 1 + len(HELLO + login), 1 + len(ANSWER + accepted)
-    end = requests + len(POLL + ping)
+    end = requests + len(first + ping)
     segments = [
         Segment(seq=0, flags=SYN),
         Segment(seq=0, ack=1, flags=SYN | ACK, from_server=True),
@@ -271,7 +274,7 @@ def test_requests_after_a_hole_come_before_a_later_reply_that_acknowledges_the_h
         Segment(ANSWER, 1, 1 + len(HELLO), from_server=True),
         Segment(login, 1 + len(HELLO), 1 + len(ANSWER)),
         Segment(accepted, 1 + len(ANSWER), requests, from_server=True),
-        Segment(POLL + ping, requests + 4096, replies),
+        Segment(first + ping, requests + 4096, replies),
         Segment(pong, replies, end, from_server=True),
         Segment(seq=end, ack=replies + len(pong)),
     ]

@@ -5,9 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import mqpcap.correlate
-
-FOLDER = Path(mqpcap.correlate.__file__).parent
+FOLDER = Path(__file__).resolve().parents[2] / "src/mqpcap/correlate"
 DECLARED = re.compile(r"^(\w+) = cython\.declare\(", re.MULTILINE)
 CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
 

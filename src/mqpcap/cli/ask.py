@@ -37,11 +37,11 @@ def ask(
     form: "Form | None",
     utc: bool,
 ) -> None:
-    """Answer a question about the tables of an export: the question first, then DIR.
+    """Answer a question about the tables of an export.
 
-    Without a question: lists them. DIR may also be a capture or a directory of captures: its tables are made in a
-    temporary directory. Each question is a file of standard SQL: DuckDB answers it here, Spark and Polars give the same
-    rows.
+    The question comes first; without one, all are listed. DIR may also be a capture or a directory of captures: its
+    tables are made in a temporary directory. Each question is a file of standard SQL: DuckDB answers it here, Spark and
+    Polars give the same rows.
     """
     from mqpcap import queries
 

@@ -35,19 +35,19 @@ class Publish:
 class ClientKeys:
     """Keys of one client's requests; see the module.
 
-    keys        stream offset of the first request with an echo key, by key, of the first ones
+    keys        echo keys of captured requests, the first ones
     ids         ids of the client, the first ones
     publishes   `Publish` by payload key
 
     If ``has_forgotten``, nothing more is remembered, and nothing is decided by it.
     """
 
-    keys: dict[int, int]
+    keys: set[int]
     ids: set[int]
     publishes: dict[int, Publish]
 
     def __init__(self) -> None:
-        self.keys, self.ids, self.publishes = {}, set(), {}
+        self.keys, self.ids, self.publishes = set(), set(), {}
         self.publish_count, self.ids_repeat, self.publishes_repeat, self.has_forgotten = 0, False, False, False
 
     @cython.cfunc
@@ -77,7 +77,7 @@ class ClientKeys:
             publish.offset = q.offset
             self.publish_count += 1
         if len(self.keys) < _MAX_KEYS:
-            self.keys.setdefault(q.echo_key, q.offset)
+            self.keys.add(q.echo_key)
         if q.has_id and not self.ids_repeat and len(self.ids) < _MAX_KEYS:
             self.ids_repeat = q.echo_key in self.ids
             self.ids.add(q.echo_key)
@@ -95,10 +95,9 @@ class ClientKeys:
         return offset
 
     @cython.cfunc
-    def may_be_used(self, r: Reply) -> cython.bint:
-        """Whether a captured request may have the key of a reply, and may have been read before it."""
-        is_known: cython.bint = r.echo_key in self.keys and r.may_answer(self.keys[r.echo_key])
-        return is_known or self.has_forgotten or len(self.keys) >= _MAX_KEYS
+    def may_be_used(self, key: cython.longlong) -> cython.bint:
+        """Whether a captured request may have an echo key."""
+        return self.has_forgotten or key in self.keys or len(self.keys) >= _MAX_KEYS
 
     @cython.cfunc
     def has_unique_ids(self) -> cython.bint:

@@ -414,7 +414,7 @@ class RequestMatcher(TcpOrder):
         is_orphan = is_orphan and not (self.requests.was_restarted or r.acks_less)
         if self.tables.echoes:  # a captured request may accept it in another state
             is_orphan = is_orphan and not (self.state.is_assumed or r.echoes_nothing)
-            is_orphan = is_orphan and not self.client_keys.may_be_used(r)
+            is_orphan = is_orphan and not self.client_keys.may_be_used(r.echo_key)
         self.results.state(r.row, State.ORPHAN if is_orphan else UNKNOWN)
 
     @cython.cfunc

@@ -11,7 +11,6 @@ cdef class Request(SideMessage):
 cdef class Reply(SideMessage):
     cdef long long bit, publish_offset
     cdef bint acks_less, echoes_nothing, may_be_missing, any_number
-    cdef bint may_answer(self, long long offset)
 
 cdef class MatchResults:
     cdef public object pairs, evidence, states, kinds

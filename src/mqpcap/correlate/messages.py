@@ -75,11 +75,6 @@ class Reply(SideMessage):
         self.bit, self.publish_offset = 0, -1
         self.acks_less = self.echoes_nothing = self.may_be_missing = self.any_number = False
 
-    @cython.cfunc
-    def may_answer(self, offset: cython.longlong) -> cython.bint:
-        """Whether the server may have read the begin of a request at an offset when it replied."""
-        return self.ack == NO_OFFSET or offset < self.ack
-
 
 def phantom_request(offset: int, end: int, kind: int, was_captured: bool = False) -> Request:
     """A request that may have been in a hole, which begins at an offset."""

@@ -42,8 +42,8 @@ class NamedMatcher(TcpOrder):
     """The open requests of one connection, by name. The first reply counts if a request (``has_id``) may get several.
 
     ``due_count``: requests since the last reply that must be answered.
-    ``names``: the first names of the client, and the stream offset of the first request of each.
-    ``again``: those that were used again. ``repeats``: a name was used again.
+    ``names``: the first names of the client, and whether each was used again.
+    ``repeats``: a name was used again.
     ``given_up``: names of requests that were given up. Replies to them may still come.
     ``all_given_up``: more names were given up than are remembered.
     ``has_unnamed``: the names of some requests were not captured.
@@ -60,8 +60,7 @@ class NamedMatcher(TcpOrder):
     open_count: cython.longlong
     asked_count: cython.longlong
     due_count: cython.longlong
-    names: dict[int, int]
-    again: set[int]
+    names: dict[int, bool]
     repeats: cython.bint
     early: list[tuple[Request, Reply]]
     given_up: set[int]
@@ -77,8 +76,7 @@ class NamedMatcher(TcpOrder):
     def __init__(self, tables: RequestTables, flow: int, started: bool, results: MatchResults) -> None:
         TcpOrder.__init__(self)
         self.tables, self.flow, self.started, self.results = tables, flow, started, results
-        self.open, self.names, self.again, self.given_up = {}, {}, set(), set()
-        self.early, self.in_doubt = [], set()
+        self.open, self.names, self.given_up, self.early, self.in_doubt = {}, {}, set(), [], set()
         self.open_count = self.asked_count = self.due_count = self.server_hole_count = self.unnamed_to = 0
         self.client_has_hole = self.has_unnamed = self.repeats = self.all_given_up = self.has_crossed = False
         self.answered_to = -1
@@ -110,7 +108,7 @@ class NamedMatcher(TcpOrder):
         self.asked_count += 1
         self.due_count += kind == ONE_REPLY
         q.kind, q.asked = kind, self.asked_count
-        self._note_name(q)
+        self._note_name(q.echo_key)
         self._open(q)
 
     @cython.cfunc
@@ -135,15 +133,13 @@ class NamedMatcher(TcpOrder):
         self.results.state(q.row, State.NOT_EXPECTED if q.after_replies == self.server_hole_count else UNKNOWN)
 
     @cython.cfunc
-    def _note_name(self, q: Request) -> cython.void:
+    def _note_name(self, name: cython.longlong) -> cython.void:
         """Whether the client uses each name once, as far as the first ones tell."""
         if len(self.names) >= _MAX_NAMES:
             return
-        if q.echo_key in self.names:
-            self.again.add(q.echo_key)
-            self.repeats = True
-        else:
-            self.names[q.echo_key] = q.offset
+        is_again: cython.bint = name in self.names
+        self.repeats = self.repeats or is_again
+        self.names[name] = is_again
         if self.early and (self.repeats or self._are_names_unique()):
             self._pair_early()
 
@@ -165,7 +161,7 @@ class NamedMatcher(TcpOrder):
     @cython.cfunc
     def _pair_if_waited(self, q: Request, r: Reply) -> cython.void:
         """A likely pair, if the client used the name once, and waited for the reply before it asked again."""
-        if q.asked == r.asked and q.echo_key in self.names and q.echo_key not in self.again:
+        if q.asked == r.asked and not self.names.get(q.echo_key, True):
             self._pair(q, r, _LIKELY_ALTERNATION)
             return
         if self.replay is not None:
@@ -279,8 +275,7 @@ class NamedMatcher(TcpOrder):
     def _leave_unpaired(self, r: Reply, may_be_captured: cython.bint) -> cython.void:
         """A reply without a request: an orphan if no captured request can have had its name."""
         may_be_captured = may_be_captured or self.has_unnamed or r.echo_key == NO_ECHO_KEY
-        may_be_captured = may_be_captured or r.acks_less or len(self.names) >= MAX_NAMES
-        may_be_captured = may_be_captured or (r.echo_key in self.names and r.may_answer(self.names[r.echo_key]))
+        may_be_captured = may_be_captured or r.acks_less or r.echo_key in self.names or len(self.names) >= MAX_NAMES
         state = UNKNOWN if may_be_captured else State.ORPHAN
         self.results.state(r.row, NO_ROW if self.tables.one_reply else state)
 
@@ -290,7 +285,7 @@ class NamedMatcher(TcpOrder):
 
     @cython.cfunc
     def _key_count(self) -> cython.Py_ssize_t:
-        return len(self.names) + len(self.again) + len(self.given_up)
+        return len(self.names) + len(self.given_up)
 
     @cython.cfunc
     def _forget(self) -> cython.void:
@@ -299,7 +294,6 @@ class NamedMatcher(TcpOrder):
         for name in list(self.open):
             self._give_up(name, True)
         self.names.clear()
-        self.again.clear()
         self.given_up.clear()
         self.repeats = self.has_unnamed = True  # the names that were used are not known any more
 

@@ -357,7 +357,11 @@ class _MessageColumns:
             if m.client_read == NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
                 m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
+                was_deferred: cython.bint = m.is_deferred
+                if m.has_waiting and not was_deferred:
+                    m.defer(self.ts_ns[k])  # a newer reply that the hole lets go on waits for the message behind it
                 m._client_hole(offset, self.ts_ns[k], self.undecoded[k])
+                m.is_deferred = was_deferred and m.has_waiting
         if end > m.client_read:
             m.client_read = end
         m.client_truncated = self.truncated[k]
