@@ -22,6 +22,7 @@ from dissection import Dissection, dissect
 from mqpcap import protocols
 from mqpcap.capture import Capture, captures
 from mqpcap.pipeline import Options
+from mqpcap.query.filter_columns import column
 
 CLIENT, SERVER = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 CLIENT_PORT = 40000
@@ -33,6 +34,7 @@ TOY = Path(__file__).parent / "protocols_toy"
 @contextmanager
 def toy_layer() -> Iterator[None]:
     """The toy module in the folder of the layers, for as long as it lasts."""
+    column("body")  # names of filters are made once in a process: not with those of the toy
     protocols.__path__.append(str(TOY))
     try:
         yield
