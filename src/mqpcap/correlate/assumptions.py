@@ -167,7 +167,6 @@ class Assumptions:
     ``replay``: records the assumptions, if it is not None.
     """
 
-    tables: Any
     likely: dict[int, tuple[int, int]]
     margins: dict[int, float]
 
@@ -243,7 +242,8 @@ class Assumptions:
         if q.row < 0 or q.in_hole:
             return False
         if evidence == _PAUSE:
-            return q.pause_ns >= self.tables.habits.pause_ns
+            pause_ns = self.tables.habits.pause_ns
+            return pause_ns is not None and q.pause_ns >= pause_ns
         is_awaited: cython.bint = q.kind == ONE_REPLY or self.awaited[q.code]
         return evidence == _ALTERNATION and is_awaited and q.asked <= self.waited_count
 

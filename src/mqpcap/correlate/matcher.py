@@ -409,7 +409,7 @@ class RequestMatcher(TcpOrder):
 
     @cython.cfunc
     def _leave_unpaired(self, r: Reply, is_orphan: cython.bint) -> cython.void:
-        """A reply gets no request; is_orphan: all its candidates are phantoms."""
+        """A reply gets no request; is_orphan: no byte of any candidate was captured."""
         self.has_unpaired = True
         is_orphan = is_orphan and not (self.requests.was_restarted or r.acks_less)
         if self.tables.echoes:  # a captured request may accept it in another state

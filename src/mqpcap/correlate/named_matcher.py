@@ -46,7 +46,7 @@ class NamedMatcher(TcpOrder):
     ``repeats``: a name was used again.
     ``given_up``: names of requests that were given up. Replies to them may still come.
     ``all_given_up``: more names were given up than are remembered.
-    ``has_unnamed``: the names of some requests were not captured.
+    ``has_unnamed``: the names of some requests were not captured, or not decoded.
     ``in_doubt``: names with a likely pair by order, and open requests from then.
     ``answered_to``: offset of the last request with a pair. ``has_crossed``: an earlier request had its reply later.
     ``unnamed_to``: end of the client's last hole, or of its last request without a name.

@@ -135,11 +135,17 @@ class TcpOrder:
 
     @cython.cfunc
     def _client_hole(self, end: cython.longlong, ts_ns: cython.longlong, was_captured: cython.bint) -> cython.void:
-        """Add a hole of the client that reaches to an offset; ``ts_ns``: the time of the next message."""
+        """Add a hole of the client that reaches to an offset; ``ts_ns``: the time of the next message.
+
+        A newer reply that the hole lets go on waits for that message, so nothing is released before it is added.
+        """
         q: Request = phantom_request(self.client_read, end, OPTIONAL_REPLY, was_captured)
         q.truncated, q.ts_ns = self.client_truncated, ts_ns
         self.client_read = end
-        self.add(q, True)
+        if self.has_waiting:
+            self.waiting_requests.append(q)
+        else:
+            self.add(q, True)
 
     @cython.cfunc
     def _server_hole(self, end: cython.longlong, ack: cython.longlong, ts_ns: cython.longlong) -> cython.void:
@@ -357,11 +363,7 @@ class _MessageColumns:
             if m.client_read == NO_OFFSET or (m.client_read == 0 and self.start_seen[k] and not self.after_gap[k]):
                 m.client_read = offset  # the first captured message, or a header of the stream in front
             else:
-                was_deferred: cython.bint = m.is_deferred
-                if m.has_waiting and not was_deferred:
-                    m.defer(self.ts_ns[k])  # a newer reply that the hole lets go on waits for the message behind it
                 m._client_hole(offset, self.ts_ns[k], self.undecoded[k])
-                m.is_deferred = was_deferred and m.has_waiting
         if end > m.client_read:
             m.client_read = end
         m.client_truncated = self.truncated[k]

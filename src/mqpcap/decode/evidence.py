@@ -14,7 +14,6 @@ A connection may ask for a fact of another connection (``Evidence.lookup``). If 
 messages wait until ASK_NS more of the capture was read and no connection that may share the fact is stalled.
 """
 
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from heapq import nsmallest
@@ -279,11 +278,10 @@ class EvidenceCollector:
             return frames
         names = [layout.name for layout in reader.program.layouts]
         keys, index = factorize(frames.flow * len(names) + frames.layout)
-        flows, layouts = (x.tolist() for x in np.divmod(keys, len(names)))
-        pairs = zip(map(self.evidence_of, flows), map(names.__getitem__, layouts), strict=True)
-        selected = itertools.starmap(rule.select_layout, pairs)
-        indexes = dict(zip(names, range(len(names)), strict=True))
-        return replace(frames, layout=np.array([*map(indexes.__getitem__, selected)], np.int32)[index])
+        indexes = {name: i for i, name in enumerate(names)}
+        pairs = zip(*(x.tolist() for x in np.divmod(keys, len(names))), strict=True)
+        layouts = [indexes[rule.select_layout(self.evidence_of(flow), names[layout])] for flow, layout in pairs]
+        return replace(frames, layout=np.array(layouts, np.int32)[index])
 
     # -- evidence ------------------------------------------------------------------------------------------
 

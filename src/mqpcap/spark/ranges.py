@@ -98,7 +98,8 @@ class RangeReader:
         file_range, entry = self.file_range, self.file_range.entry
         name = self.capture.files[file_range.file]
         first_ts_ns = None
-        buffered, buffered_bytes = list[list[pa.RecordBatch]](), 0
+        buffered: list[list[pa.RecordBatch]] = []
+        buffered_bytes = 0
         with closing(self.capture.source(file_range.file)) as source:
             if entry is None and file_range.begin:
                 entry = boundaries.find_boundary(name, source, file_range.begin)

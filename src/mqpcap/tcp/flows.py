@@ -226,7 +226,7 @@ class Flows:
 
     def live(self) -> Int64Array:
         """The indexes of the connections that are not forgotten, in order of their numbers."""
-        counts = len(self), int(self._table.live_count)
+        counts = len(self), self._table.live_count
         if self._live[0] != counts:
             self._live = counts, live_flows(self._table)
         return self._live[1]

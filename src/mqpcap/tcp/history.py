@@ -244,6 +244,12 @@ class History:
         self.byte_count -= sum(len(block.body) for block in self.blocks.pop(side, ()))
         self._packet_bytes -= len(self.packets.pop(side, b""))
 
+    def forget(self, sides: set[int]) -> None:
+        """Drop the history of sides."""
+        for kept in (self.blocks, self.packets):
+            for side in kept.keys() & sides:
+                self.drop(side)
+
     def drop_idle(self, before_ns: int) -> None:
         """Drop the history of connections whose last packet is older: their next packet is not compared."""
         for side in [side for side in self.blocks if self._table.flows[side >> 1].last_ts_ns < before_ns]:

@@ -443,7 +443,7 @@ class Reassembler:
     @property
     def flow_count(self) -> int:
         """Connections in the table."""
-        return int(self._table.live_count)
+        return self._table.live_count
 
     def eviction_candidates(self, max_closed: int, max_flows: int) -> Int64Array:
         """Connections to be ended so that the table stays small; see eviction."""
@@ -484,9 +484,7 @@ class Reassembler:
         sides = _sides(indexes)
         for side in gaps.keys() & sides:
             del gaps[side]
-        for kept in (history.blocks, history.packets):
-            for side in kept.keys() & sides:
-                history.drop(side)
+        history.forget(sides)
         self._fast_path.release(indexes)
         self._handshakes.forget(indexes.tolist())
 
